@@ -1,0 +1,65 @@
+# What people and CI type. Needs Python 3.10-3.12 and make; sets up everything else itself.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TYPED := flytekitplugins kfpytorch_common setup.py $(wildcard examples benchmarks)
+
+# The first interpreter here that flytekit supports and that can make environments (Debian ships
+# ensurepip apart, as python3-venv); `make test PYTHON=...` overrides.
+PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.10; do \
+	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null \
+	&& echo $$python && break; done)
+
+.PHONY: help demo test check soak bench e2e generate lock clean
+
+help:  ## list what can be made
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: $(READY)  ## train a small model on four ranks of this machine
+	$(BIN)/pyflyte run examples/01_digits_elastic.py train
+	@echo
+	@echo "That was examples/01_digits_elastic.py, run by: $(BIN)/pyflyte run examples/01_digits_elastic.py train"
+	@echo "Next: read it, change nproc_per_node, or go on with examples/02_*.py and docs/README.md."
+
+test: $(READY)  ## all tests that need nothing but Python, in under ten minutes
+	$(BIN)/pytest
+
+check: $(READY)  ## format, lint, types, import contracts, structure, duplicates, documentation
+	$(BIN)/ruff format --check $(TYPED) tests
+	$(BIN)/ruff check $(TYPED) tests
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/test_architecture.py tests/test_documentation.py
+
+soak: $(READY)  ## the full number of kills and of generated cases
+	$(BIN)/pytest -m "soak or hypothesis" --hypothesis-profile=soak
+
+bench: $(READY)  ## measure what README and docs promise
+	$(BIN)/python -m benchmarks
+
+e2e:  ## the control-plane tier: none exists yet
+	@test ! -e tests/cluster || { echo "tests/cluster exists: teach 'make e2e' to run it"; exit 1; }
+	@echo "Nothing run: the control-plane tier (tests/cluster) does not exist yet."
+
+generate:  ## generated code: none exists yet
+	@test ! -e protos || { echo "protos/ exists: teach 'make generate' to compile it"; exit 1; }
+	@echo "Nothing generated: there are no protos yet."
+
+lock: $(READY)  ## resolve the dependencies anew, for every supported Python at once
+	$(BIN)/uv pip compile setup.py --extra elastic --extra dev --universal --python-version 3.10 \
+		--upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
+		--output-file requirements.lock
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+# uv is one of the locked packages: pip installs it from the lock's own lines, and it the rest.
+$(READY): requirements.lock setup.py
+	@test -n "$(PYTHON)" || { echo "No Python 3.10 to 3.12 with its venv package here: install one, or say 'make test PYTHON=/path/to/python3.12'."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	awk '/^[^ #]/ { wanted = /^uv==/ } wanted' requirements.lock > $(VENV)/uv.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.lock
+	$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@

@@ -1,0 +1,17 @@
+"""Distributed PyTorch training as Flyte tasks.
+
+What an author writes into ``@task(task_config=...)``. Importing this package registers the task
+types with flytekit; it loads neither torch nor kubernetes.
+"""
+
+from flytekitplugins.kfpytorch.task import (
+    CleanPodPolicy,
+    Elastic,
+    Master,
+    PyTorch,
+    RestartPolicy,
+    RunPolicy,
+    Worker,
+)
+
+__all__ = ["CleanPodPolicy", "Elastic", "Master", "PyTorch", "RestartPolicy", "RunPolicy", "Worker"]

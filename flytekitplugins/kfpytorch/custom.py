@@ -1,0 +1,123 @@
+"""Config to wire: the `custom` part of a task template.
+
+Pure, and exactly what Flyte's stock backend reads: the JSON of flyteidl's
+``plugins.kubeflow.DistributedPyTorchTrainingTask``. What a config means is in `config`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+from flyteidl.plugins.kubeflow import common_pb2, pytorch_pb2
+from flytekit import ImageSpec, Resources
+from flytekit.core.resources import convert_resources_to_resource_model
+from google.protobuf.json_format import MessageToDict
+
+from flytekitplugins.kfpytorch.config import Elastic, PyTorch, RunPolicy
+from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
+
+Custom: TypeAlias = dict[str, Any]
+ResolveImage: TypeAlias = Callable[[str | ImageSpec], str]
+
+# The rendezvous needs no server of its own: the first worker's agent hosts it.
+RDZV_BACKEND: Final = "c10d"
+
+
+def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom:
+    """Write a `PyTorch` config down.
+
+    Args:
+        config: A config with a number of workers.
+        resolve_image: From what the author gave as an image to the name of one.
+
+    Returns:
+        Protobuf JSON: lowerCamel keys, zero values left out.
+
+    Raises:
+        ConfigError: If the config was changed into something that cannot be meant.
+    """
+    config.check()
+    restarts = config.restarts()
+    master = _replicas(config.master, resolve_image)
+    worker = _replicas(config.worker, resolve_image)
+    master.replicas, worker.replicas = 1, config.workers() or 0
+    for replicas, policy in ((master, restarts.master), (worker, restarts.worker)):
+        if isinstance(policy, RestartPolicy):
+            replicas.restart_policy = policy.value
+    return _to_json(
+        pytorch_pb2.DistributedPyTorchTrainingTask(
+            master_replicas=master,
+            worker_replicas=worker,
+            run_policy=_run_policy(config.run_policy, restarts.backoff_limit),
+        )
+    )
+
+
+def encode_elastic(config: Elastic) -> Custom:
+    """Write an `Elastic` config down, for more than one node.
+
+    Args:
+        config: The config.
+
+    Returns:
+        Protobuf JSON: lowerCamel keys, zero values left out.
+
+    Raises:
+        ConfigError: If the config was changed into something that cannot be meant.
+    """
+    config.check()
+    low, high = config.min_max_nodes()
+    backoff_limit = config.run_policy.backoff_limit if isinstance(config.run_policy, RunPolicy) else None
+    return _to_json(
+        pytorch_pb2.DistributedPyTorchTrainingTask(
+            worker_replicas=pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(replicas=high),
+            run_policy=_run_policy(config.run_policy, backoff_limit),
+            elastic_config=pytorch_pb2.ElasticConfig(
+                rdzv_backend=RDZV_BACKEND,
+                min_replicas=low,
+                max_replicas=high,
+                nproc_per_node=config.nproc_per_node,
+                max_restarts=config.max_restarts,
+            ),
+        )
+    )
+
+
+def unsaid(config: PyTorch | Elastic) -> Iterator[str]:
+    """What the author said and the wire cannot carry, one sentence each."""
+    if not isinstance(config.run_policy, RunPolicy):
+        return
+    if isinstance(config, Elastic) and config.is_standalone():
+        yield "run_policy= has no effect with nnodes=1: one node is an ordinary pod, without the operator"
+        return
+    for name in ("ttl_seconds_after_finished", "active_deadline_seconds", "backoff_limit"):
+        if getattr(config.run_policy, name) == 0:
+            yield f"run_policy.{name}=0 has no effect: Flyte cannot tell 0 from nothing said; the least is 1"
+
+
+def _replicas(role: Any, resolve_image: ResolveImage) -> Any:
+    requests, limits = role.requests_and_limits()
+    return pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(
+        image=resolve_image(role.image) if role.image else None,
+        resources=_resources(requests, limits),
+    )
+
+
+def _resources(requests: Resources | None, limits: Resources | None) -> Any:
+    return convert_resources_to_resource_model(requests=requests, limits=limits).to_flyte_idl()
+
+
+def _run_policy(policy: object, backoff_limit: int | None) -> common_pb2.RunPolicy | None:
+    if not isinstance(policy, RunPolicy):
+        return None if backoff_limit is None else common_pb2.RunPolicy(backoff_limit=backoff_limit)
+    clean = policy.clean_pod_policy
+    return common_pb2.RunPolicy(
+        clean_pod_policy=clean.value if isinstance(clean, CleanPodPolicy) else None,
+        ttl_seconds_after_finished=policy.ttl_seconds_after_finished,
+        active_deadline_seconds=policy.active_deadline_seconds,
+        backoff_limit=backoff_limit,
+    )
+
+
+def _to_json(message: Any) -> Custom:
+    written: Custom = MessageToDict(message)
+    return written

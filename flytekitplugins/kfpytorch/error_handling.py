@@ -1,0 +1,9 @@
+"""Upstream's module of this name; everything is in `worker.recovery`."""
+
+from flytekitplugins.kfpytorch.worker.recovery import (
+    RECOVERABLE_ERROR_FILE_NAME,
+    create_recoverable_error_file,
+    is_recoverable_worker_error,
+)
+
+__all__ = ["RECOVERABLE_ERROR_FILE_NAME", "create_recoverable_error_file", "is_recoverable_worker_error"]

@@ -1,0 +1,71 @@
+"""Plain dicts to kubernetes models, of whichever release is installed.
+
+The models' own readers drop or refuse unknown fields, depending on the release; here every unknown
+field is an error that names the nearest known one. What a pod contains is in `pod_template`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from flytekitplugins.kfpytorch.problems import nearest
+
+# A package with the classes V1PodSpec, V1Container, ...: `kubernetes.client.models`, or one like it.
+Models: TypeAlias = Any
+
+# `list[X]` and `dict(str, X)` up to kubernetes 36, `List[X]` and `Dict[str, X]` since 37.
+_LIST: Final = re.compile(r"[lL]ist\[(.*)\]")
+_DICT: Final = re.compile(r"(?:dict\(|Dict\[)\w+, (.*)[\])]")
+
+
+def default_models() -> Models:
+    """The models of the installed kubernetes package, imported by the first who asks."""
+    from kubernetes.client import models  # Costs most of a second; most processes never need it.
+
+    return models
+
+
+def to_model(models: Models, type_name: str, value: object, path: str) -> Any:
+    """Read a value as a kubernetes model, all the way down.
+
+    Args:
+        models: The classes to make it of.
+        type_name: What it is: ``V1PodSpec``, ``list[V1Container]``, ``str``, ...
+        value: A dict with the keys of a manifest (``volumeMounts``) or of the models
+            (``volume_mounts``), or anything else, which stays as it is.
+        path: Where it stands, for messages.
+
+    Raises:
+        ValueError: If a dict has a field that Kubernetes does not know, or lacks one that it needs.
+    """
+    if value is None:
+        return None
+    if (match := _LIST.fullmatch(type_name)) and isinstance(value, Sequence) and not isinstance(value, str):
+        return [to_model(models, match[1], item, f"{path}[{place}]") for place, item in enumerate(value)]
+    if (match := _DICT.fullmatch(type_name)) and isinstance(value, Mapping):
+        return {key: to_model(models, match[1], item, f"{path}.{key}") for key, item in value.items()}
+    if type_name == "str" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)  # `cpu: 4`, as manifests have it; the models want text.
+    if isinstance(value, Mapping) and hasattr(models, type_name):
+        return _from_mapping(models, type_name, value, path)
+    return value
+
+
+def _from_mapping(models: Models, type_name: str, value: Mapping[str, object], path: str) -> Any:
+    cls = getattr(models, type_name)
+    names = {wire: name for name, wire in cls.attribute_map.items()} | {
+        name: name for name in cls.attribute_map
+    }
+    for key in value:
+        if key not in names:
+            raise ValueError(
+                f"{path}.{key}: {type_name} has no such field{nearest(key, list(cls.attribute_map.values()))}"
+            )
+    arguments = {
+        names[key]: to_model(models, cls.openapi_types[names[key]], item, f"{path}.{key}")
+        for key, item in value.items()
+    }
+    try:
+        return cls(**arguments)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

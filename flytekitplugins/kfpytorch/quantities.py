@@ -1,0 +1,108 @@
+"""Amounts of cpu, memory, devices: what may stand in flytekit's ``Resources``.
+
+Readers as in `checks`, and how two amounts compare. What a role does with its resources is in `config`.
+"""
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Final
+
+from flytekit import Resources
+
+from flytekitplugins.kfpytorch.problems import Problem, Wrong, nearest, wrong
+
+RESOURCE_FIELDS: Final = ("cpu", "mem", "gpu", "ephemeral_storage")
+_QUANTITY: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([A-Za-z]*|[eE][+-]?[0-9]+)")
+_SUFFIXES: Final = {
+    **{name: Decimal(10) ** power for name, power in zip(("n", "u", "m", ""), (-9, -6, -3, 0), strict=True)},
+    **{name: Decimal(1000) ** power for power, name in enumerate("kMGTPE", start=1)},
+    **{name + "i": Decimal(1024) ** power for power, name in enumerate("KMGTPE", start=1)},
+}
+
+
+def quantity(value: object) -> Decimal:
+    """A quantity as Kubernetes reads it: ``2``, ``0.5``, ``"500m"``, ``"16Gi"``, ``"1e3"``."""
+    match = _QUANTITY.fullmatch(str(value)) if isinstance(value, (int, float, str)) else None
+    if match is None or isinstance(value, bool):
+        raise wrong(value, _QUANTITY_REMEDY)
+    number, suffix = match.groups()
+    if suffix in _SUFFIXES:
+        amount = Decimal(number) * _SUFFIXES[suffix]
+    elif suffix[1:].lstrip("+-").isdigit():
+        amount = Decimal(number + suffix)
+    else:
+        better = nearest(suffix, [name for name in _SUFFIXES if name], cutoff=0.5)
+        raise wrong(value, _QUANTITY_REMEDY + better.replace("'", f"'{number}", 1))
+    if amount < 0:
+        raise wrong(value, "must not be negative")
+    return amount
+
+
+_QUANTITY_REMEDY: Final = "must be a quantity as Kubernetes writes it, such as 2, '500m' or '16Gi'"
+
+
+def paired_resources(value: object) -> object:
+    """Resources whose values may be ``(request, limit)``, for ``resources=``."""
+    return _unless(list(_amount_problems(value)), value)
+
+
+def single_resources(value: object) -> object:
+    """Resources with one value per kind, for ``requests=`` and ``limits=``."""
+    return _unless([*_amount_problems(value), *_pair_problems(value)], value)
+
+
+def _unless(problems: list[Problem], value: object) -> object:
+    if problems:
+        raise Wrong(*problems)
+    return value
+
+
+def _amount_problems(value: object) -> Iterator[Problem]:
+    if not isinstance(value, Resources):
+        yield Problem(
+            "", value, "must be flytekit's Resources, such as Resources(cpu='4', mem='16Gi', gpu='1')"
+        )
+        return
+    for name in RESOURCE_FIELDS:
+        item = getattr(value, name)
+        for amount in item if isinstance(item, (list, tuple)) else [item]:
+            yield from _quantity_problems(name, amount)
+
+
+def _pair_problems(value: object) -> Iterator[Problem]:
+    for name in RESOURCE_FIELDS:
+        item = getattr(value, name, None)
+        if isinstance(item, (list, tuple)):
+            yield Problem(name, item, "must be one value; a request with its limit goes into resources=")
+
+
+def _quantity_problems(name: str, value: object) -> Iterator[Problem]:
+    if value is None:
+        return
+    try:
+        amount = quantity(value)
+    except Wrong as refusal:
+        yield from (problem.within(name) for problem in refusal.problems)
+        return
+    if name == "gpu" and amount % 1:
+        yield Problem(name, value, "must be a whole number of devices")
+
+
+def split(resources: Any) -> tuple[Any, Any]:
+    """Requests and limits of resources whose values stand for both, or are ``(request, limit)``."""
+    requests, limits = {}, {}
+    for name in RESOURCE_FIELDS:
+        value = getattr(resources, name)
+        requests[name], limits[name] = value if isinstance(value, (list, tuple)) else (value, value)
+    return Resources(**requests), Resources(**limits)
+
+
+def exceeding(requests: Any, limits: Any) -> Iterator[Problem]:
+    """Requests above their limits; both have been read before."""
+    if requests is None or limits is None:
+        return
+    for name in RESOURCE_FIELDS:
+        request, limit = getattr(requests, name), getattr(limits, name)
+        if None not in (request, limit) and quantity(request) > quantity(limit):
+            yield Problem(name, request, f"must not exceed the limit, {limit!r}")

@@ -1,0 +1,241 @@
+"""The Flyte task classes behind `PyTorch` and `Elastic`, and their registration.
+
+The only place that extends flytekit. What a task says is in `config`, how it is written in `custom`
+and `pod_template`, how it runs in `worker`, which is imported when a task is executed.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, ClassVar, Final, TypeVar
+
+from flytekit import ImageSpec, PodTemplate, PythonFunctionTask
+from flytekit.configuration import ImageConfig, SerializationSettings
+from flytekit.core.python_auto_container import (
+    get_registerable_container_image,
+    update_image_spec_copy_handling,
+)
+from flytekit.extend import TaskPlugins
+from flytekit.loggers import logger
+
+from flytekitplugins.kfpytorch import custom
+from flytekitplugins.kfpytorch import pod_template as pods
+from flytekitplugins.kfpytorch.config import (
+    CleanPodPolicy,
+    ConfigError,
+    Elastic,
+    Master,
+    PyTorch,
+    RestartPolicy,
+    RunPolicy,
+    Worker,
+)
+from flytekitplugins.kfpytorch.problems import Problem
+
+__all__ = [
+    "TORCH_IMPORT_ERROR_MESSAGE",
+    "CleanPodPolicy",
+    "Elastic",
+    "Master",
+    "PyTorch",
+    "PyTorchFunctionTask",
+    "PytorchElasticFunctionTask",
+    "RestartPolicy",
+    "RunPolicy",
+    "Worker",
+]
+
+TORCH_IMPORT_ERROR_MESSAGE: Final = (
+    "PyTorch is not installed here. Install it with: pip install 'flytekitplugins-kfpytorch[elastic]'"
+)
+
+# The layout of `custom` that the template speaks; Flyte's backend reads 0 in another way.
+_TASK_TYPE_VERSION: Final = 1
+
+C = TypeVar("C", PyTorch, Elastic)
+
+
+class _DistributedTask(PythonFunctionTask[C]):
+    """What both tasks have in common: a config that is checked, and a pod that is built when asked for."""
+
+    _TASK_TYPE: ClassVar[str] = "pytorch"
+
+    _checked_config: C
+    _pod: PodTemplate | None
+    _author_pod: PodTemplate | None
+    # Whether `_pod` is the last word, and, if it is not, for which answer to "shared memory?" it was built.
+    _is_pod_final: bool
+    _pod_built_for: bool | None
+
+    def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
+        super().__init__(
+            task_config=task_config,
+            task_function=task_function,
+            task_type=self._TASK_TYPE,
+            task_type_version=_TASK_TYPE_VERSION,
+            **kwargs,
+        )
+        pods.check(self._pod, shared_memory=self._adds_shared_memory())
+        self._author_pod, self._is_pod_final, self._pod_built_for = self._pod, False, None
+
+    @property
+    def _task_config(self) -> C:
+        """The config. flytekit sets it twice: at definition, and in ``with_overrides(task_config=...)``."""
+        return self._checked_config
+
+    @_task_config.setter
+    def _task_config(self, config: C) -> None:
+        config.check()
+        _check_complete(config)
+        for sentence in custom.unsaid(config):
+            logger.warning(f"{type(config).__name__}: {sentence}")
+        self._checked_config = config
+
+    @property
+    def pod_template(self) -> PodTemplate | None:
+        """The pod of a replica: the author's template, with shared memory if the config says so.
+
+        Built at the first look, because it needs kubernetes. A template that is assigned is kept as
+        it is.
+        """
+        wanted = self._adds_shared_memory()
+        if not self._is_pod_final and self._pod_built_for is not wanted:
+            self._pod = pods.build(self._author_pod, shared_memory=wanted)
+            self._pod_built_for = wanted
+        return self._pod
+
+    @pod_template.setter
+    def pod_template(self, template: PodTemplate | None) -> None:
+        self._pod = template
+        self._is_pod_final = True
+
+    def _adds_shared_memory(self) -> bool:
+        # @task(shared_memory=...) wins; flytekit then asks Flyte for the memory itself.
+        return bool(self.task_config.increase_shared_mem) and self.shared_memory in (None, False)
+
+
+def _check_complete(config: PyTorch | Elastic) -> None:
+    """Refuse what may be constructed, so that it can be filled in, but cannot be run."""
+    if isinstance(config, PyTorch) and config.workers() is None:
+        remedy = "how many workers? Write PyTorch(worker=Worker(replicas=...))"
+        raise ConfigError("PyTorch", [str(Problem("worker.replicas", None, remedy))])
+
+
+class PyTorchFunctionTask(_DistributedTask[PyTorch]):
+    """A function that runs on a master and workers: a PyTorchJob in a cluster."""
+
+    def execute(self, **kwargs: Any) -> Any:
+        """Run the function, on this replica or on all of them: see ``worker.launch``.
+
+        Args:
+            **kwargs: The task's inputs.
+
+        Returns:
+            The result of rank 0.
+
+        Raises:
+            IgnoreOutputs: On every other rank, whose result is nobody's.
+        """
+        if self.execution_mode is not self.ExecutionBehavior.DEFAULT:
+            return super().execute(**kwargs)  # @dynamic: flytekit compiles what the function returns.
+        from flytekitplugins.kfpytorch.worker import launch
+
+        return launch.pytorch(self, kwargs)
+
+    def get_custom(self, settings: SerializationSettings) -> dict[str, Any]:
+        """Write the config for Flyte's backend; images are resolved, and built, as the task's own is.
+
+        Args:
+            settings: How the task is serialised.
+
+        Returns:
+            The template's `custom`.
+
+        Raises:
+            ConfigError: If the config was changed into something that cannot be meant.
+        """
+        _check_complete(self.task_config)
+        return custom.encode_pytorch(self.task_config, lambda image: _resolve_image(image, settings))
+
+
+def _resolve_image(image: str | ImageSpec, settings: SerializationSettings) -> str:
+    if isinstance(image, ImageSpec):
+        update_image_spec_copy_handling(image, settings)
+    name: str = get_registerable_container_image(image, settings.image_config or ImageConfig())
+    return name
+
+
+class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
+    """A function that runs under torch's elastic launcher, in one pod or as a PyTorchJob."""
+
+    _STANDALONE_TASK_TYPE: ClassVar[str] = "python-task"
+
+    rdzv_backend: str = custom.RDZV_BACKEND
+
+    @property
+    def task_type(self) -> str:
+        """``python-task`` for one node, an ordinary pod; ``pytorch`` for more."""
+        return self._STANDALONE_TASK_TYPE if self.task_config.is_standalone() else self._TASK_TYPE
+
+    @property
+    def min_nodes(self) -> int:
+        """The smallest number of nodes with which training begins."""
+        low, _ = self._checked_config.min_max_nodes()
+        return low
+
+    @property
+    def max_nodes(self) -> int:
+        """The largest number of nodes."""
+        _, high = self._checked_config.min_max_nodes()
+        return high
+
+    def execute(self, **kwargs: Any) -> Any:
+        """Run the function under torch's elastic launcher: see ``worker.launch``.
+
+        Args:
+            **kwargs: The task's inputs.
+
+        Returns:
+            The result of rank 0.
+
+        Raises:
+            FlyteRecoverableException: If the failure that came first is one.
+            FlyteUserRuntimeException: If a rank failed otherwise.
+            IgnoreOutputs: On every node that does not run rank 0.
+        """
+        return self._execute(**kwargs)
+
+    def _execute(self, **kwargs: Any) -> Any:
+        from flytekitplugins.kfpytorch.worker import launch
+
+        return launch.elastic(self, kwargs)
+
+    def get_custom(self, settings: SerializationSettings) -> dict[str, Any] | None:  # noqa: ARG002
+        """Write the config for Flyte's backend.
+
+        Args:
+            settings: How the task is serialised.
+
+        Returns:
+            The template's `custom`; none for an ordinary pod.
+
+        Raises:
+            ConfigError: If the config was changed into something that cannot be meant.
+        """
+        if self.task_config.is_standalone():
+            self.task_config.check()
+            return None
+        return custom.encode_elastic(self.task_config)
+
+
+# Names of upstream's module that lie beside the code that runs replicas; loaded by whoever asks.
+_ELSEWHERE: Final = {"ElasticWorkerResult": "worker.result", "spawn_helper": "worker.compat"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"flytekitplugins.kfpytorch.{_ELSEWHERE[name]}"), name)
+
+
+TaskPlugins.register_pythontask_plugin(PyTorch, PyTorchFunctionTask)
+TaskPlugins.register_pythontask_plugin(Elastic, PytorchElasticFunctionTask)

@@ -1,0 +1,1 @@
+"""What runs inside a replica, in a pod or on this machine."""

@@ -1,0 +1,160 @@
+"""What a group of processes left behind, as Flyte understands it: a value or an exception."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flytekit.core.context_manager import FlyteContextManager
+from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntimeException
+from flytekit.extend import IgnoreOutputs
+
+from flytekitplugins.kfpytorch.worker import failure, mode, report, result
+from kfpytorch_common.causes import Failure, root_cause
+
+if TYPE_CHECKING:
+    from flytekitplugins.kfpytorch.worker.console import Console
+    from flytekitplugins.kfpytorch.worker.group import Member
+
+
+class ReplicaFailed(FlyteUserRuntimeException):  # type: ignore[misc]
+    """A rank failed; the text is the report, which says which, why and where."""
+
+    def __init__(self, text: str, timestamp: float) -> None:
+        super().__init__(RuntimeError(text), timestamp=timestamp)
+        self.report = text
+
+    def __str__(self) -> str:
+        """The report alone: flytekit's own words about it are in the traceback."""
+        return self.report
+
+
+class RecoverableReplicaFailed(FlyteRecoverableException):  # type: ignore[misc]
+    """A rank raised a `FlyteRecoverableException`: a retry of the task may help."""
+
+    def __init__(self, text: str, timestamp: float) -> None:
+        super().__init__(text, timestamp=timestamp)
+        self.report = text
+
+    def __str__(self) -> str:
+        """As for `ReplicaFailed`."""
+        return self.report
+
+
+@dataclass
+class Ended:
+    """How a run ended."""
+
+    rank_zero: Path | None = None
+    """Where rank 0 left its result; None when it was not one of ours."""
+    failures: list[Failure] = field(default_factory=list)
+    """Of those that did not end well."""
+
+
+def of_replicas(members: "Sequence[Member]") -> Ended:
+    """Read what replicas left that the caller started itself."""
+    failures = []
+    for rank, member in enumerate(members):
+        if member.code == 0:
+            continue
+        said = failure.read(Path(member.process.args["directory"]))
+        failures.append(said or _wordless(member, rank=rank, name=member.process.name))
+    first = Path(members[0].process.args["directory"])
+    return Ended(first if (first / result.FILE_NAME).exists() else None, failures)
+
+
+def of_nodes(members: "Sequence[Member]") -> Ended:
+    """Read what the agents of nodes, and their workers, left."""
+    failures: list[Failure] = []
+    results: list[Path] = []
+    for member in members:
+        directory = Path(member.process.args["directory"])
+        results += directory.glob(f"*/{result.FILE_NAME}")
+        if member.code == 0:
+            continue
+        told = failure.read_all(directory)
+        own = failure.read(directory)
+        failures += told or [own or _wordless(member, rank=None, name=member.process.name)]
+    newest = max(results, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return Ended(newest.parent if newest else None, _without_bystanders(failures))
+
+
+def _without_bystanders(failures: list[Failure]) -> list[Failure]:
+    """Leave out agents that ended only because they were stopped, if a rank says more."""
+    telling = [each for each in failures if not (each.stopped and each.rank is None)]
+    return telling or failures
+
+
+def _wordless(member: "Member", *, rank: int | None, name: str) -> Failure:
+    return Failure(
+        rank=rank,
+        replica=name,
+        exit_code=member.code if member.code is not None else -9,
+        time_ns=member.ended_ns,
+        pid=member.pid,
+        stopped=member.stopped,
+    )
+
+
+def exception(task: Any, console: "Console", ended: Ended, ranks: int, seconds: float) -> Exception:
+    """The failure of a run, to be raised; under `pyflyte run` the report is on the screen by then."""
+    cause = root_cause(ended.failures)
+    logs = _log_of(console, cause)
+    text = report.render(
+        report.Aftermath(
+            task=task.name,
+            cause=cause,
+            others=[each for each in ended.failures if each is not cause],
+            ranks=ranks,
+            seconds=seconds,
+            last_words=_last_words(console, cause),
+            logs=logs,
+            verbose=mode.verbose(os.environ),
+        )
+    )
+    kind = RecoverableReplicaFailed if cause.recoverable else ReplicaFailed
+    if not mode.under_pyflyte_run():
+        return kind(text, cause.time_ns / 1e9)
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - for the person at the terminal.
+    return _said_already(kind)(text, cause.time_ns / 1e9)
+
+
+def _said_already(kind: type[ReplicaFailed] | type[RecoverableReplicaFailed]) -> type[Any]:
+    """`kind`, as an exception that makes click exit with 1 and print nothing more."""
+    import click
+
+    return type(kind.__name__, (kind, click.exceptions.Exit), {"exit_code": 1})
+
+
+def _last_words(console: "Console", cause: Failure) -> list[str]:
+    return [line for slot in console.slots if slot.rank == cause.rank for line in slot.last_words()]
+
+
+def _log_of(console: "Console", cause: Failure) -> str:
+    if console.directory is None:
+        return ""
+    own = console.directory / f"rank{cause.rank}.log"
+    return f"{own} (all ranks beside it)" if own.exists() else str(console.directory)
+
+
+def handed_over(outcome: result.ElasticWorkerResult | None) -> Any:
+    """Give flytekit the value of rank 0, with its decks and metadata, as if it were computed here.
+
+    Raises:
+        IgnoreOutputs: Rank 0 ran somewhere else.
+    """
+    if outcome is None:
+        raise IgnoreOutputs
+    import flytekit
+    from flytekit.deck.deck import TimeLineDeck
+
+    parameters = flytekit.current_context()
+    for deck in outcome.decks:
+        if not isinstance(deck, TimeLineDeck):
+            parameters.decks.append(deck)
+    tracker = FlyteContextManager.current_context().output_metadata_tracker
+    if outcome.om and tracker:
+        tracker.add(outcome.return_value, outcome.om)
+    return outcome.return_value

@@ -1,0 +1,308 @@
+"""One node of an elastic job: torch's own agent, with workers from the fork server.
+
+torch does the rendezvous, the ranks and the restarts; what is here is how a worker is started,
+watched and stopped, through the extension point that `SimpleElasticAgent` documents.
+"""
+
+import dataclasses
+import json
+import os
+import pickle
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    SimpleElasticAgent,
+    Worker,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
+from torch.distributed.launcher import api as launcher
+
+from kfpytorch_common.causes import Failure, root_cause
+from kfpytorch_common.forkserver.client import Client, Job
+from flytekitplugins.kfpytorch.worker import failure, settings
+
+if TYPE_CHECKING:
+    from torch.distributed.launcher.api import LaunchConfig
+
+    from kfpytorch_common.forkserver.child import Start
+
+EXIT_FAILED: Final = 1
+EXIT_RENDEZVOUS: Final = 3
+
+# After the first failure, how long others may take to say what they saw of it (seconds).
+_SETTLE: Final = 0.3
+# torch's loop sleeps this long before each look; the wait itself is in `_monitor_workers`.
+_NO_SLEEP: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class Node:
+    """Which node this agent is, and what its workers are given."""
+
+    index: int
+    directory: str
+    """For the outcome, and a directory a worker below it."""
+    settings: str
+    """The file with the `settings.Launch`."""
+    places: list[dict[str, Any]]
+    """A `replica.Place` for each local rank."""
+    env: Mapping[str, str]
+    """The environment of the workers, without what their rank adds."""
+
+
+def main(start: "Start") -> int:
+    """Run one node's agent to its end; the target of the fork server."""
+    node = Node(**start.args)
+    assert start.server is not None  # noqa: S101 - an agent is started with `serve`.
+    launch: settings.Launch = pickle.loads(Path(node.settings).read_bytes())  # noqa: S301 - our caller's.
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        signal.signal(getattr(signal, name), _interrupt)
+    os.environ.update(node.env)
+    directory = Path(node.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        failures = _run(launch, node, Client(start.server), start.fds)
+    except SignalException as stop:
+        return 128 + stop.sigval
+    except Exception as error:  # noqa: BLE001 - whatever torch raises, the caller names and reports it.
+        failure.record(directory, error, replica=f"node {node.index}", recoverable=False)
+        return EXIT_RENDEZVOUS
+    failure.write_all(directory, failures)
+    return EXIT_FAILED if failures else 0
+
+
+def _interrupt(signum: int, _: object) -> None:
+    raise SignalException("the agent was stopped", signal.Signals(signum))
+
+
+def launch_config(launch: settings.Launch) -> "LaunchConfig":
+    """torch's form of the settings; torch checks them.
+
+    `LaunchConfig` is looked up here, when it is called, in the module that people patch.
+    """
+    return launcher.LaunchConfig(
+        min_nodes=launch.min_nodes,
+        max_nodes=launch.max_nodes,
+        nproc_per_node=launch.nproc_per_node,
+        run_id=launch.run_id,
+        rdzv_backend=launch.rdzv_backend,
+        rdzv_endpoint=launch.rdzv_endpoint,
+        rdzv_configs=launch.rdzv_configs,
+        max_restarts=launch.max_restarts,
+        monitor_interval=launch.monitor_interval,
+        start_method=launch.start_method,
+        local_addr=launch.local_addr,
+    )
+
+
+def _run(launch: settings.Launch, node: Node, client: Client, fds: Any) -> list[Failure]:
+    config = launch_config(launch)
+    rendezvous = registry.get_rendezvous_handler(
+        RendezvousParameters(
+            backend=config.rdzv_backend,
+            endpoint=config.rdzv_endpoint,
+            run_id=config.run_id,
+            min_nodes=config.min_nodes,
+            max_nodes=config.max_nodes,
+            local_addr=config.local_addr,
+            **config.rdzv_configs,
+        )
+    )
+    spec = WorkerSpec(
+        role=config.role,
+        local_world_size=config.nproc_per_node,
+        entrypoint=main,
+        rdzv_handler=rendezvous,
+        max_restarts=config.max_restarts,
+        monitor_interval=_NO_SLEEP,
+        local_addr=config.local_addr,
+    )
+    agent = _Agent(spec, launch, _Workers(client, node, fds))
+    try:
+        agent.run()
+        return agent.failures
+    finally:
+        rendezvous.shutdown()
+
+
+@dataclass
+class _Running:
+    worker: Worker
+    child: int
+    pid: int
+    directory: Path
+    code: int | None = None
+    ended_ns: int = 0
+    stopped: bool = False
+
+
+class _Workers:
+    """The workers of one node, one generation at a time."""
+
+    def __init__(self, client: Client, node: Node, fds: Any) -> None:
+        self._client = client
+        self._node = node
+        self._events, self._streams = fds[0], fds[1:]
+        self.running: dict[int, _Running] = {}
+
+    def start(self, worker: Worker, env: Mapping[str, str], generation: int) -> _Running:
+        place = self._node.places[worker.local_rank]
+        directory = Path(self._node.directory) / f"{worker.local_rank}.{generation}"
+        first = 3 * worker.local_rank
+        fds = [*self._streams[first : first + 3], self._events]
+        job = Job(
+            target="flytekitplugins.kfpytorch.worker.replica:main",
+            args={**place, "directory": str(directory)},
+            env={**os.environ, **env},
+        )
+        child, pid = self._client.start(job, fds)
+        self.running[child] = _Running(worker, child, pid, directory)
+        return self.running[child]
+
+    def wait(self, timeout: float) -> None:
+        """Until a worker ends, or `timeout` seconds."""
+        if any(each.code is not None for each in self.running.values()):
+            timeout = 0
+        for child, code in self._client.exits(timeout):
+            if child in self.running:
+                self.running[child].code = code
+                self.running[child].ended_ns = time.time_ns()
+
+    def replica_of(self, ended: _Running) -> str:
+        replica: str = self._node.places[ended.worker.local_rank]["replica"]
+        return replica
+
+    def tell(self, event: Mapping[str, Any]) -> None:
+        """Let the caller know; shorter than PIPE_BUF, so that it arrives whole."""
+        slot = self._node.places[0]["slot"]
+        os.write(self._events, json.dumps({"slot": slot, **event}).encode() + b"\n")
+
+    def alive(self) -> list[_Running]:
+        return [each for each in self.running.values() if each.code is None]
+
+    def wait_for_all(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while self.alive() and (left := deadline - time.monotonic()) > 0:
+            for child, code in self._client.exits(left):
+                self.running[child].code, self.running[child].ended_ns = code, time.time_ns()
+
+    def stop(self, signum: int, patience: float) -> None:
+        """End all, first with `signum`, after `patience` seconds by force; forget them."""
+        for each in self.alive():
+            each.stopped = True
+            self._client.kill(each.child, signum)
+        self.wait_for_all(patience)
+        for each in self.alive():
+            self._client.kill(each.child, signal.SIGKILL)
+        self.wait_for_all(patience)
+        for each in self.running.values():
+            self._client.release(each.child)
+
+
+class _Agent(SimpleElasticAgent):  # type: ignore[misc]
+    """torch's agent over `_Workers`."""
+
+    def __init__(self, spec: WorkerSpec, launch: settings.Launch, workers: _Workers) -> None:
+        super().__init__(spec, exit_barrier_timeout=300)
+        self._launch = launch
+        self._workers = workers
+        self.failures: list[Failure] = []
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        self._workers.running.clear()
+        generation = worker_group.spec.max_restarts - self._remaining_restarts
+        return {
+            worker.local_rank: self._workers.start(worker, self._env(worker, worker_group), generation).pid
+            for worker in worker_group.workers
+        }
+
+    def _env(self, worker: Worker, group: WorkerGroup) -> dict[str, str]:
+        """What torchrun sets for a worker."""
+        spec = group.spec
+        return {
+            "RANK": str(worker.global_rank),
+            "LOCAL_RANK": str(worker.local_rank),
+            "GROUP_RANK": str(group.group_rank),
+            "ROLE_RANK": str(worker.role_rank),
+            "ROLE_NAME": spec.role,
+            "LOCAL_WORLD_SIZE": str(spec.local_world_size),
+            "WORLD_SIZE": str(worker.world_size),
+            "GROUP_WORLD_SIZE": str(group.group_world_size),
+            "ROLE_WORLD_SIZE": str(worker.role_world_size),
+            "MASTER_ADDR": str(group.master_addr),
+            "MASTER_PORT": str(group.master_port),
+            "TORCHELASTIC_RESTART_COUNT": str(spec.max_restarts - self._remaining_restarts),
+            "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
+            "TORCHELASTIC_RUN_ID": spec.rdzv_handler.get_run_id(),
+            "TORCHELASTIC_USE_AGENT_STORE": str(spec.rdzv_handler.use_agent_store),
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        }
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        self._workers.wait(self._launch.monitor_interval)
+        running = self._workers.running.values()
+        if any(each.code for each in running):
+            self._workers.wait_for_all(_SETTLE)
+            self._workers.stop(signal.SIGTERM, self._launch.shutdown_timeout)
+            self.failures = [self._failure_of(each) for each in running if each.code]
+            self._tell_of_restart()
+            return RunResult(
+                state=WorkerState.FAILED,
+                failures={each.worker.global_rank: self._for_torch(each) for each in running if each.code},
+            )
+        if self._workers.alive():
+            return RunResult(state=WorkerState.HEALTHY)
+        self.failures = []
+        return RunResult(
+            state=WorkerState.SUCCEEDED,
+            return_values={each.worker.global_rank: None for each in running},
+        )
+
+    def _tell_of_restart(self) -> None:
+        if self._remaining_restarts > 0:
+            first = root_cause(self.failures)
+            self._workers.tell(
+                {
+                    "event": "restart",
+                    "rank": first.rank,
+                    "why": (first.exception or first.signal or f"exit code {first.exit_code}")[:200],
+                    "left": self._remaining_restarts - 1,
+                }
+            )
+
+    def _failure_of(self, ended: _Running) -> Failure:
+        said = failure.read(ended.directory)
+        if said is not None:
+            return dataclasses.replace(said, stopped=ended.stopped and ended.code == -signal.SIGTERM)
+        return Failure(
+            rank=ended.worker.global_rank,
+            local_rank=ended.worker.local_rank,
+            replica=self._workers.replica_of(ended),
+            exit_code=ended.code or 0,
+            time_ns=ended.ended_ns,
+            pid=ended.pid,
+            stopped=ended.stopped,
+        )
+
+    @staticmethod
+    def _for_torch(ended: _Running) -> ProcessFailure:
+        file = str(ended.directory / failure.TORCH_FILE_NAME)
+        return ProcessFailure(ended.worker.local_rank, ended.pid, ended.code or 0, file)
+
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        self._workers.stop(signal.SIGTERM, self._launch.shutdown_timeout)
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None) -> None:
+        del timeout  # torch's default is for pods; ours is in the settings.
+        self._workers.stop(death_sig, self._launch.shutdown_timeout)

@@ -1,0 +1,200 @@
+"""What a person sees of a group of processes, and what is kept: streams, lines, logs."""
+
+import collections
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import struct
+import sys
+import termios
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from kfpytorch_common.lines import Lines, TerminalLines, plain, prefixed
+
+_CHUNK: Final = 1 << 20
+_F_SETPIPE_SZ: Final = 1031
+_KEPT: Final = 4096
+
+
+@dataclass
+class Stream:
+    """One output of one slot, as it is read."""
+
+    slot: "Slot"
+    fd: int
+    is_error: bool
+    lines: Lines = field(default_factory=Lines)
+    terminal: TerminalLines | None = None
+
+
+@dataclass
+class Slot:
+    """A place for a process: its streams and its log, over all restarts."""
+
+    number: int
+    label: str
+    rank: int | None = None
+    shown: bool = False
+    terminal: bool = False
+    answers: int | None = None
+    """Where the caller writes the lines that the process asked for."""
+    log: IO[bytes] | None = None
+    tail: collections.deque[bytes] = field(default_factory=lambda: collections.deque(maxlen=8))
+
+    @property
+    def prefix(self) -> bytes:
+        """What stands before each of its lines."""
+        name = self.label if self.rank is None else f"r{self.rank}"
+        return f"[{name}] ".encode()
+
+    def last_words(self) -> list[str]:
+        """The last lines that it wrote."""
+        text = b"".join(self.tail)[-_KEPT:]
+        return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
+
+
+class Console:
+    """Opens streams for slots and carries what comes out of them to the screen and the logs."""
+
+    def __init__(self, directory: Path | None, *, all_ranks: bool) -> None:
+        self.directory = directory
+        self._all_ranks = all_ranks
+        self._streams: dict[int, Stream] = {}
+        self.slots: list[Slot] = []
+
+    def say(self, text: str) -> None:
+        """A line of our own, for the person."""
+        print(f"kfpytorch  {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def open(self, label: str, *, interactive: bool = False) -> tuple[Slot, list[int]]:
+        """A new slot, and the descriptors for its standard input, output and error.
+
+        Args:
+            label: What it is called until its rank is known.
+            interactive: Give it the terminal, if there is one: for rank 0.
+        """
+        slot = Slot(len(self.slots), label, shown=self._all_ranks)
+        if self.directory is not None:
+            slot.log = (self.directory / f"{label.replace(' ', '-')}.log").open("wb", buffering=0)
+        self.slots.append(slot)
+        if interactive and not self._all_ranks and sys.stdout.isatty():
+            return slot, self._terminal(slot)
+        ends = [os.open(os.devnull, os.O_RDONLY)]
+        for is_error in (False, True):
+            reader, writer = os.pipe()
+            with contextlib.suppress(OSError):  # A larger pipe is only faster.
+                fcntl.fcntl(reader, _F_SETPIPE_SZ, _CHUNK)
+            self._add(Stream(slot, reader, is_error))
+            ends.append(writer)
+        return slot, ends
+
+    def _terminal(self, slot: Slot) -> list[int]:
+        """A terminal of its own for the slot, as wide as ours less the prefix."""
+        master, slave = pty.openpty()
+        settings = termios.tcgetattr(slave)
+        settings[1] &= ~termios.OPOST  # What it writes arrives as it is.
+        settings[3] &= ~termios.ECHO  # The person's own terminal echoes.
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        width = max(20, columns - len(b"[r0] "))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, width, 0, 0))
+        self._add(Stream(slot, master, is_error=False, terminal=TerminalLines(b"[r0] ")))
+        reader, slot.answers = os.pipe()
+        slot.terminal = True
+        return [reader, slave, os.dup(slave)]
+
+    def _add(self, stream: Stream) -> None:
+        os.set_blocking(stream.fd, False)
+        self._streams[stream.fd] = stream
+
+    def started(self, number: int, rank: int) -> None:
+        """The process in the slot has a rank now: it is known by it, on the screen and on disk."""
+        slot = self.slots[number]
+        first, slot.rank = slot.rank is None, rank
+        slot.shown = self._all_ranks or rank == 0
+        if first and self.directory is not None:
+            with contextlib.suppress(OSError):
+                (self.directory / f"{slot.label.replace(' ', '-')}.log").rename(self.directory / f"rank{rank}.log")
+
+    def answer(self, number: int) -> None:
+        """Read a line from the person for the process that asked for one."""
+        fd = self.slots[number].answers
+        if fd is not None:
+            os.write(fd, sys.stdin.readline().encode())
+
+    def readable(self) -> list[int]:
+        """Descriptors to wait for."""
+        return list(self._streams)
+
+    def read(self, fd: int) -> None:
+        """Take what has come in on `fd`."""
+        stream = self._streams.get(fd)
+        if stream is None:
+            return
+        try:
+            chunk = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:  # A terminal whose other side is closed.
+            chunk = b""
+        if not chunk:
+            self._close(stream)
+            return
+        if stream.terminal is not None:
+            self._write(stream, stream.terminal.feed(chunk))
+            self._keep(stream.slot, plain(stream.lines.feed(chunk)))
+        else:
+            self._lines(stream, stream.lines.feed(chunk))
+
+    def drain(self) -> None:
+        """Take all that is there, then close: the processes are gone."""
+        for fd in list(self._streams):
+            while fd in self._streams:
+                if select.select([fd], [], [], 0)[0]:
+                    self.read(fd)
+                else:
+                    self._close(self._streams[fd])
+        for slot in self.slots:
+            if slot.log is not None:
+                slot.log.close()
+            if slot.answers is not None:
+                os.close(slot.answers)
+                slot.answers = None
+
+    def _lines(self, stream: Stream, lines: bytes) -> None:
+        if not lines:
+            return
+        lines = plain(lines)
+        if stream.slot.shown:
+            self._write(stream, prefixed(lines, stream.slot.prefix))
+        self._keep(stream.slot, lines)
+
+    def _write(self, stream: Stream, data: bytes) -> None:
+        out = sys.stderr if stream.is_error else sys.stdout
+        raw = getattr(out, "buffer", None)
+        if raw is None:  # A notebook's stream takes text only.
+            out.write(data.decode(errors="replace"))
+        else:
+            out.flush()
+            raw.write(data)
+            raw.flush()
+
+    @staticmethod
+    def _keep(slot: Slot, lines: bytes) -> None:
+        if lines:
+            slot.tail.append(lines[-_KEPT:])
+            if slot.log is not None:
+                slot.log.write(lines)
+
+    def _close(self, stream: Stream) -> None:
+        rest = stream.lines.rest()
+        if stream.terminal is None:
+            self._lines(stream, rest)
+        else:
+            self._keep(stream.slot, plain(rest))
+        self._streams.pop(stream.fd)
+        os.close(stream.fd)

@@ -1,0 +1,138 @@
+"""How a rank writes down why it failed, and how others read it.
+
+The file lies beside the one that torch's own tools read, and says more: nanoseconds, the frames of
+the user's code, whether a retry can help.
+"""
+
+import dataclasses
+import json
+import os
+import site
+import sys
+import sysconfig
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kfpytorch_common.causes import Failure, Frame
+
+FILE_NAME = "failure.json"
+TORCH_FILE_NAME = "error.json"
+RANKS_FILE_NAME = "ranks.json"
+
+# A traceback of a recursion has thousands of frames, and a message may hold a tensor.
+_LONGEST_TEXT = 64_000
+
+
+def record(directory: Path, error: BaseException, *, replica: str, recoverable: bool) -> None:
+    """Write `error` into `directory` as this process's failure, for us and for torch's tools."""
+    now = time.time_ns()
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-_LONGEST_TEXT:]
+    failure = Failure(
+        rank=_number("RANK"),
+        local_rank=_number("LOCAL_RANK"),
+        replica=replica,
+        exit_code=exit_code(error),
+        time_ns=now,
+        pid=os.getpid(),
+        exception=_class_name(error),
+        message=_message(error)[:_LONGEST_TEXT],
+        frames=user_frames(traceback.extract_tb(error.__traceback__)),
+        traceback=text,
+        recoverable=recoverable,
+    )
+    _write(directory / FILE_NAME, dataclasses.asdict(failure))
+    extra = {"py_callstack": text, "timestamp": str(now // 1_000_000_000)}
+    said = {"message": {"message": f"{failure.exception}: {failure.message}", "extraInfo": extra}}
+    _write(directory / TORCH_FILE_NAME, said)
+
+
+def read(directory: Path) -> Failure | None:
+    """What the process of `directory` wrote, if it had the time to."""
+    try:
+        said = json.loads((directory / FILE_NAME).read_bytes())
+    except (OSError, ValueError):  # Killed before it wrote, or while it did.
+        return None
+    return _failure(said)
+
+
+def write_all(directory: Path, failures: Iterable[Failure]) -> None:
+    """Write the failures of a node's ranks, as its agent saw them."""
+    _write(directory / RANKS_FILE_NAME, [dataclasses.asdict(each) for each in failures])
+
+
+def read_all(directory: Path) -> list[Failure]:
+    """What `write_all` wrote; nothing if the agent had no time to."""
+    try:
+        said = json.loads((directory / RANKS_FILE_NAME).read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [_failure(each) for each in said]
+
+
+def _failure(said: Mapping[str, Any]) -> Failure:
+    return Failure(**{**said, "frames": tuple(Frame(**frame) for frame in said["frames"])})
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code of an interpreter that `error` ends."""
+    if not isinstance(error, SystemExit):
+        return 1
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def user_frames(frames: Iterable[traceback.FrameSummary]) -> tuple[Frame, ...]:
+    """The frames of the user's own files; of all files but ours, when there are none."""
+    known = [frame for frame in frames if not _is_ours(frame.filename)]
+    users = [frame for frame in known if not _is_installed(frame.filename)]
+    return tuple(
+        Frame(file=frame.filename, line=frame.lineno or 0, function=frame.name, code=frame.line or "")
+        for frame in (users or known)
+    )
+
+
+_HERE = str(Path(__file__).parent.parent) + os.sep
+_COMMON = f"{os.sep}kfpytorch_common{os.sep}"
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith((_HERE, "<frozen importlib")) or _COMMON in file or "cloudpickle" in file
+
+
+def _installed_in() -> Sequence[str]:
+    paths = sysconfig.get_paths()
+    places = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
+    return tuple(str(place) + os.sep for place in {*places, *site.getsitepackages(), sys.base_prefix + "/lib"})
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith("<frozen") or file.startswith(tuple(_installed_in()))
+
+
+def _class_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__.rpartition("<locals>.")[2]
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"the function called sys.exit({error.code!r})"
+    try:
+        return str(error)
+    except Exception as unprintable:  # noqa: BLE001 - a user's __str__ may do anything.
+        return f"(its message cannot be printed: {type(unprintable).__name__})"
+
+
+def _number(name: str) -> int | None:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else None
+
+
+def _write(path: Path, said: object) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(said))
+    part.replace(path)  # A reader finds all of it or nothing.

@@ -1,0 +1,63 @@
+"""Stand in for nccl with gloo, on a machine without a GPU and without a cluster."""
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+WARNING = "kfpytorch: there is no GPU on this machine: gloo stands in for nccl (in a cluster it will be nccl)"
+
+
+@contextlib.contextmanager
+def instead_of_nccl() -> Iterator[None]:
+    """While it lasts, a process group that asks for nccl gets gloo if no GPU is there.
+
+    Nothing else of the user's code is touched: a tensor that is sent to ``cuda`` still fails.
+    """
+    import torch
+    from torch import distributed
+
+    if torch.cuda.is_available() or not distributed.is_available():
+        yield
+        return
+    places = [distributed, distributed.distributed_c10d]
+    originals = [(place, name, getattr(place, name)) for place in places for name in _TAKES_BACKEND]
+    for place, name, original in originals:
+        setattr(place, name, _with_gloo(original, _TAKES_BACKEND[name]))
+    try:
+        yield
+    finally:
+        for place, name, original in originals:
+            setattr(place, name, original)
+
+
+# The place of `backend` among the positional arguments.
+_TAKES_BACKEND = {"init_process_group": 0, "new_group": 2}
+
+
+def _with_gloo(function: Callable[..., Any], position: int) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = list(args)
+        if len(given) > position and _asks_for_nccl(given[position]):
+            given[position] = _replaced(given[position])
+            kwargs.pop("device_id", None)
+        elif _asks_for_nccl(kwargs.get("backend")):
+            kwargs["backend"] = _replaced(kwargs["backend"])
+            kwargs.pop("device_id", None)
+        return function(*given, **kwargs)
+
+    return call
+
+
+def _asks_for_nccl(backend: object) -> bool:
+    return isinstance(backend, str) and "nccl" in backend.lower()
+
+
+def _replaced(backend: str) -> str:
+    if os.environ.get("RANK", "0") == "0":
+        print(WARNING, file=sys.stderr)  # noqa: T201 - for the person at the terminal, once.
+    devices = dict(part.split(":") for part in backend.lower().split(",") if ":" in part)
+    return ",".join(f"{device}:gloo" for device in devices if device != "cuda") or "gloo"

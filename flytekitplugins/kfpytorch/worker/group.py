@@ -1,0 +1,189 @@
+"""A group of processes from start to end: started together, watched together, gone together."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from flytekitplugins.kfpytorch.worker.console import Console
+from flytekitplugins.kfpytorch.worker.settings import Process
+from kfpytorch_common.forkserver.client import Client, Job
+
+# After the first failure, how long the others may take to fail by themselves (seconds): what they
+# say then tells a consequence from a second fault.
+_SETTLE: Final = 0.5
+_TICK: Final = 1.0
+
+
+class Terminated(SystemExit):
+    """This process was asked to end (SIGTERM): a preemption or a scale-in, not a failure."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+
+@dataclass
+class Member:
+    """A process of the group."""
+
+    process: Process
+    child: int
+    pid: int
+    code: int | None = None
+    ended_ns: int = 0
+    stopped: bool = False
+
+
+@dataclass
+class Group:
+    """Runs processes until all have ended, or one has failed."""
+
+    client: Client
+    console: Console
+    members: list[Member] = field(default_factory=list)
+    _events: bytes = b""
+
+    def run(self, processes: Sequence[Process], ends: dict[int, list[int]]) -> list[Member]:
+        """Start `processes` and wait for their end; whatever happens, none is left.
+
+        Args:
+            processes: What to start.
+            ends: The descriptors of each slot, as the console opened them; closed here.
+
+        Raises:
+            Terminated: This process received SIGTERM.
+            KeyboardInterrupt: This process received SIGINT.
+        """
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        try:
+            with _signals_as_exceptions():
+                try:
+                    for process in processes:
+                        self._start(process, ends, writer)
+                finally:
+                    for fd in {fd for each in ends.values() for fd in each}:
+                        os.close(fd)
+                    os.close(writer)
+                self._watch(reader)
+        finally:
+            self._end(reader)
+        return self.members
+
+    def _start(self, process: Process, ends: dict[int, list[int]], events: int) -> None:
+        streams = [fd for slot in process.slots for fd in ends[slot]]
+        if process.is_agent:
+            # Its own streams come first, then the events, then three for each worker.
+            fds = [*streams[:3], events, *streams[3:]]
+        else:
+            fds = [*streams, events]
+        job = Job(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
+        child, pid = self.client.start(job, fds)
+        self.members.append(Member(process, child, pid))
+
+    def _watch(self, events: int) -> None:
+        deadline: float | None = None
+        while any(member.code is None for member in self.members):
+            self._look(events, _TICK if deadline is None else max(0.0, deadline - time.monotonic()))
+            if deadline is None and any(member.code for member in self.members):
+                deadline = time.monotonic() + _SETTLE
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+
+    def _look(self, events: int, timeout: float) -> None:
+        fds = [self.client.fileno(), events, *self.console.readable()]
+        for fd in _readable(fds, timeout):
+            if fd == self.client.fileno():
+                self._collect()
+            elif fd == events:
+                self._hear(events)
+            else:
+                self.console.read(fd)
+
+    def _collect(self) -> None:
+        by_child = {member.child: member for member in self.members}
+        for child, code in self.client.exits():
+            if child in by_child:
+                by_child[child].code, by_child[child].ended_ns = code, time.time_ns()
+
+    def _hear(self, events: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._events += os.read(events, 1 << 16)
+        *whole, self._events = self._events.split(b"\n")
+        for line in whole:
+            self._react(json.loads(line))
+
+    def _react(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "started":
+                self.console.started(event["slot"], event["rank"])
+            case "input":
+                self.console.answer(event["slot"])
+            case "restart":
+                left = f"{event['left']} restart(s) left"
+                self.console.say(f"rank {event['rank']} failed with {event['why']}: all ranks restart, {left}")
+
+    def _end(self, events: int) -> None:
+        """Stop who still runs: asked first, then killed; then take what they said last."""
+        with _deaf():
+            for member in self._alive():
+                member.stopped = True
+                self.client.kill(member.child, signal.SIGTERM)
+            deadline = time.monotonic() + max((each.process.patience for each in self.members), default=0.0)
+            while self._alive() and time.monotonic() < deadline:
+                self._look(events, 0.1)
+            for member in self.members:
+                self.client.release(member.child)
+            # A release is carried out in order: when the server answers, all of them are gone.
+            self.client.settle()
+            with contextlib.suppress(BlockingIOError):
+                self._hear(events)
+            self.console.drain()
+            os.close(events)
+
+    def _alive(self) -> list[Member]:
+        return [member for member in self.members if member.code is None]
+
+
+def _readable(fds: Sequence[int], timeout: float) -> list[int]:
+    poll = select.poll()  # `select` knows no descriptor above 1023.
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(timeout * 1000)]
+
+
+@contextlib.contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    """SIGTERM ends the group in good order; Python already does so for SIGINT."""
+
+    def terminate(*_: object) -> None:
+        raise Terminated
+
+    with _handled({signal.SIGTERM: terminate}):
+        yield
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Let no second Ctrl-C leave processes behind."""
+    with _handled({signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN}):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handlers: dict[signal.Signals, Callable[..., Any] | signal.Handlers]) -> Iterator[None]:
+    try:
+        before = {signum: signal.signal(signum, handler) for signum, handler in handlers.items()}
+    except ValueError:  # Not the main thread: signals are somebody else's.
+        yield
+        return
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -1,0 +1,156 @@
+"""From a task and its inputs to the result of rank 0, or a Flyte exception.
+
+Decides where and how: inline, as replicas of this machine, or as one node of a cluster's job. The
+processes are in `group`, what each does in `replica` and `agent`, what a failure looks like in
+`report`.
+"""
+
+import contextlib
+import importlib.util
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from flytekit.core.context_manager import FlyteContextManager
+from flytekit.exceptions.user import FlyteRecoverableException
+from flytekit.extend import IgnoreOutputs
+
+from flytekitplugins.kfpytorch.worker import machine, mode, topology
+from kfpytorch_common import environment
+
+if TYPE_CHECKING:
+    from flytekitplugins.kfpytorch.task import PyTorchFunctionTask, PytorchElasticFunctionTask
+
+
+def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
+    """Run a `PyTorch` task.
+
+    In a pod the function runs as it is, and only rank 0 returns. Under `pyflyte run` each replica
+    is a process of this machine; a direct call runs inline, in a world of one.
+
+    Raises:
+        IgnoreOutputs: In a pod, on every rank but 0.
+        FlyteUserRuntimeException: A replica failed; a `FlyteRecoverableException` if it raised one.
+    """
+    if not is_local():
+        return _in_pod(task, inputs)
+    chosen = mode.chosen(os.environ, replicas_by_default=mode.under_pyflyte_run())
+    if chosen.inline:
+        return _inline(task, inputs)
+    from flytekitplugins.kfpytorch.worker import local
+
+    _require_torch()
+    return local.replicas(task, inputs, _fit(1 + (task.task_config.workers() or 0), 1, chosen))
+
+
+def elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
+    """Run an `Elastic` task: the agents of all nodes here, or this pod's agent in a cluster.
+
+    Raises:
+        IgnoreOutputs: On every node of a cluster that does not run rank 0.
+        FlyteUserRuntimeException: A rank failed; a `FlyteRecoverableException` if it raised one.
+        ImportError: torch is not installed.
+    """
+    _require_torch()
+    from flytekitplugins.kfpytorch.worker import local
+
+    if not is_local() or "PET_RDZV_ENDPOINT" in os.environ:
+        return local.node_of_cluster(task, inputs)
+    chosen = mode.chosen(os.environ, replicas_by_default=True)
+    if chosen.inline:
+        return _inline(task, inputs)
+    return local.nodes(task, inputs, _fit(task.min_nodes, task.task_config.nproc_per_node, chosen))
+
+
+def is_local() -> bool:
+    """Whether flytekit runs this without a cluster."""
+    state = FlyteContextManager.current_context().execution_state
+    return state is None or state.mode is None or bool(state.is_local_execution())
+
+
+def _fit(nodes: int, nproc_per_node: int, chosen: mode.Mode) -> topology.Topology:
+    return topology.fit(nodes, nproc_per_node, machine.here(os.environ), chosen.ranks)
+
+
+def _inline(task: Any, inputs: dict[str, Any]) -> Any:
+    """Call the function here, in a world of one in which `init_process_group` works."""
+    with _free_port() as port, _environment(environment.alone(environment.Rendezvous(address="127.0.0.1", port=port))):
+        if importlib.util.find_spec("torch") is None:
+            return task.task_function(**inputs)
+        from flytekitplugins.kfpytorch.worker import gloo
+
+        with gloo.instead_of_nccl():
+            return task.task_function(**inputs)
+
+
+def _in_pod(task: Any, inputs: dict[str, Any]) -> Any:
+    rank = os.environ.get("RANK", "0")
+    try:
+        value = task.task_function(**inputs)
+    except IgnoreOutputs:
+        raise
+    except Exception as error:
+        _name_replica(error, rank)
+        raise
+    if rank != "0":
+        # All replicas would write to the same place, and the last would win.
+        raise IgnoreOutputs
+    return value
+
+
+def _name_replica(error: Exception, rank: str) -> None:
+    """Have the error file say which replica it is from."""
+    note = f"raised on rank {rank} ({pod_name()}) of the PyTorchJob"
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    elif not isinstance(error, FlyteRecoverableException) and len(error.args) == 1:
+        error.args = (f"{error.args[0]} [{note}]",)
+
+
+def pod_name() -> str:
+    """``worker-1 on HOST``: the replica as the operator calls it, and the host."""
+    host = socket.gethostname()
+    found = re.search(r"(master|worker)-\d+$", host)
+    node = os.environ.get("NODE_NAME")
+    name = f"{found[0]}, pod {host}" if found else f"host {host}"
+    return f"{name}, node {node}" if node else name
+
+
+def _require_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        from flytekitplugins.kfpytorch.task import TORCH_IMPORT_ERROR_MESSAGE
+
+        raise ImportError(TORCH_IMPORT_ERROR_MESSAGE)
+
+
+@contextlib.contextmanager
+def _free_port() -> Iterator[int]:
+    with reserved_port() as (port, _):
+        yield port
+
+
+@contextlib.contextmanager
+def reserved_port() -> Iterator[tuple[int, socket.socket]]:
+    """A port that nobody else is given while a process of ours has yet to listen on it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        # Both sides say so, and neither listens yet: then the port may be bound twice.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1], sock
+
+
+@contextlib.contextmanager
+def _environment(added: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,247 @@
+"""A job's processes on this machine: laid out, run, and their outcome told in Flyte's terms."""
+
+import contextlib
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flytekitplugins.kfpytorch.worker import aftermath, launch, logs, machine, mode, result, servers, shipping
+from flytekitplugins.kfpytorch.worker.console import Console
+from flytekitplugins.kfpytorch.worker.group import Group, Terminated
+from flytekitplugins.kfpytorch.worker.replica import Place
+from flytekitplugins.kfpytorch.worker.settings import Launch, Process
+from kfpytorch_common import environment
+
+if TYPE_CHECKING:
+    from flytekitplugins.kfpytorch.worker.topology import Topology
+    from kfpytorch_common.forkserver.client import Client
+
+_REPLICA = "flytekitplugins.kfpytorch.worker.replica:main"
+_AGENT = "flytekitplugins.kfpytorch.worker.agent:main"
+_HOME = "127.0.0.1"
+# Between asking a process to stop and killing it (seconds): here a person waits; in a pod the
+# kubelet gives 30 in all.
+_PATIENCE_HERE = 3.0
+_PATIENCE_IN_POD = 20.0
+
+
+@dataclass
+class Run:
+    """One run of a task: where it keeps things, who shows them."""
+
+    task: Any
+    console: Console
+    scratch: Path
+    workspace: str
+    payload: str | None
+    on_this_machine: bool
+    ends: dict[int, list[int]] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+    def slot(self, label: str, *, interactive: bool = False) -> int:
+        """Streams for one more process."""
+        slot, ends = self.console.open(label, interactive=interactive)
+        self.ends[slot.number] = ends
+        return slot.number
+
+    def place(self, slot: int, replica: str) -> dict[str, Any]:
+        """What a worker in `slot` is told."""
+        place = Place(
+            slot=slot,
+            replica=replica,
+            directory=str(self.scratch / f"slot{slot}"),
+            workspace=self.workspace,
+            payload=self.payload,
+            on_this_machine=self.on_this_machine,
+            asks_for_input=self.console.slots[slot].terminal,
+        )
+        return asdict(place)
+
+
+def replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
+    """Run a `PyTorch` task: a process for the master and for each worker."""
+    with _run(task, inputs, "spawn") as (run, client), launch.reserved_port() as (port, _):
+        run.console.say(f"{task.name}: {_layout(fitted.ranks, 'replica')}{_devices(fitted)}")
+        _note(run, fitted)
+        master = environment.Rendezvous(address=_HOME, port=port)
+        processes = []
+        for index in range(fitted.nodes):
+            name = environment.replica_name(index)
+            slot = run.slot(name, interactive=index == 0)
+            env = {**_shared_env(fitted, index), **environment.replica(index, fitted.nodes, master)}
+            place = run.place(slot, name)
+            processes.append(
+                Process(name=name, target=_REPLICA, args=place, env=env, slots=(slot,), patience=_PATIENCE_HERE)
+            )
+        members = Group(client, run.console).run(processes, run.ends)
+        return _outcome(run, aftermath.of_replicas(members), fitted.ranks)
+
+
+def nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
+    """Run an `Elastic` task: an agent for each node, with a real rendezvous between them."""
+    config = task.task_config
+    with _run(task, inputs, config.start_method) as (run, client), launch.reserved_port() as (port, _):
+        run.console.say(f"{task.name}: {_layout(fitted.nodes, 'node')} x {fitted.nproc_per_node}{_devices(fitted)}")
+        _note(run, fitted)
+        endpoint = environment.Rendezvous(address=_HOME, port=port)
+        settings = _settings(task, fitted.nodes, fitted.nproc_per_node, f"{_HOME}:{port}")
+        processes = []
+        for index in range(fitted.nodes):
+            hosted = {"is_host": index == 0, **settings.rdzv_configs}
+            env = {
+                **_shared_env(fitted, index),
+                **environment.elastic(fitted.nodes, fitted.nproc_per_node, config.max_restarts, endpoint),
+            }
+            told = Launch(**{**vars(settings), "rdzv_configs": hosted, "local_addr": _HOME})
+            processes.append(_agent(run, index, told, env))
+        members = Group(client, run.console).run(processes, run.ends)
+        return _outcome(run, aftermath.of_nodes(members), fitted.ranks)
+
+
+def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:
+    """Run this pod's agent; the operator's environment says where the others are."""
+    config = task.task_config
+    endpoint = os.environ.get("PET_RDZV_ENDPOINT")
+    if endpoint is None and task.min_nodes > 1:
+        raise ValueError(
+            f"nnodes={config.nnodes!r} needs {task.min_nodes} pods, but nothing here says where they meet "
+            "(PET_RDZV_ENDPOINT, which the training operator sets): is Flyte's pytorch plugin enabled?"
+        )
+    with _run(task, inputs, config.start_method, in_pod=True) as (run, client):
+        settings = _settings(task, task.max_nodes, config.nproc_per_node, endpoint or "localhost:0")
+        env = {"OMP_NUM_THREADS": "1"} if config.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ else {}
+        agent = _agent(run, 0, settings, {**os.environ, **env})
+        try:
+            members = Group(client, run.console).run([agent], run.ends)
+        except Terminated:
+            run.console.say("stopped by SIGTERM (scale-in, preemption or deletion): no result and no error is written")
+            raise
+        ranks = settings.nproc_per_node * settings.max_nodes
+        return _outcome(run, aftermath.of_nodes(members), ranks)
+
+
+def _settings(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> Launch:
+    config = task.task_config
+    import flytekit
+
+    in_cluster = not launch.is_local()
+    settings = Launch(
+        min_nodes=task.min_nodes if in_cluster else nodes,
+        max_nodes=nodes,
+        nproc_per_node=nproc_per_node,
+        run_id=flytekit.current_context().execution_id.name or "local",
+        rdzv_endpoint=endpoint,
+        rdzv_configs=config.rdzv_configs,
+        max_restarts=config.max_restarts,
+        monitor_interval=config.monitor_interval,
+        start_method=config.start_method,
+        shutdown_timeout=_PATIENCE_IN_POD if in_cluster else _PATIENCE_HERE,
+    )
+    if "torch" in sys.modules:
+        # It costs nothing more here, and what torch says against the settings comes from this process.
+        from flytekitplugins.kfpytorch.worker import agent
+
+        said = dict(config.rdzv_configs)
+        agent.launch_config(settings)
+        _restore(config.rdzv_configs, said)  # torch writes its defaults into the author's dict.
+    return Launch(**{**vars(settings), "rdzv_configs": dict(config.rdzv_configs)})
+
+
+def _restore(changed: dict[str, Any], original: dict[str, Any]) -> None:
+    changed.clear()
+    changed.update(original)
+
+
+def _agent(run: Run, index: int, settings: Launch, env: dict[str, str]) -> Process:
+    name = f"node {index}"
+    first = index * settings.nproc_per_node
+    slots = [run.slot(f"agent {index}")]
+    for rank in range(settings.nproc_per_node):
+        slots.append(run.slot(f"{name} local {rank}", interactive=first + rank == 0 and run.on_this_machine))
+    directory = run.scratch / f"node{index}"
+    directory.mkdir()
+    (directory / "settings.pkl").write_bytes(pickle.dumps(settings))
+    replica = name if run.on_this_machine else launch.pod_name()
+    args = {
+        "index": index,
+        "directory": str(directory),
+        "settings": str(directory / "settings.pkl"),
+        "places": [run.place(slot, replica) for slot in slots[1:]],
+        "env": {},
+    }
+    patience = settings.shutdown_timeout + 2.0  # The agent stops its workers within its own.
+    return Process(name=name, target=_AGENT, args=args, env=env, slots=tuple(slots), is_agent=True, patience=patience)
+
+
+def _shared_env(fitted: "Topology", index: int) -> dict[str, str]:
+    """The environment that all processes on this machine have, each with its share of it."""
+    env = {
+        # All ranks are here, and a name of this host may not lead back to it.
+        "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
+        "NCCL_SOCKET_IFNAME": "lo",
+        **os.environ,
+    }
+    if "OMP_NUM_THREADS" not in env:
+        alone = fitted.ranks == 1
+        env["OMP_NUM_THREADS"] = str(machine.processors()) if alone else "1"
+    if fitted.devices:
+        env["CUDA_VISIBLE_DEVICES"] = fitted.devices[index]
+    return env
+
+
+@contextlib.contextmanager
+def _run(task: Any, inputs: dict[str, Any], start_method: str, *, in_pod: bool = False) -> Iterator[tuple[Run, "Client"]]:
+    """Directories, log files and a fork server for a run; all but the logs are gone after it."""
+    payload = shipping.payload_of(task, inputs)
+    scratch = Path(tempfile.mkdtemp(prefix="kfpytorch-", dir=_shared_memory()))
+    workspace = logs.workspace()
+    file = None
+    with contextlib.ExitStack() as ending:
+        ending.callback(shutil.rmtree, scratch, ignore_errors=True)
+        if start_method == "fork":
+            server = servers.of_this_process(payload)
+            ending.callback(server.stop)
+        else:
+            server = servers.shared()
+            file = scratch / "payload.pkl"
+            file.write_bytes(shipping.packed(payload, task.name))
+        server.client.scratch(str(scratch))
+        server.client.scratch(workspace)
+        directory = None if in_pod else logs.directory(task.name)
+        console = Console(directory, all_ranks=in_pod or mode.verbose(os.environ))
+        yield Run(task, console, scratch, workspace, str(file) if file else None, not in_pod), server.client
+
+
+def _shared_memory() -> str | None:
+    """The file system in memory, if there is one that can be written to."""
+    place = "/dev/shm"  # noqa: S108 - a private directory is made in it.
+    return place if os.access(place, os.W_OK) else None
+
+
+def _outcome(run: Run, ended: aftermath.Ended, ranks: int) -> Any:
+    seconds = time.monotonic() - run.began
+    if ended.failures:
+        raise aftermath.exception(run.task, run.console, ended, ranks, seconds)
+    if run.console.directory is not None:
+        run.console.say(f"done in {seconds:.1f} s, logs of all ranks in {run.console.directory}")
+    return aftermath.handed_over(result.load(ended.rank_zero) if ended.rank_zero else None)
+
+
+def _layout(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
+def _devices(fitted: "Topology") -> str:
+    return f" on this machine ({'GPU ' + ' | '.join(fitted.devices) if fitted.devices else 'CPU, gloo'})"
+
+
+def _note(run: Run, fitted: "Topology") -> None:
+    if fitted.note:
+        run.console.say(fitted.note)

@@ -1,0 +1,202 @@
+"""Inside a worker process: load what was sent, run the user's function, say how it went."""
+
+import contextlib
+import json
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flytekitplugins.kfpytorch.worker import failure, recovery, result
+
+if TYPE_CHECKING:
+    from kfpytorch_common.forkserver.child import Start
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a worker needs to run the function: made by the caller, read by every worker."""
+
+    function: Callable[..., Any]
+    inputs: Mapping[str, Any]
+    raw_output_prefix: str
+    checkpoint_dest: str | None
+    checkpoint_src: str | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which worker this is, beyond what its environment says."""
+
+    slot: int
+    """Its number among the caller's streams."""
+    replica: str
+    """What people call it: ``worker-0``, ``node 1``."""
+    directory: str
+    """Where it writes its failure or result."""
+    workspace: str
+    """For files that flytekit makes on the way; removed with the caller."""
+    payload: str | None
+    """The file with the payload; None when it was inherited."""
+    on_this_machine: bool
+    """Whether there is no cluster, so that gloo may stand in for nccl."""
+    asks_for_input: bool = False
+    """Standard input is a person at a terminal, asked for a line at a time."""
+
+
+def main(start: "Start") -> int:
+    """Run the function; the target of the fork server."""
+    place = Place(**start.args)
+    directory = Path(place.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)
+    say = _teller(start.fds[0], place.slot)
+    say({"event": "started", "rank": int(os.environ["RANK"]), "pid": os.getpid()})
+    if place.asks_for_input:
+        sys.stdin = _AskedInput(say)
+    try:
+        with _stand_in_for_nccl(place):
+            outcome = _run(place, start.inherited)
+        if os.environ["RANK"] == "0":
+            _send_back(outcome, directory)
+    except BaseException as error:  # noqa: BLE001 - the last frame of the worker: all of it is reported.
+        if isinstance(error, SystemExit) and failure.exit_code(error) == 0 and os.environ["RANK"] != "0":
+            return 0
+        return _report(error, place, directory)
+    return 0
+
+
+def _report(error: BaseException, place: Place, directory: Path) -> int:
+    from flytekit.exceptions.user import FlyteRecoverableException
+
+    recoverable = isinstance(error, FlyteRecoverableException)
+    if recoverable:
+        recovery.create_recoverable_error_file()
+    failure.record(directory, error, replica=place.replica, recoverable=recoverable)
+    # The rank's own log holds all of it, as a program's last words do.
+    sys.excepthook(type(error), error, error.__traceback__)
+    return failure.exit_code(error) or 1
+
+
+def _run(place: Place, inherited: Payload | None) -> result.ElasticWorkerResult:
+    if inherited is not None:
+        return outcome_of(inherited.function, inherited.inputs)
+    return call(_loaded(place), place.workspace)
+
+
+def call(payload: Payload, workspace: str | None = None) -> result.ElasticWorkerResult:
+    """Run the function in a Flyte context of its own, with the caller's outputs and checkpoints.
+
+    Args:
+        payload: What to run.
+        workspace: Where flytekit keeps its local files; None for where it keeps them by itself.
+    """
+    from flytekit.bin.entrypoint import setup_execution
+
+    with contextlib.ExitStack() as context:
+        with _files_in(workspace, payload.raw_output_prefix) if workspace else contextlib.nullcontext():
+            context.enter_context(
+                setup_execution(
+                    raw_output_data_prefix=payload.raw_output_prefix,
+                    checkpoint_path=payload.checkpoint_dest,
+                    prev_checkpoint=payload.checkpoint_src,
+                )
+            )
+        return outcome_of(payload.function, payload.inputs)
+
+
+def outcome_of(function: Callable[..., Any], inputs: Mapping[str, Any]) -> result.ElasticWorkerResult:
+    """Call the function and collect what Flyte wants to know besides its value."""
+    import flytekit
+    from flytekit.core.context_manager import FlyteContextManager
+
+    value = function(**inputs)
+    tracker = FlyteContextManager.current_context().output_metadata_tracker
+    return result.ElasticWorkerResult(
+        return_value=value,
+        decks=flytekit.current_context().decks,
+        om=tracker.get(value) if tracker else None,
+    )
+
+
+def _loaded(place: Place) -> Payload:
+    assert place.payload is not None  # noqa: S101 - without an inherited one there is a file.
+    payload: Payload = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - our caller's.
+    return payload
+
+
+@contextlib.contextmanager
+def _files_in(workspace: str, raw_output_prefix: str) -> Iterator[None]:
+    """Have flytekit put its local files where the caller removes them; the user's go where they went."""
+    from flytekit.core.context_manager import FlyteContextManager
+    from flytekit.core.data_persistence import FileAccessProvider
+
+    access = FileAccessProvider(local_sandbox_dir=workspace, raw_output_prefix=raw_output_prefix)
+    context = FlyteContextManager.current_context()
+    before, tempfile.tempdir = tempfile.tempdir, workspace
+    try:
+        with FlyteContextManager.with_context(context.with_file_access(access)):
+            yield
+    finally:
+        tempfile.tempdir = before
+
+
+def _send_back(outcome: result.ElasticWorkerResult, directory: Path) -> None:
+    try:
+        result.save(outcome, directory)
+    except Exception as error:
+        kind = type(outcome.return_value).__name__
+        raise TypeError(f"rank 0 returned a {kind} that cannot be sent back: {error}") from error
+
+
+@contextlib.contextmanager
+def _stand_in_for_nccl(place: Place) -> Iterator[None]:
+    if not place.on_this_machine:
+        yield
+        return
+    from flytekitplugins.kfpytorch.worker import gloo
+
+    with gloo.instead_of_nccl():
+        yield
+
+
+def _teller(fd: int, slot: int) -> Callable[[Mapping[str, Any]], None]:
+    def say(event: Mapping[str, Any]) -> None:
+        # Shorter than PIPE_BUF, so that the events of many workers stay whole in one pipe.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(fd, json.dumps({"slot": slot, **event}).encode() + b"\n")
+
+    return say
+
+
+class _AskedInput:
+    """Standard input of rank 0 on a terminal: a line is asked for when somebody reads one.
+
+    The terminal belongs to the caller, so `breakpoint()` and `input()` work and nobody's typing is
+    taken while nobody asks.
+    """
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, say: Callable[[Mapping[str, Any]], None]) -> None:
+        self._say = say
+        self._stream = open(0, closefd=False, errors="replace")  # noqa: SIM115 - as long as the process.
+
+    def readline(self, size: int = -1) -> str:
+        sys.stdout.flush()
+        self._say({"event": "input"})
+        return self._stream.readline(size)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.readline, "")
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return True

@@ -1,0 +1,136 @@
+"""A failure on one screen: the cause first, at most 25 lines."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kfpytorch_common.causes import Cause, Failure, Frame, classify, remedy
+
+MOST_LINES = 25
+_WIDTH = 110
+_MESSAGE_LINES = 5
+_FRAMES = 4
+_LAST_WORDS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aftermath:
+    """What is known of a run that failed."""
+
+    task: str
+    cause: Failure
+    others: Sequence[Failure]
+    """What became of the other ranks, as far as it is not their success."""
+    ranks: int
+    seconds: float
+    last_words: Sequence[str] = ()
+    """The last lines that the failed rank wrote."""
+    logs: str = ""
+    """The directory with every rank's log; empty when there is none."""
+    verbose: bool = False
+
+
+def render(after: Aftermath) -> str:
+    """The report, without a line end.
+
+    The first line says which rank, the second what, the third where.
+    """
+    cause = after.cause
+    lines = [
+        f"✗ {after.task} failed on {where(cause)} after {after.seconds:.1f} s ({classify(cause).value})",
+        *_what(cause),
+        *_frames(cause.frames),
+        *_last_words(after),
+    ]
+    foot = [*_others(after), *_labelled("hint", _hint(cause)), *_labelled("logs", after.logs), *_more(after)]
+    if after.verbose and cause.traceback:
+        return "\n".join([*lines, *foot, cause.traceback.rstrip()])
+    return "\n".join([*lines[: MOST_LINES - len(foot)], *foot])
+
+
+def where(failure: Failure) -> str:
+    """``rank 1 (worker-0)``, with all that is known."""
+    if failure.rank is None:
+        return failure.replica
+    return f"rank {failure.rank} ({failure.replica})"
+
+
+def _what(cause: Failure) -> list[str]:
+    """The exception and, on the same or the next line, the place in the user's code."""
+    if not cause.exception:
+        said = f"killed by {cause.signal}" if cause.signal else f"exit code {cause.exit_code}, without a word"
+        return [f"  {said} (process {cause.pid})"]
+    text = f"{cause.exception}: {cause.message}" if cause.message else cause.exception
+    wrapped = [part for line in text.splitlines() for part in textwrap.wrap(line, _WIDTH) or [""]]
+    shown = wrapped[:_MESSAGE_LINES]
+    if len(wrapped) > len(shown):
+        shown[-1] = f"… ({len(wrapped) - len(shown) + 1} more lines, in the log)"
+    place = [f"  at {_place(cause.frames[-1])}"] if cause.frames else []
+    return [f"  {shown[0]}", *place, *(f"  {line}" for line in shown[1:])]
+
+
+def _frames(frames: Sequence[Frame]) -> list[str]:
+    lines = []
+    for frame in frames[-_FRAMES:]:
+        mark = "❱" if frame is frames[-1] else " "
+        lines += [f"    {_place(frame)}", f"    {mark} {frame.code[:_WIDTH]}"]
+    return lines
+
+
+def _place(frame: Frame) -> str:
+    path = Path(frame.file)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{shown}:{frame.line} in {frame.function}"
+
+
+def _last_words(after: Aftermath) -> list[str]:
+    if after.cause.exception:
+        return []  # The exception says more than the lines before it.
+    words = list(after.last_words)[-_LAST_WORDS:]
+    return ["  its last lines:", *(f"    {line[:_WIDTH]}" for line in words)] if words else []
+
+
+def _others(after: Aftermath) -> list[str]:
+    rest = after.ranks - 1
+    if rest <= 0 or after.cause.rank is None:
+        return []
+    fates: dict[str, list[int]] = {}
+    for other in after.others:
+        if other.rank is not None and other.rank != after.cause.rank:
+            fates.setdefault(_fate(other), []).append(other.rank)
+    told = sum(len(ranks) for ranks in fates.values())
+    if told < rest:
+        fates.setdefault("ended well", []).extend([-1] * (rest - told))
+    parts = [f"{_named(ranks)} {fate}" for fate, ranks in fates.items()]
+    return _labelled("others", "; ".join(parts))
+
+
+def _fate(other: Failure) -> str:
+    if other.stopped:
+        return "stopped because of it"
+    return f"followed with {other.exception}" if other.exception else f"ended by {other.signal or other.exit_code}"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    known = sorted(rank for rank in ranks if rank >= 0)
+    if not known:
+        return f"{len(ranks)} rank(s)"
+    listed = ", ".join(str(rank) for rank in known[:8]) + (" …" if len(known) > 8 else "")
+    return f"rank {listed}" if len(known) == 1 else f"ranks {listed}"
+
+
+def _hint(cause: Failure) -> str:
+    if classify(cause) is Cause.USER_ERROR and cause.exception.endswith(("ModuleNotFoundError", "ImportError")):
+        return "the worker imports what the function uses; is it installed, and is its directory on sys.path?"
+    return remedy(cause)
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    return [f"  {label:<6} {text}"] if text else []
+
+
+def _more(after: Aftermath) -> list[str]:
+    if after.verbose or not after.cause.traceback:
+        return []
+    return _labelled("more", "pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows every rank and the whole traceback")

@@ -1,0 +1,133 @@
+"""What rank 0 hands back: the value, its decks, its metadata; large arrays without a copy.
+
+The value is pickled; a tensor's memory and any buffer above a megabyte go into files of their own
+in shared memory, which the receiver maps.
+"""
+
+import contextlib
+import mmap
+import os
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import cloudpickle
+
+if TYPE_CHECKING:
+    from flytekit import Deck
+    from flytekit.core.context_manager import OutputMetadata
+
+FILE_NAME = "result.pkl"
+
+# Below this, a file costs more than a copy.
+_LARGE = 1 << 20
+
+
+class ElasticWorkerResult(NamedTuple):
+    """The result of one worker; the name and the fields are upstream's."""
+
+    return_value: Any
+    """What the task's function returned."""
+    decks: "list[Deck]"
+    """The decks that exist in the worker."""
+    om: "OutputMetadata | None" = None
+    """The metadata of the returned object (artifacts), if there is any."""
+
+
+def save(result: Any, directory: Path) -> None:
+    """Write `result` into `directory`, for `load`.
+
+    Raises:
+        Exception: As pickling the value raises.
+    """
+    with (directory / (FILE_NAME + ".part")).open("wb") as file:
+        _Pickler(file, directory).dump(result)
+    (directory / (FILE_NAME + ".part")).rename(directory / FILE_NAME)
+
+
+def load(directory: Path) -> Any:
+    """Read what `save` wrote; large buffers are mapped and their files removed."""
+    try:
+        with (directory / FILE_NAME).open("rb") as file:
+            return pickle.load(file)  # noqa: S301 - written by a process that we started.
+    finally:
+        _maps.clear()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle, with large memory beside the stream."""
+
+    def __init__(self, file: Any, directory: Path) -> None:
+        super().__init__(file, protocol=5, buffer_callback=None)
+        self._directory = directory
+        self._storages: dict[tuple[int, int], tuple[str, int]] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind.__module__ == "torch.storage" and kind.__name__ == "TypedStorage":
+            memory = obj.untyped()
+            if memory.device.type == "cpu" and memory.nbytes() >= _LARGE:
+                return _storage, (*self._shared(memory), obj.dtype)
+        if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and not obj.dtype.hasobject:
+            if obj.flags.c_contiguous and obj.nbytes >= _LARGE:
+                path = _store(self._directory, obj.data.cast("B"))
+                return _array, (path, obj.dtype, obj.shape)
+        return super().reducer_override(obj)
+
+    def _shared(self, memory: Any) -> tuple[str, int]:
+        """The file of a storage; views of one storage share it."""
+        key = (memory.data_ptr(), memory.nbytes())
+        if key not in self._storages:
+            view = (_bytes_type() * memory.nbytes()).from_address(memory.data_ptr())
+            self._storages[key] = (_store(self._directory, memoryview(view).cast("B")), memory.nbytes())
+        return self._storages[key]
+
+
+def _bytes_type() -> Any:
+    import ctypes
+
+    return ctypes.c_ubyte
+
+
+def _store(directory: Path, data: memoryview) -> str:
+    """Write `data` to a file in `directory`, or on disk when shared memory is full."""
+    for place in (directory, None):
+        handle, path = tempfile.mkstemp(prefix="kfpytorch-", suffix=".buffer", dir=place)
+        with contextlib.suppress(OSError), open(handle, "wb", buffering=0) as file:
+            left = data
+            while left:
+                left = left[file.write(left) :]
+            return path
+        os.unlink(path)
+    raise OSError("there is no room for the result: neither shared memory nor the temporary directory has it")
+
+
+_maps: dict[str, Any] = {}
+
+
+def _once(path: str, make: Callable[[], Any]) -> Any:
+    """Map `path` once in a load, also when several views refer to it, and remove the file."""
+    if path not in _maps:
+        _maps[path] = make()
+        os.unlink(path)
+    return _maps[path]
+
+
+def _storage(path: str, size: int, dtype: Any) -> Any:
+    import torch
+
+    # Private: a write goes to a page of the receiver's own; until then nothing is copied.
+    memory = _once(path, lambda: torch.UntypedStorage.from_file(path, False, size))  # noqa: FBT003
+    return torch.storage.TypedStorage(wrap_storage=memory, dtype=dtype, _internal=True)
+
+
+def _array(path: str, dtype: Any, shape: tuple[int, ...]) -> Any:
+    import numpy as np
+
+    def mapped() -> Any:
+        with open(path, "r+b") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+    return np.frombuffer(_once(path, mapped), dtype=dtype).reshape(shape)

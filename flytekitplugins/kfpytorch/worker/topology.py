@@ -1,0 +1,98 @@
+"""How many processes a job becomes on one machine: pure, from what was asked and what there is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+# A rank that trains holds about this much of its own on top of what it shares with the fork server.
+_BYTES_PER_RANK: Final = 512 * 1024 * 1024
+# Ranks wait for each other most of the time, so a few more than processors do no harm.
+_RANKS_AT_LEAST: Final = 8
+_RANKS_PER_PROCESSOR: Final = 2
+
+OVERRIDE: Final = "FLYTE_KFPYTORCH_LOCAL"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What this machine has."""
+
+    processors: int
+    memory: int
+    """Free for us, in bytes."""
+    gpus: tuple[str, ...] = ()
+    """As ``CUDA_VISIBLE_DEVICES`` names them."""
+
+    def most_ranks(self) -> int:
+        """How many ranks it should hold: one a GPU if there are any, else as memory and processors allow."""
+        if self.gpus:
+            return len(self.gpus)
+        room = self.memory // _BYTES_PER_RANK
+        return max(1, min(room, max(_RANKS_AT_LEAST, _RANKS_PER_PROCESSOR * self.processors)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """A job as it will run here."""
+
+    nodes: int
+    nproc_per_node: int
+    devices: tuple[str, ...] = ()
+    """``CUDA_VISIBLE_DEVICES`` for each node; empty without GPUs."""
+    note: str = ""
+    """What differs from what was asked, and how to have it otherwise."""
+
+    @property
+    def ranks(self) -> int:
+        """The size of the world."""
+        return self.nodes * self.nproc_per_node
+
+
+def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = None) -> Topology:
+    """Lay `nodes` times `nproc_per_node` ranks out on `machine`.
+
+    Args:
+        nodes: Nodes, or replicas of one process each.
+        nproc_per_node: Processes on each.
+        machine: What there is.
+        most: The number of ranks that a person asked for instead; None leaves it to the machine.
+
+    Returns:
+        What was asked for, or the largest smaller layout that fits: fewer processes a node first,
+        then fewer nodes.
+    """
+    asked = nodes * nproc_per_node
+    limit = machine.most_ranks() if most is None else most
+    if asked > limit:
+        nodes, nproc_per_node = (nodes, limit // nodes) if limit >= nodes else (limit, 1)
+    ranks = nodes * nproc_per_node
+    return Topology(
+        nodes=nodes,
+        nproc_per_node=nproc_per_node,
+        devices=_shares(machine.gpus, nodes, nproc_per_node),
+        note=_note(asked, ranks, machine, chosen=most is not None),
+    )
+
+
+def _shares(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tuple[str, ...]:
+    """Each node's devices: its own while they last, then shared in turn."""
+    if not gpus:
+        return ()
+    if len(gpus) >= nodes * nproc_per_node:
+        each = len(gpus) // nodes
+        return tuple(",".join(gpus[node * each : (node + 1) * each]) for node in range(nodes))
+    return tuple(
+        ",".join(dict.fromkeys(gpus[(node * nproc_per_node + rank) % len(gpus)] for rank in range(nproc_per_node)))
+        for node in range(nodes)
+    )
+
+
+def _note(asked: int, ranks: int, machine: Machine, *, chosen: bool) -> str:
+    if asked == ranks or chosen:
+        return ""
+    why = f"{len(machine.gpus)} GPU(s)" if machine.gpus else _size(machine)
+    return f"{asked} ranks scaled down to {ranks}, since this machine has {why}; {OVERRIDE}={asked} runs them all"
+
+
+def _size(machine: Machine) -> str:
+    return f"{machine.processors} processor(s) and {machine.memory / 2**30:.1f} GiB of free memory"

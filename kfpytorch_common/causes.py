@@ -1,0 +1,158 @@
+"""Why a replica failed: one vocabulary, and the choice of the first among many failures."""
+
+import enum
+import re
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+
+class Cause(enum.Enum):
+    """The words that messages, metrics, events, exit codes and documentation share."""
+
+    USER_ERROR = "user-error"
+    OOM_HOST = "oom-host"
+    OOM_GPU = "oom-gpu"
+    NCCL_TIMEOUT = "nccl-timeout"
+    HANG = "hang"
+    PREEMPTED = "preempted"
+    NODE_LOST = "node-lost"
+    IMAGE = "image"
+    UNSCHEDULABLE = "unschedulable"
+    QUOTA = "quota"
+    QUEUE = "queue"
+    CONFIG = "config"
+    INFRA = "infra"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One line of a traceback."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """How one replica ended, as far as it could say so itself."""
+
+    rank: int | None
+    """Global rank; None when it failed before it had one."""
+    replica: str
+    """The operator's name for it (``worker-0``), or ``node 1`` for an elastic agent's node."""
+    exit_code: int
+    """As `subprocess` writes it: negative for a signal."""
+    time_ns: int
+    """When it failed, by the replica's own clock in nanoseconds since the epoch."""
+    pid: int = 0
+    local_rank: int | None = None
+    exception: str = ""
+    """The exception's class; empty when the process died without a word."""
+    message: str = ""
+    frames: tuple[Frame, ...] = ()
+    """Innermost last."""
+    traceback: str = ""
+    recoverable: bool = False
+    stopped: bool = False
+    """It was running well until it was stopped because of another's failure."""
+
+    @property
+    def signal(self) -> str:
+        """The signal's name that ended the process, or an empty string."""
+        if self.exit_code >= 0:
+            return ""
+        try:
+            return signal.Signals(-self.exit_code).name
+        except ValueError:
+            return f"signal {-self.exit_code}"
+
+
+# A rank that loses its peer, or waits for one that never comes, says so in these words
+# (gloo, NCCL, TCPStore and c10d of torch 2.x).
+_CONSEQUENCE: Final = re.compile(
+    r"connection (closed|reset|refused|was closed)|socket (closed|timeout)|broken pipe|read error|"
+    r"recvvalue failed|failed to recv|sendbytes failed|writev? \[|readall|remote process exited|"
+    r"ncclremoteerror|ncclsystemerror|unhandled system error|"
+    r"timed out (after \d+ ?(seconds|ms)? )?waiting|timed out waiting|wait timeout|"
+    r"watchdog caught collective|collective operation timeout|"
+    r"store is down|broken ?barrier|application timeout caused pair closure",
+    re.IGNORECASE,
+)
+_PEER_EXCEPTIONS: Final = frozenset(
+    {"DistNetworkError", "DistStoreError", "DistBackendError", "ConnectionResetError", "BrokenPipeError",
+     "ConnectionRefusedError", "EOFError", "RuntimeError", "TimeoutError", "DistError"}
+)  # fmt: skip
+
+
+def is_consequence(failure: Failure) -> bool:
+    """Whether a failure only tells of a peer's: a lost connection, a broken collective."""
+    name = failure.exception.rpartition(".")[2]
+    return name in _PEER_EXCEPTIONS and _CONSEQUENCE.search(failure.message) is not None
+
+
+def root_cause(failures: Iterable[Failure]) -> Failure:
+    """The failure that the others follow from.
+
+    A death without a word first (nobody's error makes a peer vanish), then errors that are not
+    consequences, then the earliest by nanosecond.
+
+    Raises:
+        ValueError: There is none to choose from.
+    """
+    return min(failures, key=_order)
+
+
+def _order(failure: Failure) -> tuple[int, int]:
+    if failure.stopped:
+        return 3, failure.time_ns
+    if not failure.exception:
+        return 0, failure.time_ns
+    return (2 if is_consequence(failure) else 1), failure.time_ns
+
+
+_GPU_MEMORY: Final = re.compile(r"cuda out of memory|hip out of memory|outofmemoryerror", re.IGNORECASE)
+_COLLECTIVE: Final = re.compile(r"nccl.*(timeout|timed out)|watchdog caught collective", re.IGNORECASE)
+_WAITING: Final = re.compile(r"timed out|timeout", re.IGNORECASE)
+
+
+def classify(failure: Failure) -> Cause:
+    """The word for a failure of a process; what only a cluster can know is not guessed."""
+    said = f"{failure.exception} {failure.message}"
+    if _GPU_MEMORY.search(said):
+        return Cause.OOM_GPU
+    if failure.exception.rpartition(".")[2] == "MemoryError" or failure.signal == "SIGKILL":
+        return Cause.OOM_HOST
+    if _COLLECTIVE.search(said):
+        return Cause.NCCL_TIMEOUT
+    if is_consequence(failure) and _WAITING.search(failure.message) or "Rendezvous" in failure.exception:
+        return Cause.HANG
+    if failure.signal == "SIGTERM":
+        return Cause.PREEMPTED
+    return Cause.USER_ERROR
+
+
+REMEDIES: Final[dict[Cause, str]] = {
+    Cause.OOM_GPU: "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    Cause.OOM_HOST: "killed from outside, most often for lack of memory: ask for more, or load less per rank",
+    Cause.NCCL_TIMEOUT: "a rank did not reach the collective in time; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records which",
+    Cause.HANG: "the ranks named above did not arrive; see what they were doing in their logs",
+    Cause.PREEMPTED: "stopped from outside; save checkpoints and set retries to go on from them",
+}
+"""What a person can do, in one sentence; a cause that speaks for itself has none."""
+
+_CRASHES: Final = {
+    "SIGSEGV": "a crash in native code; FLYTE_KFPYTORCH_VERBOSE=1 shows where each thread was",
+    "SIGBUS": "shared memory may be full: @task(shared_memory=True) gives a pod more",
+    "SIGABRT": "native code gave up; its last words are in the log",
+    "SIGFPE": "a crash in native code; its last words are in the log",
+    "SIGILL": "this machine lacks an instruction that a library was built for",
+}
+
+
+def remedy(failure: Failure) -> str:
+    """A sentence on what to do, or an empty string."""
+    return _CRASHES.get(failure.signal) or REMEDIES.get(classify(failure), "")

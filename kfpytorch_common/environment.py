@@ -1,0 +1,60 @@
+"""The environment that the training operator (1.7 to 1.9) gives a replica, as values.
+
+Source of the names and values: `pkg/controller.v1/pytorch/envvar.go` of kubeflow/training-operator.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendezvous:
+    """Where a group of replicas meets."""
+
+    address: str
+    port: int
+
+
+def replica(index: int, replicas: int, master: Rendezvous) -> dict[str, str]:
+    """For replica `index` (0 is the master) of a Master and Worker job of `replicas` in all."""
+    port = str(master.port)
+    return {
+        "PYTHONUNBUFFERED": "1",
+        "MASTER_PORT": port,
+        "PET_MASTER_PORT": port,
+        "MASTER_ADDR": master.address,
+        "PET_MASTER_ADDR": master.address,
+        "WORLD_SIZE": str(replicas),
+        "RANK": str(index),
+        "PET_NODE_RANK": str(index),
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_NNODES": str(replicas),
+    }
+
+
+def alone(master: Rendezvous) -> dict[str, str]:
+    """For a function that runs by itself: a world of one, also for code written for torchrun."""
+    return {
+        **replica(0, 1, master),
+        "PET_NPROC_PER_NODE": "1",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+    }
+
+
+def elastic(nodes: int, nproc_per_node: int, max_restarts: int, endpoint: Rendezvous) -> dict[str, str]:
+    """For each node of an elastic job of `nodes` nodes."""
+    return {
+        "PYTHONUNBUFFERED": "1",
+        "PET_RDZV_ENDPOINT": f"{endpoint.address}:{endpoint.port}",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_NNODES": f"{nodes}:{nodes}",
+        "PET_MAX_RESTARTS": str(max_restarts),
+        "PET_NPROC_PER_NODE": str(nproc_per_node),
+    }
+
+
+def replica_name(index: int) -> str:
+    """The operator's name for replica `index` of a Master and Worker job."""
+    return "master-0" if index == 0 else f"worker-{index - 1}"

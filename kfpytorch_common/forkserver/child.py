@@ -1,0 +1,167 @@
+"""From a fork of the server (or a fresh interpreter) to the process that was asked for."""
+
+import atexit
+import contextlib
+import ctypes
+import importlib
+import json
+import multiprocessing.process
+import multiprocessing.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from kfpytorch_common.forkserver.messages import Message
+
+EXIT_BROKEN: Final = 70
+"""The child could not even start what it was asked for (EX_SOFTWARE of sysexits.h)."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_RESET: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD", "SIGPIPE")
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a target function receives."""
+
+    args: Mapping[str, Any]
+    fds: Sequence[int]
+    """Descriptors beyond standard input, output and error, in the order they were sent."""
+    server: socket.socket | None
+    """A connection of its own to the server, when one was asked for."""
+    inherited: Any
+    """The value that the server was started with; None in a fresh interpreter."""
+
+
+def can_fork() -> bool:
+    """Whether children are forks: on Linux, unless FLYTE_KFPYTORCH_FORK=0 says otherwise.
+
+    macOS frameworks may start threads that do not survive a fork.
+    """
+    return sys.platform == "linux" and os.environ.get("FLYTE_KFPYTORCH_FORK") != "0"
+
+
+def run(job: Message, fds: list[int], server: socket.socket | None, inherited: Any) -> NoReturn:
+    """Become the process that `job` describes, run its target, end with its exit code."""
+    _die_with_parent()
+    os.setsid()
+    for name in _RESET:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in range(3):
+        os.dup2(fds[number], number)
+        os.close(fds[number])
+    _own_streams()
+    _forget_parent()
+    if job["env"] is not None:
+        os.environ.clear()
+        os.environ.update(job["env"])
+    with contextlib.suppress(OSError):
+        os.chdir(job["cwd"])
+    sys.path[:] = job["path"]
+    sys.argv[:] = job["argv"]
+    importlib.invalidate_caches()
+    _apply_threads()
+    _finish(_call(job["target"], Start(job["args"], fds[3:], server, inherited)))
+
+
+def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
+    """Start `job` in a fresh interpreter; the process id."""
+    reader, writer = os.pipe()
+    passed = [*fds, *([server.fileno()] if server else []), reader]
+    command = f"from kfpytorch_common.forkserver import child; child.main({reader})"
+    body = json.dumps({"job": job, "fds": fds, "server": server.fileno() if server else None})
+    process = subprocess.Popen(
+        interpreter("import sys; sys.path[:] = " + repr(job["path"]) + "; " + command),
+        pass_fds=passed,
+        env=job["env"],
+        cwd=job["cwd"],
+        start_new_session=True,
+    )
+    os.close(reader)
+    with open(writer, "w") as pipe:
+        pipe.write(body)
+    process.returncode = 0  # The server waits for it; Popen must not.
+    return process.pid
+
+
+def main(fd: int) -> NoReturn:
+    """The entry of a fresh interpreter that `spawn` made."""
+    with open(fd) as pipe:
+        body = json.load(pipe)
+    sock = None if body["server"] is None else socket.socket(fileno=body["server"])
+    run({**body["job"]}, body["fds"], sock, None)
+
+
+def interpreter(code: str) -> list[str]:
+    """A command that runs `code` in an interpreter with this one's flags."""
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [sys.executable, *flags, "-c", code]
+
+
+def _call(target: str, start: Start) -> int:
+    module, _, name = target.partition(":")
+    try:
+        code: int = getattr(importlib.import_module(module), name)(start)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    except BaseException:  # noqa: BLE001 - the last frame of a process: whatever it is, it is said.
+        traceback.print_exc()
+        return EXIT_BROKEN
+    return code
+
+
+def _finish(code: int) -> NoReturn:
+    """End as an interpreter does: threads joined, exit handlers run, streams flushed."""
+    with contextlib.suppress(Exception):
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        multiprocessing.util._exit_function()  # type: ignore[attr-defined]
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def _forget_parent() -> None:
+    """Drop what the server's process had planned for its own end."""
+    atexit._clear()
+    multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]
+    multiprocessing.process._children.clear()  # type: ignore[attr-defined]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        # numpy seeds itself once, when it is imported; a fork would repeat its sibling's numbers.
+        numpy.random.seed()
+
+
+def _own_streams() -> None:
+    """Text streams on the new descriptors that lose no line when the process is killed."""
+    sys.stdin = open(0, closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+    sys.__stdin__ = sys.stdin
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _apply_threads() -> None:
+    """Give torch the thread count that it would have read from the environment when imported."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    torch.set_num_threads(int(wanted) if wanted.isdigit() and int(wanted) > 0 else _processors())
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,0 +1,51 @@
+"""JSON messages with file descriptors over a local stream socket."""
+
+import json
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+Message: TypeAlias = Mapping[str, Any]
+
+_HEADER = struct.Struct("!I")
+_MOST_DESCRIPTORS = 253  # SCM_MAX_FD of Linux.
+
+
+def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
+    """Send one message; the receiver gets its own copies of `fds`.
+
+    Raises:
+        OSError: The other end is gone.
+    """
+    body = json.dumps(message).encode()
+    header = _HEADER.pack(len(body))
+    if fds:
+        socket.send_fds(sock, [header], fds)
+    else:
+        sock.sendall(header)
+    sock.sendall(body)
+
+
+def receive(sock: socket.socket) -> tuple[Message, list[int]] | None:
+    """The next message and its descriptors, waiting for it; None when the other end is gone."""
+    try:
+        header, fds, _, _ = socket.recv_fds(sock, _HEADER.size, _MOST_DESCRIPTORS)
+        header += _exactly(sock, _HEADER.size - len(header)) if header else b""
+        if len(header) < _HEADER.size:
+            return None
+        body = _exactly(sock, _HEADER.unpack(header)[0])
+    except ConnectionError:
+        return None
+    return (json.loads(body), fds) if body else None
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size > 0:
+        part = sock.recv(size)
+        if not part:
+            return b""
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

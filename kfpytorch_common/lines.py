@@ -1,0 +1,93 @@
+"""Bytes of a process's output as whole lines: never torn, never lost, prefixed in bulk."""
+
+import re
+
+_LONGEST = 16 * 1024 * 1024
+_ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_REDRAWN = re.compile(rb"[^\n]*\r(?!\n)(?=[^\n]*[^\n\r])")
+
+
+class Lines:
+    """Collects what a stream says until its lines are whole."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._held = 0
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The lines that are whole with `chunk`, each with its line end; the rest is kept.
+
+        A line of more than 16 MiB is given out in pieces, so that a stream without line ends
+        cannot fill the memory.
+        """
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            whole = b"".join((*self._parts, chunk[:end]))
+            self._parts, self._held = [], 0
+            chunk = chunk[end:]
+        else:
+            whole = b""
+        if chunk:
+            self._parts.append(chunk)
+            self._held += len(chunk)
+        if self._held > _LONGEST:
+            return whole + self.rest()
+        return whole
+
+    def rest(self) -> bytes:
+        """What is left of a line that will never end, with a line end."""
+        left, self._parts, self._held = b"".join(self._parts), [], 0
+        return left + b"\n" if left else b""
+
+
+def prefixed(lines: bytes, prefix: bytes) -> bytes:
+    """Whole lines with `prefix` before each."""
+    if not lines:
+        return b""
+    return prefix + lines[:-1].replace(b"\n", b"\n" + prefix) + b"\n"
+
+
+def plain(lines: bytes) -> bytes:
+    """Lines as a file should hold them: no colours, and of a redrawn line the last state."""
+    if b"\x1b" in lines:
+        lines = _ESCAPES.sub(b"", lines)
+    if b"\r" in lines:
+        lines = _REDRAWN.sub(b"", lines).replace(b"\r", b"")
+    return lines
+
+
+class TerminalLines:
+    """Prefixes a stream meant for a terminal, without waiting for line ends.
+
+    Cursor movements pass; a prefix is put before the first visible character after each return
+    to the first column, so that a redrawn progress bar keeps it.
+    """
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+        self._at_start = True
+        self._partial = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """`chunk` with prefixes; an escape sequence that is cut off waits for its end."""
+        text, self._partial = _split_partial_escape(self._partial + chunk)
+        out: list[bytes] = []
+        for piece in _TOKENS.findall(text):
+            if piece in (b"\n", b"\r"):
+                self._at_start = True
+            elif not piece.startswith(b"\x1b") and self._at_start:
+                out.append(self._prefix)
+                self._at_start = False
+            out.append(piece)
+        return b"".join(out)
+
+
+_TOKENS = re.compile(rb"\n|\r|\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[^\[]|[^\n\r\x1b]+|\x1b")
+_OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*)?\Z")
+
+
+def _split_partial_escape(text: bytes) -> tuple[bytes, bytes]:
+    found = _OPEN_ESCAPE.search(text)
+    if found is None:
+        return text, b""
+    return text[: found.start()], text[found.start() :]

@@ -1,0 +1,67 @@
+"""Distribution metadata only; every tool is configured in pyproject.toml."""
+
+from pathlib import Path
+
+from setuptools import find_namespace_packages, setup
+
+setup(
+    name="flytekitplugins-kfpytorch",
+    # Above the published plugin's line (1.x), so that an upgrade never brings that one back.
+    version="2.0.0.dev0",
+    description="Distributed PyTorch training as Flyte tasks, on this machine and on Kubernetes",
+    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    # flytekit's own range.
+    python_requires=">=3.10,<3.13",
+    # `flytekitplugins` is shared with other distributions: a namespace without __init__.py.
+    packages=find_namespace_packages(include=["flytekitplugins.*", "kfpytorch_common*"]),
+    # One plain root directory: an editable install is then a .pth line, not an import hook
+    # that every interpreter pays for at start.
+    package_dir={"": "."},
+    package_data={"flytekitplugins.kfpytorch": ["py.typed"], "kfpytorch_common": ["py.typed"]},
+    install_requires=[
+        "cloudpickle>=2",
+        "flyteidl>=1.16.7,<2",
+        "flytekit>=1.16,<2",
+        # Never imported by us; authors write their pod templates with it.
+        "kubernetes>=27,<38",
+        "protobuf>=4.21.1",
+        "rich>=13",
+    ],
+    extras_require={
+        "elastic": ["torch>=2.3"],
+        "dev": [
+            "coverage",
+            "hypothesis",
+            "import-linter",
+            "mypy",
+            "pexpect",
+            "psutil",
+            "pylint",
+            "pytest",
+            "pytest-timeout",
+            "ruff",
+            "scikit-learn",
+            "setuptools>=77",
+            "types-pexpect",
+            "types-protobuf",
+            "types-psutil",
+            "types-setuptools",
+            "uv",
+        ],
+    },
+    entry_points={"flytekit.plugins": ["kfpytorch_prestart = kfpytorch_common.prestart:start"]},
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)

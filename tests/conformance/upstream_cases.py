@@ -1,0 +1,163 @@
+"""Configs as an author writes them, in every form that upstream accepts: a fixed, generated set.
+
+Left out, because ours differs on purpose (docs/decisions): values that cannot be meant, pod templates
+on which upstream's shared memory lands in the wrong container, images that are placeholders.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+SEED = 20241121  # Any; the same for both environments and all runs.
+
+RESOURCES: list[dict[str, str]] = [
+    {},
+    {"requests": "Resources()"},
+    {"requests": "Resources(cpu='500m')", "limits": "Resources()"},
+    {"requests": "Resources(cpu=2, mem='2Gi', gpu='1')"},
+    {"limits": "Resources(gpu='1', ephemeral_storage='10Gi')"},
+    {"requests": "Resources(cpu=0.5, mem=1024)", "limits": "Resources(cpu='4', mem='8Gi', gpu=1)"},
+    {"requests": "Resources(cpu='2', mem='2Gi')", "limits": "Resources(cpu='2', mem='2Gi')"},
+]
+IMAGES = ["''", "'trainer:v2'", "'registry.example.com/team/trainer@sha256:0123'"]
+RESTARTS = ["RestartPolicy.ALWAYS", "RestartPolicy.FAILURE", "RestartPolicy.NEVER"]
+NUMBERS = ["0", "1", "600", "2147483647"]
+ROLE = {"image": IMAGES, "restart_policy": RESTARTS}
+REPLICAS = ["0", "1", "2", "5", "1000"]
+RUN_POLICY = {
+    "clean_pod_policy": ["CleanPodPolicy.NONE", "CleanPodPolicy.ALL", "CleanPodPolicy.RUNNING"],
+    "ttl_seconds_after_finished": NUMBERS,
+    "active_deadline_seconds": NUMBERS,
+    "backoff_limit": NUMBERS,
+}
+ELASTIC = {
+    "nnodes": ["1", "2", "7", "'1'", "'3'", "'1:1'", "'1:4'", "'2:4'", "' 2 : 3 '"],
+    "nproc_per_node": ["1", "2", "8"],
+    "start_method": ["'spawn'", "'fork'"],
+    "monitor_interval": ["1", "5", "0.5"],
+    "max_restarts": ["0", "3"],
+    "rdzv_configs": ["{}", "{'timeout': 60}", "{'join_timeout': 10, 'read_timeout': '90', 'is_host': True}"],
+    "increase_shared_mem": ["True", "False"],
+}
+PODS = [
+    "PodTemplate()",
+    "PodTemplate(labels={'team': 'vision'}, annotations={'note': 'x'})",
+    "PodTemplate(pod_spec=V1PodSpec(containers=[]))",
+    "PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name='primary')], node_selector={'pool': 'gpu'}))",
+    "PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name='primary', image='own:v3', "
+    "resources=V1ResourceRequirements(limits={'cpu': '3'}))], tolerations=[V1Toleration(key='gpu')]))",
+    "PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name='trainer', volume_mounts=["
+    "V1VolumeMount(name='data', mount_path='/data')])], volumes=[V1Volume(name='data', "
+    "empty_dir=V1EmptyDirVolumeSource())]), primary_container_name='trainer')",
+]
+REFUSED_WITH_SHARED_MEMORY = [
+    "PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name='primary'), "
+    "V1Container(name='b', image='b:1')]))",
+    "PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name='primary', volume_mounts=["
+    "V1VolumeMount(name='shm', mount_path='/dev/shm')])], volumes=[V1Volume(name='shm')]))",
+]
+ARGUMENTS = {
+    "requests": ["Resources(cpu='1', mem='1Gi')"],
+    "limits": ["Resources(cpu='2', gpu='1')"],
+    "shared_memory": ["True", "'2Gi'", "False"],
+    "pod_template": PODS,
+    "pod_template_name": ["'gang'"],
+    "container_image": ["'task:v9'"],
+    "retries": ["2"],
+    "timeout": ["60"],
+    "interruptible": ["True"],
+    "enable_deck": ["True"],
+    "environment": ["{'LEVEL': 'debug'}"],
+    "accelerator": ["T4"],
+    "cache": ["True"],
+    "cache_version": ["'1'"],
+    "secret_requests": ["[Secret(group='g', key='k')]"],
+    "labels": ["{'a': 'b'}"],
+}
+
+
+class Author:
+    """Somebody who writes configs, with dice."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+
+    def some(self, choices: dict[str, list[str]], share: float) -> dict[str, str]:
+        """A value for some of the names."""
+        return {
+            name: self.dice.choice(texts) for name, texts in choices.items() if self.dice.random() < share
+        }
+
+    def call(self, name: str, said: dict[str, str], order: Sequence[str]) -> str:
+        """Arguments by keyword, or the leading ones by position."""
+        by_position = 0
+        while by_position < len(order) and order[by_position] in said and self.dice.random() < 0.5:
+            by_position += 1
+        texts = [said[field] for field in order[:by_position]]
+        texts += [f"{field}={text}" for field, text in said.items() if field not in order[:by_position]]
+        return f"{name}({', '.join(texts)})"
+
+    def role(self, name: str, said: dict[str, str]) -> str:
+        order = ["image", "requests", "limits", *(["replicas"] if name == "Worker" else []), "restart_policy"]
+        said = {**self.some(ROLE, 0.4), **self.dice.choice(RESOURCES), **said}
+        return self.call(name, said, order)
+
+    def run_policy(self) -> str:
+        return self.call("RunPolicy", self.some(RUN_POLICY, 0.5), list(RUN_POLICY))
+
+    def pytorch(self, *, with_shared_memory: bool | None = None) -> str:
+        said: dict[str, str] = {}
+        if self.dice.random() < 0.7:
+            said["master"] = self.role("Master", {})
+        legacy = self.dice.choice(["", "", "", "0", "4"])
+        replicas = {"": REPLICAS, "0": [*REPLICAS, ""], "4": ["0", ""]}[legacy]
+        chosen = self.dice.choice(replicas)
+        said["worker"] = self.role("Worker", {"replicas": chosen} if chosen else {})
+        if self.dice.random() < 0.5:
+            said["run_policy"] = self.dice.choice([self.run_policy(), "None", "{}"])
+        if legacy:
+            said["num_workers"] = legacy
+        if with_shared_memory is None and self.dice.random() < 0.3:
+            said["increase_shared_mem"] = self.dice.choice(["True", "False"])
+        return self.call(
+            "PyTorch", said, ["master", "worker", "run_policy", "num_workers", "increase_shared_mem"]
+        )
+
+    def elastic(self) -> str:
+        said = self.some(ELASTIC, 0.5)
+        if self.dice.random() < 0.5:
+            said["run_policy"] = self.run_policy()
+        return self.call("Elastic", said, [*ELASTIC, "run_policy"])
+
+    def case(self) -> dict[str, Any]:
+        is_elastic = self.dice.random() < 0.5
+        arguments = self.some(ARGUMENTS, 0.2)
+        if arguments.pop("cache_version", None) and "cache" in arguments:
+            arguments["cache_version"] = "'1'"
+        else:
+            arguments.pop("cache", None)
+        override = not is_elastic and self.dice.random() < 0.1
+        return {
+            "config": self.elastic() if is_elastic else self.pytorch(with_shared_memory=override or None),
+            "arguments": arguments,
+            "override": self.pytorch(with_shared_memory=True) if override else "",
+            "is_fast": self.dice.random() < 0.3,
+        }
+
+
+def accepted(count: int) -> list[dict[str, Any]]:
+    """Cases that upstream serialises."""
+    author = Author(SEED)
+    return [author.case() for _ in range(count)]
+
+
+def refused() -> list[dict[str, Any]]:
+    """Cases that upstream refuses when the task is defined."""
+    configs = ["PyTorch()", "PyTorch(master=Master())", "PyTorch(num_workers=2, worker=Worker(replicas=2))"]
+    cases = [(config, {}) for config in configs]
+    for config in ("PyTorch(num_workers=2)", "Elastic(nnodes=2)", "Elastic()"):
+        cases += [(config, {"pod_template": pod}) for pod in REFUSED_WITH_SHARED_MEMORY]
+    return [
+        {"config": config, "arguments": arguments, "override": "", "is_fast": False}
+        for config, arguments in cases
+    ]

@@ -1,0 +1,21 @@
+"""What every test is given: nothing but limits."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# `make soak` looks at this many generated cases where `make test` looks at the library's hundred.
+settings.register_profile("soak", max_examples=5_000, deadline=None)
+
+UNIT = Path(__file__).parent / "unit"
+# A unit test that takes seconds is none; the margin is for two busy cores.
+UNIT_SECONDS = 10
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--hypothesis-profile") == "soak":
+        return
+    for item in items:
+        if UNIT in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(UNIT_SECONDS))

@@ -1,0 +1,95 @@
+"""Rules about structure which neither ruff, mypy nor import-linter can hold."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("flytekitplugins", "kfpytorch_common")
+SOURCES = (*PACKAGES, "examples", "benchmarks")
+
+SOURCE_LINES = 400
+TEST_LINES = 500
+DUPLICATE_PERCENT = 2.0
+
+# What an author pays for: defining tasks of every kind, on top of flytekit.
+DEFINE_TASKS = """
+import sys
+import flytekit
+before = set(sys.modules)
+from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, RunPolicy, Worker
+
+@flytekit.task(task_config=PyTorch(master=Master(), worker=Worker(replicas=2), run_policy=RunPolicy()))
+def replicas() -> None: ...
+
+@flytekit.task(task_config=Elastic(nnodes=2, nproc_per_node=2))
+def elastic() -> None: ...
+
+print(*{name.partition(".")[0] for name in set(sys.modules) - before})
+"""
+OURS = {"__main__", "flytekitplugins", "kfpytorch_common"}
+# Present with flytekit anyway, though not always loaded by it.
+WITH_FLYTEKIT = {"cloudpickle", "flyteidl", "flytekit", "google", "rich"}
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize(("folders", "limit"), [(SOURCES, SOURCE_LINES), (("tests",), TEST_LINES)])
+def test_no_file_is_longer_than_a_reader_holds_in_mind(folders: tuple[str, ...], limit: int) -> None:
+    lengths = {named(path): len(path.read_text().splitlines()) for path in python_files(*folders)}
+    assert {name: length for name, length in lengths.items() if length > limit} == {}
+
+
+def test_the_namespace_belongs_to_nobody() -> None:
+    assert [path.name for path in (ROOT / "flytekitplugins").iterdir() if path.is_file()] == []
+
+
+@pytest.mark.parametrize("path", python_files("kfpytorch_common"), ids=named)
+def test_what_both_halves_share_needs_only_the_standard_library(path: Path) -> None:
+    allowed = sys.stdlib_module_names | {"kfpytorch_common"}
+    assert imported(path) - allowed == set()
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level packages that a file imports anywhere, lazily or not."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def test_defining_tasks_loads_neither_torch_nor_kubernetes() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", DEFINE_TASKS], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.split()
+    assert set(loaded) - sys.stdlib_module_names - OURS - WITH_FLYTEKIT == set()
+
+
+def test_less_than_two_percent_is_written_twice() -> None:
+    report = subprocess.run(
+        [
+            Path(sys.executable).with_name("symilar"),
+            "--duplicates=6",
+            "--ignore-comments",
+            "--ignore-docstrings",
+            "--ignore-imports",
+            "--ignore-signatures",
+            *python_files(*PACKAGES),
+        ],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    assert float(report.rpartition("percent=")[2]) < DUPLICATE_PERCENT, report

@@ -1,0 +1,110 @@
+"""The distribution, as a user's machine gets it: the wheel, and an editable install."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("flytekitplugins", "kfpytorch_common")
+UV = Path(sysconfig.get_path("scripts")) / "uv"
+
+# A second plugin in the same namespace, installed as flytekit's own plugins are: by a .pth file
+# that creates the namespace at start, before any editable install is on the path.
+OTHER_PLUGIN = "import importlib.machinery as m, importlib.util as u, sys; \
+s = m.PathFinder.find_spec('flytekitplugins', [{site!r}]); \
+sys.modules.setdefault('flytekitplugins', u.module_from_spec(s))"
+
+USE = """
+from importlib.metadata import distribution
+import flytekitplugins.other
+from flytekitplugins.kfpytorch import Elastic
+import flytekitplugins.kfpytorch, kfpytorch_common
+points = distribution("flytekitplugins-kfpytorch").entry_points
+assert all(callable(point.load()) for point in points) and len(points) == 1
+print(flytekitplugins.kfpytorch.__file__, kfpytorch_common.__file__, sep="\\n")
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy to build from: building writes next to the sources."""
+    copy = tmp_path / "checkout"
+    copy.mkdir()
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """An empty environment which borrows our dependencies, but not our own editable install."""
+    home = tmp_path / "environment"
+    uv("venv", "--quiet", "--python", sys.executable, home)
+    site = next((home / "lib").glob("python*/site-packages"))
+    (site / "flytekitplugins" / "other").mkdir(parents=True)
+    (site / "flytekitplugins" / "other" / "__init__.py").touch()
+    (site / "aaa-other-nspkg.pth").write_text(OTHER_PLUGIN.format(site=str(site)))
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+    return home
+
+
+def uv(*arguments: str | Path) -> None:
+    subprocess.run([UV, *arguments], check=True, env={**os.environ, "UV_OFFLINE": "1"})
+
+
+def install(environment: Path, *what: str | Path) -> None:
+    uv("pip", "install", "--quiet", "--python", environment, "--no-deps", "--no-build-isolation", *what)
+
+
+def origins(environment: Path) -> list[Path]:
+    """Where the packages come from, asked in a directory that holds none of them."""
+    done = subprocess.run(
+        [environment / "bin" / "python", "-c", USE],
+        check=True,
+        cwd=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return [Path(line) for line in done.stdout.split()]
+
+
+@pytest.fixture
+def wheel(checkout: Path, tmp_path: Path) -> Path:
+    uv(
+        "build",
+        "--quiet",
+        "--wheel",
+        "--no-build-isolation",
+        "--python",
+        sys.executable,
+        "--out-dir",
+        tmp_path,
+        checkout,
+    )
+    return next(tmp_path.glob("flytekitplugins_kfpytorch-2*.whl"))
+
+
+def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
+    content = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    sources = (path for name in PACKAGES for path in (ROOT / name).rglob("*"))
+    assert content == {
+        str(path.relative_to(ROOT)) for path in sources if path.suffix == ".py" or path.name == "py.typed"
+    }
+
+
+def test_the_wheel_works_beside_another_plugin(environment: Path, wheel: Path) -> None:
+    install(environment, wheel)
+    assert all(path.is_relative_to(environment) for path in origins(environment))
+
+
+def test_an_editable_install_works_beside_another_plugin(environment: Path, checkout: Path) -> None:
+    install(environment, "--editable", checkout)
+    assert all(path.is_relative_to(checkout) for path in origins(environment))
