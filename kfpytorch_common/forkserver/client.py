@@ -20,6 +20,7 @@ _READ_AT_IMPORT = (
     "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH_",
 )  # fmt: skip
 _APPLIED_LATER = (
+    "KMP_INIT_AT_FORK",  # torch sets it when it is imported.
     "OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "PYTHONUNBUFFERED", "TORCH_ELASTIC_",
     "TORCH_FR_", "TORCH_GLOO_", "TORCH_NCCL_",
 )  # fmt: skip

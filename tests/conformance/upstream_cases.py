@@ -43,7 +43,7 @@ PODS = [
     "PodTemplate()",
     "PodTemplate(labels={'team': 'vision'}, annotations={'note': 'x'})",
     "PodTemplate(pod_spec=V1PodSpec(containers=[]))",
-    "PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name='primary')], node_selector={'pool': 'gpu'}))",
+    "PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name='primary')], node_selector={'a': 'b'}))",
     "PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name='primary', image='own:v3', "
     "resources=V1ResourceRequirements(limits={'cpu': '3'}))], tolerations=[V1Toleration(key='gpu')]))",
     "PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name='trainer', volume_mounts=["

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-import flytekitplugins.kfpytorch
 from flytekit import (
     ImageSpec,
     PodTemplate,
@@ -34,6 +33,7 @@ from kubernetes.client import (
     V1VolumeMount,
 )
 
+import flytekitplugins.kfpytorch
 from flytekitplugins.kfpytorch import (
     CleanPodPolicy,
     Elastic,

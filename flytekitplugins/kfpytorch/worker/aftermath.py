@@ -101,6 +101,9 @@ def _wordless(member: "Member", *, rank: int | None, name: str) -> Failure:
 def exception(task: Any, console: "Console", ended: Ended, ranks: int, seconds: float) -> Exception:
     """The failure of a run, to be raised; under `pyflyte run` the report is on the screen by then."""
     cause = root_cause(ended.failures)
+    last_words = _last_words(console, cause)
+    for each in ended.failures:
+        console.last(each.rank, each.traceback)
     logs = _log_of(console, cause)
     text = report.render(
         report.Aftermath(
@@ -109,7 +112,7 @@ def exception(task: Any, console: "Console", ended: Ended, ranks: int, seconds: 
             others=[each for each in ended.failures if each is not cause],
             ranks=ranks,
             seconds=seconds,
-            last_words=_last_words(console, cause),
+            last_words=last_words,
             logs=logs,
             verbose=mode.verbose(os.environ),
         )
@@ -118,14 +121,17 @@ def exception(task: Any, console: "Console", ended: Ended, ranks: int, seconds: 
     if not mode.under_pyflyte_run():
         return kind(text, cause.time_ns / 1e9)
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - for the person at the terminal.
-    return _said_already(kind)(text, cause.time_ns / 1e9)
+    return _said_already(kind, text, cause.time_ns / 1e9)
 
 
-def _said_already(kind: type[ReplicaFailed] | type[RecoverableReplicaFailed]) -> type[Any]:
-    """`kind`, as an exception that makes click exit with 1 and print nothing more."""
+def _said_already(kind: type[Exception], text: str, timestamp: float) -> Exception:
+    """The exception, as one that makes click exit with 1 and print nothing more."""
     import click
 
-    return type(kind.__name__, (kind, click.exceptions.Exit), {"exit_code": 1})
+    error: Any = type(kind.__name__, (kind, click.exceptions.Exit), {})(text, timestamp)
+    error.exit_code = 1
+    quiet: Exception = error
+    return quiet
 
 
 def _last_words(console: "Console", cause: Failure) -> list[str]:

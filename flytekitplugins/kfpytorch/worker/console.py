@@ -11,7 +11,7 @@ import sys
 import termios
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TextIO
 
 from kfpytorch_common.lines import Lines, TerminalLines, plain, prefixed
 
@@ -145,7 +145,7 @@ class Console:
             self._close(stream)
             return
         if stream.terminal is not None:
-            self._write(stream, stream.terminal.feed(chunk))
+            self._write(stream.terminal.feed(chunk), sys.stdout)
             self._keep(stream.slot, plain(stream.lines.feed(chunk)))
         else:
             self._lines(stream, stream.lines.feed(chunk))
@@ -159,22 +159,35 @@ class Console:
                 else:
                     self._close(self._streams[fd])
         for slot in self.slots:
-            if slot.log is not None:
-                slot.log.close()
             if slot.answers is not None:
                 os.close(slot.answers)
                 slot.answers = None
+
+    def last(self, rank: int | None, text: str) -> None:
+        """Add to the log of a rank what it could not write itself; on the screen where all are shown."""
+        for slot in self.slots:
+            if slot.rank == rank and text:
+                lines = text.rstrip().encode(errors="replace") + b"\n"
+                if self._all_ranks:
+                    self._write(prefixed(lines, slot.prefix), sys.stderr)
+                self._keep(slot, lines)
+
+    def close(self) -> None:
+        """Close the logs."""
+        for slot in self.slots:
+            if slot.log is not None:
+                slot.log.close()
 
     def _lines(self, stream: Stream, lines: bytes) -> None:
         if not lines:
             return
         lines = plain(lines)
         if stream.slot.shown:
-            self._write(stream, prefixed(lines, stream.slot.prefix))
+            self._write(prefixed(lines, stream.slot.prefix), sys.stderr if stream.is_error else sys.stdout)
         self._keep(stream.slot, lines)
 
-    def _write(self, stream: Stream, data: bytes) -> None:
-        out = sys.stderr if stream.is_error else sys.stdout
+    @staticmethod
+    def _write(data: bytes, out: TextIO) -> None:
         raw = getattr(out, "buffer", None)
         if raw is None:  # A notebook's stream takes text only.
             out.write(data.decode(errors="replace"))

@@ -99,7 +99,7 @@ def nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
                 **_shared_env(fitted, index),
                 **environment.elastic(fitted.nodes, fitted.nproc_per_node, config.max_restarts, endpoint),
             }
-            told = Launch(**{**vars(settings), "rdzv_configs": hosted, "local_addr": _HOME})
+            told = Launch(**{**vars(settings), "rdzv_configs": hosted, "local_addr": _HOME, "on_one_machine": True})
             processes.append(_agent(run, index, told, env))
         members = Group(client, run.console).run(processes, run.ends)
         return _outcome(run, aftermath.of_nodes(members), fitted.ranks)
@@ -216,6 +216,7 @@ def _run(task: Any, inputs: dict[str, Any], start_method: str, *, in_pod: bool =
         server.client.scratch(workspace)
         directory = None if in_pod else logs.directory(task.name)
         console = Console(directory, all_ranks=in_pod or mode.verbose(os.environ))
+        ending.callback(console.close)
         yield Run(task, console, scratch, workspace, str(file) if file else None, not in_pod), server.client
 
 

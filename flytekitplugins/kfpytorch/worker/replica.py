@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +78,9 @@ def _report(error: BaseException, place: Place, directory: Path) -> int:
     if recoverable:
         recovery.create_recoverable_error_file()
     failure.record(directory, error, replica=place.replica, recoverable=recoverable)
-    # The rank's own log holds all of it, as a program's last words do.
-    sys.excepthook(type(error), error, error.__traceback__)
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT") != os.environ.get("TORCHELASTIC_MAX_RESTARTS"):
+        # Of the last try the caller prints it, where it belongs; of the others nobody else would.
+        traceback.print_exception(type(error), error, error.__traceback__)
     return failure.exit_code(error) or 1
 
 

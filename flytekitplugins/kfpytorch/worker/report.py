@@ -71,11 +71,11 @@ def _what(cause: Failure) -> list[str]:
 
 
 def _frames(frames: Sequence[Frame]) -> list[str]:
-    lines = []
-    for frame in frames[-_FRAMES:]:
-        mark = "❱" if frame is frames[-1] else " "
-        lines += [f"    {_place(frame)}", f"    {mark} {frame.code[:_WIDTH]}"]
-    return lines
+    """The line that failed, then its callers, innermost first; its place stands above already."""
+    if not frames:
+        return []
+    callers = [line for frame in reversed(frames[-_FRAMES:-1]) for line in (f"    {_place(frame)}", f"      {frame.code[:_WIDTH]}")]
+    return [f"    ❱ {frames[-1].code[:_WIDTH]}", *callers]
 
 
 def _place(frame: Frame) -> str:

@@ -22,6 +22,8 @@ class Launch:
     """Seconds between asking workers to stop and killing them."""
     rdzv_backend: str = "c10d"
     local_addr: str | None = None
+    on_one_machine: bool = False
+    """All nodes are here, so nobody else's store has to be spared."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,429 @@
+"""What may stand in a config, and what is said about what may not."""
+
+import copy
+import pickle
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from flytekit import ImageSpec, Resources
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flytekitplugins.kfpytorch import (
+    CleanPodPolicy,
+    Elastic,
+    Master,
+    PyTorch,
+    RestartPolicy,
+    RunPolicy,
+    Worker,
+)
+from flytekitplugins.kfpytorch.config import ConfigError
+from flytekitplugins.kfpytorch.retries import Restarts
+
+CONFIGS = (Elastic, Master, PyTorch, RunPolicy, Worker)
+
+
+def refusal(config: Any, **said: Any) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        config(**said)
+    return caught.value.problems
+
+
+# Upstream's forms.
+
+
+@pytest.mark.parametrize(
+    ("config", "by_position"),
+    [
+        (RunPolicy(CleanPodPolicy.ALL, 1, 2, 3), ["clean_pod_policy", "ttl_seconds_after_finished"]),
+        (Worker("i", None, Resources(), 4, RestartPolicy.NEVER), ["image", "requests", "limits", "replicas"]),
+        (
+            Master("i", None, Resources(), RestartPolicy.NEVER),
+            ["image", "requests", "limits", "restart_policy"],
+        ),
+        (PyTorch(Master(), Worker(), None, 3, False), ["master", "worker", "run_policy", "num_workers"]),
+        (Elastic(2, 4, "fork", 1, 3, {}, False, None), ["nnodes", "nproc_per_node", "start_method"]),
+    ],
+)
+def test_fields_stand_in_upstreams_order(config: Any, by_position: list[str]) -> None:
+    assert list(vars(config))[: len(by_position)] == by_position
+
+
+def test_defaults_are_upstreams() -> None:
+    assert vars(PyTorch()) == {
+        "master": Master(image=None, requests=None, limits=None, restart_policy=None),
+        "worker": Worker(image=None, requests=None, limits=None, replicas=None, restart_policy=None),
+        "run_policy": None,
+        "num_workers": None,
+        "increase_shared_mem": True,
+    }
+    assert vars(Elastic()) == {
+        "nnodes": 1,
+        "nproc_per_node": 1,
+        "start_method": "spawn",
+        "monitor_interval": 5,
+        "max_restarts": 0,
+        "rdzv_configs": {"timeout": 900, "join_timeout": 900},
+        "increase_shared_mem": True,
+        "run_policy": None,
+    }
+
+
+@pytest.mark.parametrize("name", ["resources", "num_retries"])
+@pytest.mark.parametrize("role", [Master, Worker])
+def test_our_fields_are_said_by_name(role: Any, name: str) -> None:
+    positional = len(fields(role)) - 2
+    with pytest.raises(TypeError):
+        role(*[None] * positional, None)
+    assert getattr(role(**{name: None}), name) is None
+
+
+def test_two_configs_share_nothing() -> None:
+    PyTorch().worker.replicas = 4
+    Elastic().rdzv_configs["timeout"] = 1
+    assert (PyTorch().worker.replicas, Elastic().rdzv_configs["timeout"]) == (None, 900)
+
+
+def test_policies_are_not_all_the_same() -> None:
+    assert RestartPolicy.ALWAYS != RestartPolicy.NEVER
+    assert {policy.name: policy.value for policy in RestartPolicy} == {"ALWAYS": 2, "FAILURE": 1, "NEVER": 0}
+    assert {policy.name: policy.value for policy in CleanPodPolicy} == {"NONE": 0, "RUNNING": 1, "ALL": 2}
+
+
+@pytest.mark.parametrize("config", [Elastic(), Master(), PyTorch(), RunPolicy(), Worker()])
+def test_a_config_is_a_value(config: Any) -> None:
+    assert copy.deepcopy(config) == config
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert eval(repr(config)) == config
+
+
+# The guide's forms.
+
+
+def test_the_guide_is_understood() -> None:
+    guide = PyTorch(
+        master=Master(num_retries=3),
+        worker=Worker(replicas=4, resources=Resources(cpu="4", mem="16Gi", gpu="1")),
+        run_policy={"clean_pod_policy": "Running", "active_deadline_seconds": 3600},
+    )
+    assert guide.run_policy == RunPolicy(CleanPodPolicy.RUNNING, active_deadline_seconds=3600)
+    asked = Resources(cpu="4", mem="16Gi", gpu="1")
+    assert guide.worker.requests_and_limits() == (asked, asked)
+    assert guide.restarts() == Restarts(RestartPolicy.FAILURE, RestartPolicy.FAILURE, 16)
+
+
+@pytest.mark.parametrize(
+    "text", ["OnFailure", "on_failure", "FAILURE", "failure", "RESTART_POLICY_ON_FAILURE"]
+)
+def test_a_restart_policy_may_be_text(text: str) -> None:
+    assert Worker(restart_policy=text) == Worker(restart_policy=RestartPolicy.FAILURE)
+
+
+@given(st.sampled_from([*RestartPolicy]), st.sampled_from([str.lower, str.upper, str.title]))
+def test_every_restart_policy_is_known_by_its_name_in_any_case(policy: RestartPolicy, case: Any) -> None:
+    assert Master(restart_policy=case(policy.name)).restart_policy is policy
+
+
+@given(st.sampled_from([*CleanPodPolicy]), st.sampled_from([str.lower, str.upper, str.title]))
+def test_every_clean_pod_policy_is_known_by_its_name_in_any_case(policy: CleanPodPolicy, case: Any) -> None:
+    assert RunPolicy(case(policy.name)).clean_pod_policy is policy
+    assert RunPolicy("CLEANPOD_POLICY_" + policy.name).clean_pod_policy is policy
+
+
+def test_resources_may_be_pairs() -> None:
+    worker = Worker(resources=Resources(cpu=("1", "2"), mem="4Gi"))
+    assert worker.requests_and_limits() == (Resources(cpu="1", mem="4Gi"), Resources(cpu="2", mem="4Gi"))
+
+
+def test_an_image_may_be_a_spec() -> None:
+    spec = ImageSpec(name="trainer", registry="example.com")
+    assert Worker(image=spec).image is spec
+
+
+def test_an_empty_dict_says_nothing_about_the_run() -> None:
+    assert PyTorch(run_policy={}).run_policy is None
+
+
+@given(st.integers(1, 99), st.integers(0, 99), st.sampled_from(["", " "]))
+def test_nodes_are_a_number_or_a_range(low: int, more: int, space: str) -> None:
+    high = low + more
+    assert Elastic(nnodes=low).min_max_nodes() == (low, low)
+    assert Elastic(nnodes=f"{low}").min_max_nodes() == (low, low)
+    assert Elastic(nnodes=f"{low}{space}:{space}{high}").min_max_nodes() == (low, high)
+
+
+def test_one_node_is_an_ordinary_pod_only_as_a_number() -> None:
+    assert [Elastic(nnodes=nodes).is_standalone() for nodes in (1, "1", "1:1", 2)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_workers_are_counted_as_upstream_counts_them() -> None:
+    counts = {
+        (workers, replicas): PyTorch(worker=Worker(replicas=replicas), num_workers=workers).workers()
+        for workers, replicas in [(None, None), (None, 0), (None, 3), (0, None), (0, 3), (4, None), (4, 0)]
+    }
+    assert list(counts.values()) == [None, 0, 3, 0, 3, 4, 4]
+
+
+# What cannot be meant.
+
+COUNTS = [-1, True, 1.5, "3", 2**31, float("nan"), [1]]
+
+
+@pytest.mark.parametrize("value", COUNTS)
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        (Worker, "replicas"),
+        (Worker, "num_retries"),
+        (Master, "num_retries"),
+        (PyTorch, "num_workers"),
+        (RunPolicy, "ttl_seconds_after_finished"),
+        (RunPolicy, "active_deadline_seconds"),
+        (RunPolicy, "backoff_limit"),
+        (Elastic, "nproc_per_node"),
+        (Elastic, "max_restarts"),
+    ],
+)
+def test_a_count_is_a_whole_number(config: Any, field: str, value: object) -> None:
+    (problem,) = refusal(config, **{field: value})
+    assert problem.startswith(f"{field}={value!r}: must be ")
+
+
+POSITIVE = "must be a whole number above 0 (the time-outs are in seconds)"
+NODES = "must be a number of nodes from 1 on, or a range 'low:high' such as '2:4'"
+
+
+@pytest.mark.parametrize(
+    ("config", "said", "problem"),
+    [
+        (Elastic, {"nnodes": "4:1"}, f"nnodes='4:1': {NODES}"),
+        (Elastic, {"nnodes": "a"}, f"nnodes='a': {NODES}"),
+        (Elastic, {"nnodes": "1:2:3"}, f"nnodes='1:2:3': {NODES}"),
+        (Elastic, {"nnodes": "0:2"}, f"nnodes='0:2': {NODES}"),
+        (Elastic, {"nnodes": "2:"}, f"nnodes='2:': {NODES}"),
+        (Elastic, {"nnodes": True}, f"nnodes=True: {NODES}"),
+        (Elastic, {"nnodes": 2.0}, f"nnodes=2.0: {NODES}"),
+        (Elastic, {"nnodes": 0}, "nnodes=0: must be a whole number from 1 on"),
+        (Elastic, {"nproc_per_node": 0}, "nproc_per_node=0: must be a whole number from 1 on"),
+        (Elastic, {"nproc_per_node": "auto"}, "nproc_per_node='auto': must be a whole number from 1 on"),
+        (
+            Elastic,
+            {"start_method": "Spawn"},
+            "start_method='Spawn': must be 'spawn' or 'fork'; did you mean 'spawn'?",
+        ),
+        (Elastic, {"monitor_interval": 0}, "monitor_interval=0: must be a number of seconds above 0"),
+        (
+            Elastic,
+            {"monitor_interval": float("inf")},
+            "monitor_interval=inf: must be a number of seconds above 0",
+        ),
+        (
+            Elastic,
+            {"rdzv_configs": None},
+            "rdzv_configs=None: must be a dict such as {'timeout': 900, 'join_timeout': 900}",
+        ),
+        (Elastic, {"rdzv_configs": {3: 4}}, "rdzv_configs[3]=4: a key must be text"),
+        (
+            Elastic,
+            {"rdzv_configs": {"join_timeot": 4}},
+            "rdzv_configs['join_timeot']=4: torch would ignore this key; did you mean 'join_timeout'?",
+        ),
+        (
+            Elastic,
+            {"rdzv_configs": {"timeout": -1}},
+            f"rdzv_configs['timeout']=-1: {POSITIVE}",
+        ),
+        (Elastic, {"rdzv_configs": {"timeout": True}}, f"rdzv_configs['timeout']=True: {POSITIVE}"),
+        (Elastic, {"rdzv_configs": {"timeout": "1 h"}}, f"rdzv_configs['timeout']='1 h': {POSITIVE}"),
+        (
+            Elastic,
+            {"rdzv_configs": {"endpoint": "a:1"}},
+            "rdzv_configs['endpoint']='a:1': is set by the plugin; leave it out",
+        ),
+        (Elastic, {"increase_shared_mem": "false"}, "increase_shared_mem='false': must be True or False"),
+        (PyTorch, {"increase_shared_mem": None}, "increase_shared_mem=None: must be True or False"),
+        (PyTorch, {"worker": 4}, "worker=4: must be Worker(...)"),
+        (PyTorch, {"master": None}, "master=None: must be Master(...)"),
+        (PyTorch, {"run_policy": "Running"}, "run_policy='Running': must be RunPolicy(...)"),
+        (
+            PyTorch,
+            {"run_policy": {"clean_pod_polcy": "All"}},
+            "run_policy.clean_pod_polcy='All': RunPolicy has no such field; did you mean 'clean_pod_policy'?",
+        ),
+        (
+            PyTorch,
+            {"run_policy": {"ttlSecondsAfterFinished": 1}},
+            "run_policy.ttlSecondsAfterFinished=1: RunPolicy has no such field; "
+            "did you mean 'ttl_seconds_after_finished'?",
+        ),
+        (
+            RunPolicy,
+            {"clean_pod_policy": "runing"},
+            "clean_pod_policy='runing': must be one of CleanPodPolicy.NONE, CleanPodPolicy.ALL, "
+            "CleanPodPolicy.RUNNING, or the name as text; did you mean 'running'?",
+        ),
+        (
+            Worker,
+            {"restart_policy": 1},
+            "restart_policy=1: must be one of RestartPolicy.ALWAYS, RestartPolicy.FAILURE, "
+            "RestartPolicy.NEVER, or the name as text",
+        ),
+        (Worker, {"image": 3}, "image=3: must be the name of an image or an ImageSpec"),
+        (
+            Worker,
+            {"requests": {"cpu": "1"}},
+            "requests={'cpu': '1'}: must be flytekit's Resources, "
+            "such as Resources(cpu='4', mem='16Gi', gpu='1')",
+        ),
+        (
+            Worker,
+            {"limits": Resources(mem=("1Gi", "2Gi"))},
+            "limits.mem=('1Gi', '2Gi'): must be one value; a request with its limit goes into resources=",
+        ),
+        (
+            Worker,
+            {"requests": Resources(mem="16Gib")},
+            "requests.mem='16Gib': must be a quantity as Kubernetes writes it, "
+            "such as 2, '500m' or '16Gi'; did you mean '16Gi'?",
+        ),
+        (Worker, {"requests": Resources(cpu="-1")}, "requests.cpu='-1': must not be negative"),
+        (Worker, {"requests": Resources(gpu="0.5")}, "requests.gpu='0.5': must be a whole number of devices"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_field_and_what_would_be_right(
+    config: Any, said: dict[str, Any], problem: str
+) -> None:
+    assert refusal(config, **said) == (problem,)
+
+
+@pytest.mark.parametrize(
+    ("config", "said", "problem"),
+    [
+        (
+            Worker,
+            {"requests": Resources(cpu="2"), "limits": Resources(cpu="1500m")},
+            "requests.cpu='2': must not exceed the limit, '1500m'",
+        ),
+        (
+            Worker,
+            {"resources": Resources(mem=("2Gi", "1G"))},
+            "resources.mem='2Gi': must not exceed the limit, '1G'",
+        ),
+        (
+            Master,
+            {"num_retries": 2, "restart_policy": "never"},
+            "num_retries=2: restart_policy=NEVER permits no retry; "
+            "leave it out or write RestartPolicy.FAILURE",
+        ),
+        (
+            Master,
+            {"num_retries": 0, "restart_policy": "failure"},
+            "num_retries=0: restart_policy= asks for restarts and num_retries=0 for none; "
+            "leave one of the two out",
+        ),
+        (
+            Master,
+            {"num_retries": 1, "restart_policy": "always"},
+            "num_retries=1: restart_policy=ALWAYS also restarts what succeeded, which counts; "
+            "write RestartPolicy.FAILURE",
+        ),
+        (
+            PyTorch,
+            {"num_workers": 2, "worker": Worker(replicas=3)},
+            "num_workers=2: worker.replicas=3 says it, too; leave num_workers out",
+        ),
+        (
+            PyTorch,
+            {"master": Master(num_retries=1), "run_policy": {"backoff_limit": 3}},
+            "run_policy.backoff_limit=3: num_retries= sets the limit already; leave one of the two out",
+        ),
+        (
+            PyTorch,
+            {"master": Master(num_retries=1), "worker": Worker(restart_policy="always")},
+            "worker.restart_policy=<RestartPolicy.ALWAYS: 2>: also restarts what succeeded and so uses up "
+            "the other role's num_retries; write RestartPolicy.FAILURE",
+        ),
+        (
+            PyTorch,
+            {"worker": Worker(replicas=2**20, num_retries=2**20)},
+            "num_retries=1048576: for so many replicas is more than the operator can count (int32)",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(config: Any, said: dict[str, Any], problem: str) -> None:
+    assert refusal(config, **said) == (problem,)
+
+
+@pytest.mark.parametrize("name", ["requests", "limits"])
+def test_resources_are_said_once(name: str) -> None:
+    (problem,) = refusal(Worker, resources=Resources(cpu="2"), **{name: Resources(cpu="2")})
+    assert problem.endswith(f"says what {name}= also say; leave one or the other out")
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(ValueError, match="PyTorch: 4 problems") as caught:
+        PyTorch(
+            worker=None,
+            run_policy={"backoff_limit": -1, "tll_seconds_after_finished": 3},
+            increase_shared_mem="no",
+        )
+    assert str(caught.value).splitlines() == [
+        "PyTorch: 4 problems",
+        "  worker=None: must be Worker(...)",
+        "  run_policy.backoff_limit=-1: must be a whole number from 0 on",
+        "  run_policy.tll_seconds_after_finished=3: RunPolicy has no such field; "
+        "did you mean 'ttl_seconds_after_finished'?",
+        "  increase_shared_mem='no': must be True or False",
+    ]
+
+
+def test_a_long_value_does_not_hide_what_would_be_right() -> None:
+    (problem,) = refusal(Worker, image=list(range(1000)))
+    assert len(problem) < 150
+
+
+def test_a_refusal_survives_the_way_to_another_process() -> None:
+    error = ConfigError("Worker", ["a", "b"])
+    assert str(pickle.loads(pickle.dumps(error))) == str(error) == "Worker: 2 problems\n  a\n  b"
+
+
+def test_changes_are_checked_again() -> None:
+    config = PyTorch()
+    config.worker.replica = 3
+    config.run_policy = {"clean_pod_policy": "all"}
+    with pytest.raises(
+        ConfigError, match=r"worker.replica=3: Worker has no such field; did you mean 'replicas'\?"
+    ):
+        config.check()
+    assert config.run_policy == RunPolicy(CleanPodPolicy.ALL)
+
+
+ANYTHING = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text("aZ0:. é", max_size=9))
+SAID = st.sampled_from(CONFIGS).flatmap(
+    lambda config: st.tuples(
+        st.just(config),
+        st.fixed_dictionaries({}, optional={field.name: ANYTHING for field in fields(config)}),
+    )
+)
+
+
+@given(SAID)
+def test_a_config_is_refused_or_stays_what_it_is(wanted: tuple[Any, dict[str, Any]]) -> None:
+    config, said = wanted
+    try:
+        constructed = config(**said)
+    except ConfigError as refused:
+        named = {problem.partition("=")[0] for problem in refused.problems}
+    else:
+        named = set()
+        before = copy.deepcopy(constructed)
+        constructed.check()
+        assert constructed == before
+    assert named <= set(said)

@@ -1,0 +1,238 @@
+"""Config to wire."""
+
+import json
+
+import pytest
+from flyteidl.plugins.kubeflow.pytorch_pb2 import DistributedPyTorchTrainingTask
+from flytekit import Resources
+from google.protobuf.json_format import ParseDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flytekitplugins.kfpytorch import (
+    CleanPodPolicy,
+    Elastic,
+    Master,
+    PyTorch,
+    RestartPolicy,
+    RunPolicy,
+    Worker,
+)
+from flytekitplugins.kfpytorch.config import ConfigError
+from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch, unsaid
+
+MASTER = {"replicas": 1, "resources": {}}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (
+            PyTorch(num_workers=10),
+            {"workerReplicas": {"replicas": 10, "resources": {}}, "masterReplicas": MASTER},
+        ),
+        (PyTorch(worker=Worker(replicas=0)), {"workerReplicas": {"resources": {}}, "masterReplicas": MASTER}),
+        (
+            PyTorch(worker=Worker(replicas=1), run_policy=RunPolicy()),
+            {"workerReplicas": MASTER, "masterReplicas": MASTER, "runPolicy": {}},
+        ),
+        (
+            PyTorch(
+                Master(restart_policy=RestartPolicy.ALWAYS),
+                Worker(
+                    "worker:latest",
+                    Resources(cpu="2", mem="2Gi"),
+                    Resources(cpu="4", mem="2Gi"),
+                    5,
+                    RestartPolicy.FAILURE,
+                ),
+                RunPolicy(CleanPodPolicy.ALL, 100, 200, 5),
+            ),
+            {
+                "workerReplicas": {
+                    "replicas": 5,
+                    "image": "worker:latest",
+                    "resources": {
+                        "requests": [{"name": "CPU", "value": "2"}, {"name": "MEMORY", "value": "2Gi"}],
+                        "limits": [{"name": "CPU", "value": "4"}, {"name": "MEMORY", "value": "2Gi"}],
+                    },
+                    "restartPolicy": "RESTART_POLICY_ON_FAILURE",
+                },
+                "masterReplicas": {**MASTER, "restartPolicy": "RESTART_POLICY_ALWAYS"},
+                "runPolicy": {
+                    "cleanPodPolicy": "CLEANPOD_POLICY_ALL",
+                    "ttlSecondsAfterFinished": 100,
+                    "activeDeadlineSeconds": 200,
+                    "backoffLimit": 5,
+                },
+            },
+        ),
+        (
+            PyTorch(
+                Master(num_retries=3),
+                Worker(replicas=4, resources=Resources(gpu="1")),
+                {"clean_pod_policy": "Running"},
+            ),
+            {
+                "workerReplicas": {
+                    "replicas": 4,
+                    "resources": {
+                        "requests": [{"name": "GPU", "value": "1"}],
+                        "limits": [{"name": "GPU", "value": "1"}],
+                    },
+                    "restartPolicy": "RESTART_POLICY_ON_FAILURE",
+                },
+                "masterReplicas": {**MASTER, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
+                "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_RUNNING", "backoffLimit": 16},
+            },
+        ),
+        (
+            PyTorch(worker=Worker(replicas=1, num_retries=2)),
+            {
+                "workerReplicas": {**MASTER, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
+                "masterReplicas": {**MASTER, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
+                "runPolicy": {"backoffLimit": 5},
+            },
+        ),
+    ],
+)
+def test_a_pytorch_config_is_written(config: PyTorch, expected: dict[str, object]) -> None:
+    assert encode_pytorch(config) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (
+            Elastic(
+                nnodes=2, nproc_per_node=4, max_restarts=3, run_policy=RunPolicy("running", backoff_limit=2)
+            ),
+            {
+                "workerReplicas": {"replicas": 2},
+                "elasticConfig": {
+                    "rdzvBackend": "c10d",
+                    "minReplicas": 2,
+                    "maxReplicas": 2,
+                    "nprocPerNode": 4,
+                    "maxRestarts": 3,
+                },
+                "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_RUNNING", "backoffLimit": 2},
+            },
+        ),
+        (
+            Elastic(nnodes="1:4", nproc_per_node=2),
+            {
+                "workerReplicas": {"replicas": 4},
+                "elasticConfig": {
+                    "rdzvBackend": "c10d",
+                    "minReplicas": 1,
+                    "maxReplicas": 4,
+                    "nprocPerNode": 2,
+                },
+            },
+        ),
+    ],
+)
+def test_an_elastic_config_is_written(config: Elastic, expected: dict[str, object]) -> None:
+    assert encode_elastic(config) == expected
+
+
+COUNTS = st.integers(0, 2**31 - 1)
+RUN_POLICIES = st.none() | st.builds(
+    RunPolicy,
+    clean_pod_policy=st.none() | st.sampled_from(CleanPodPolicy),
+    ttl_seconds_after_finished=st.none() | COUNTS,
+    active_deadline_seconds=st.none() | COUNTS,
+    backoff_limit=st.none() | COUNTS,
+)
+RESTARTS = st.none() | st.sampled_from(RestartPolicy)
+PYTORCHES = st.builds(
+    PyTorch,
+    master=st.builds(Master, image=st.none() | st.text("aZ0:./@{ é"), restart_policy=RESTARTS),
+    worker=st.builds(
+        Worker, image=st.none() | st.text("aZ0:./@{ é"), replicas=COUNTS, restart_policy=RESTARTS
+    ),
+    run_policy=RUN_POLICIES,
+)
+ELASTICS = st.builds(
+    Elastic,
+    nnodes=st.integers(2, 99) | st.tuples(st.integers(1, 9), st.integers(9, 99)).map("{0[0]}:{0[1]}".format),
+    nproc_per_node=st.integers(1, 16),
+    max_restarts=COUNTS,
+    run_policy=RUN_POLICIES,
+)
+
+
+def said(policy: RunPolicy | None) -> tuple[int, ...] | None:
+    if policy is None:
+        return None
+    clean = 0 if policy.clean_pod_policy is None else policy.clean_pod_policy.value
+    ttl, deadline = policy.ttl_seconds_after_finished, policy.active_deadline_seconds
+    return (clean, ttl or 0, deadline or 0, policy.backoff_limit or 0)
+
+
+def read(job: DistributedPyTorchTrainingTask) -> tuple[int, ...] | None:
+    policy = job.run_policy
+    if not job.HasField("run_policy"):
+        return None
+    ttl, deadline = policy.ttl_seconds_after_finished, policy.active_deadline_seconds
+    return (policy.clean_pod_policy, ttl, deadline, policy.backoff_limit)
+
+
+@given(PYTORCHES)
+def test_the_wire_loses_nothing_of_a_pytorch_config(config: PyTorch) -> None:
+    job = ParseDict(json.loads(json.dumps(encode_pytorch(config))), DistributedPyTorchTrainingTask())
+    assert [
+        (replicas.replicas, replicas.image, replicas.restart_policy)
+        for replicas in (job.master_replicas, job.worker_replicas)
+    ] == [
+        (count, role.image or "", 0 if role.restart_policy is None else role.restart_policy.value)
+        for count, role in ((1, config.master), (config.worker.replicas, config.worker))
+    ]
+    assert read(job) == said(config.run_policy)
+
+
+@given(ELASTICS)
+def test_the_wire_loses_nothing_of_an_elastic_config(config: Elastic) -> None:
+    job = ParseDict(json.loads(json.dumps(encode_elastic(config))), DistributedPyTorchTrainingTask())
+    elastic = job.elastic_config
+    assert (elastic.min_replicas, elastic.max_replicas) == config.min_max_nodes()
+    assert (elastic.nproc_per_node, elastic.max_restarts) == (config.nproc_per_node, config.max_restarts)
+    assert (job.worker_replicas.replicas, elastic.rdzv_backend) == (elastic.max_replicas, "c10d")
+    assert read(job) == said(config.run_policy)
+
+
+def test_images_are_resolved_by_the_caller() -> None:
+    config = PyTorch(Master(image="a"), Worker(image="b", replicas=1))
+    written = encode_pytorch(config, lambda image: f"registry/{image}")
+    assert written["masterReplicas"]["image"], written["workerReplicas"]["image"] == (
+        "registry/a",
+        "registry/b",
+    )
+
+
+def test_writing_changes_nothing() -> None:
+    config = PyTorch(Master(num_retries=2), Worker(replicas=2), {"backoff_limit": None})
+    encode_pytorch(config)
+    assert config == PyTorch(Master(num_retries=2), Worker(replicas=2), {"backoff_limit": None})
+
+
+def test_a_config_spoilt_in_between_is_refused() -> None:
+    config = Elastic(nnodes=2)
+    config.nproc_per_node = "auto"
+    with pytest.raises(ConfigError):
+        encode_elastic(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (PyTorch(), []),
+        (PyTorch(run_policy=RunPolicy(active_deadline_seconds=1)), []),
+        (PyTorch(run_policy={"backoff_limit": 0}), ["run_policy.backoff_limit=0 has no effect"]),
+        (Elastic(nnodes=2, run_policy={"backoff_limit": 1}), []),
+        (Elastic(nnodes=1, run_policy={"backoff_limit": 1}), ["run_policy= has no effect with nnodes=1"]),
+    ],
+)
+def test_what_the_wire_cannot_say_is_named(config: PyTorch | Elastic, expected: list[str]) -> None:
+    assert [sentence.partition(":")[0] for sentence in unsaid(config)] == expected

@@ -1,0 +1,226 @@
+"""Shared memory on a copy of the author's pod."""
+
+import copy
+import sys
+import types
+from typing import Any
+
+import pytest
+from flytekit import PodTemplate
+from kubernetes.client import (
+    V1Container,
+    V1EmptyDirVolumeSource,
+    V1PodSpec,
+    V1ResourceRequirements,
+    V1Volume,
+    V1VolumeMount,
+)
+
+from flytekitplugins.kfpytorch.pod_template import add_shared_mem_volume_to_pod_template, build, check
+
+VOLUME = V1Volume(name="shm", empty_dir=V1EmptyDirVolumeSource(medium="Memory"))
+MOUNT = V1VolumeMount(name="shm", mount_path="/dev/shm")
+OTHER_VOLUME = V1Volume(name="data")
+OTHER_MOUNT = V1VolumeMount(name="data", mount_path="/data")
+
+
+def container(name: str = "primary", *mounts: V1VolumeMount) -> V1Container:
+    return V1Container(name=name, volume_mounts=[*mounts]) if mounts else V1Container(name=name)
+
+
+def pod(*containers: V1Container, volumes: Any = None, primary: str = "primary") -> PodTemplate:
+    spec = V1PodSpec(containers=[*containers], volumes=volumes)
+    return PodTemplate(pod_spec=spec, primary_container_name=primary, labels={"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (None, PodTemplate(pod_spec=V1PodSpec(containers=[container("primary", MOUNT)], volumes=[VOLUME]))),
+        (pod(), pod(container("primary", MOUNT), volumes=[VOLUME])),
+        (pod(container()), pod(container("primary", MOUNT), volumes=[VOLUME])),
+        (
+            pod(container("primary", OTHER_MOUNT), volumes=[OTHER_VOLUME]),
+            pod(container("primary", OTHER_MOUNT, MOUNT), volumes=[OTHER_VOLUME, VOLUME]),
+        ),
+        # The primary container goes by its name, wherever it stands and whatever it is called.
+        (
+            pod(container("main"), primary="main"),
+            pod(container("main", MOUNT), volumes=[VOLUME], primary="main"),
+        ),
+        (pod(primary="main"), pod(container("main", MOUNT), volumes=[VOLUME], primary="main")),
+        (
+            pod(container("sidecar")),
+            pod(container("sidecar"), container("primary", MOUNT), volumes=[VOLUME]),
+        ),
+    ],
+)
+def test_shared_memory_is_mounted_in_the_primary_container(
+    template: PodTemplate | None, expected: PodTemplate
+) -> None:
+    before = copy.deepcopy(template)
+    check(template, shared_memory=True)
+    assert build(template, shared_memory=True) == expected
+    assert template == before
+
+
+def test_a_template_serves_any_number_of_tasks() -> None:
+    template = pod(container())
+    first, second = build(template, shared_memory=True), build(template, shared_memory=True)
+    assert first == second
+    assert first is not None
+    assert second is not None
+    assert first.labels is not second.labels is not template.labels
+
+
+@pytest.mark.parametrize("template", [None, pod(container())])
+def test_nothing_is_built_where_nothing_is_added(template: PodTemplate | None) -> None:
+    assert build(template, shared_memory=False) is template
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (pod(container(), container("b")), "has 2 containers"),
+        (pod(container("primary", MOUNT), volumes=[VOLUME]), "already mounts /dev/shm"),
+        (
+            pod(container("primary", V1VolumeMount(name="x", mount_path="/dev/shm/"))),
+            "already mounts /dev/shm",
+        ),
+        (pod(container(), volumes=[VOLUME]), "already has a volume named 'shm'"),
+        (PodTemplate(pod_spec={"containers": [{"name": "a"}, {"name": "b"}]}), "has 2 containers"),
+        (
+            PodTemplate(
+                pod_spec={"containers": [{"name": "primary", "volumeMounts": [{"mountPath": "/dev/shm"}]}]}
+            ),
+            "already mounts /dev/shm",
+        ),
+    ],
+)
+def test_no_room_for_shared_memory_is_an_error_that_says_the_way_out(
+    template: PodTemplate, reason: str
+) -> None:
+    before = copy.deepcopy(template)
+    with pytest.raises(ValueError, match=f"{reason}.* set increase_shared_mem=False"):
+        check(template, shared_memory=True)
+    with pytest.raises(ValueError, match=reason):
+        add_shared_mem_volume_to_pod_template(template)
+    assert template == before
+    check(template, shared_memory=False)
+
+
+def test_a_pod_spec_is_a_model_or_a_dict() -> None:
+    with pytest.raises(ValueError, match=r"pod_spec='x': must be a V1PodSpec or a dict of the same fields"):
+        check(PodTemplate(pod_spec="x"), shared_memory=False)
+
+
+LIMITS = V1ResourceRequirements(limits={"cpu": "2"})
+MODEL = V1PodSpec(
+    containers=[V1Container(name="primary", volume_mounts=[OTHER_MOUNT], resources=LIMITS)],
+    node_selector={"pool": "gpu"},
+    volumes=[OTHER_VOLUME],
+)
+MANIFEST = {
+    "containers": [
+        {
+            "name": "primary",
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            "resources": {"limits": {"cpu": 2}},
+        }
+    ],
+    "nodeSelector": {"pool": "gpu"},
+    "volumes": [{"name": "data"}],
+}
+AS_MODELS_SPELL = {
+    "containers": [
+        {
+            "name": "primary",
+            "volume_mounts": [{"name": "data", "mount_path": "/data"}],
+            "resources": {"limits": {"cpu": "2"}},
+        }
+    ],
+    "node_selector": {"pool": "gpu"},
+    "volumes": [OTHER_VOLUME],
+}
+
+
+@pytest.mark.parametrize("spec", [MANIFEST, AS_MODELS_SPELL, MODEL.to_dict()])
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_dict_says_what_a_model_says(spec: dict[str, Any], shared_memory: bool) -> None:
+    before = copy.deepcopy(spec)
+    template = PodTemplate(pod_spec=spec)
+    assert build(template, shared_memory=shared_memory) == build(
+        PodTemplate(pod_spec=MODEL), shared_memory=shared_memory
+    )
+    assert template.pod_spec == before
+
+
+def test_a_dict_without_containers_is_completed() -> None:
+    assert build(PodTemplate(pod_spec={}), shared_memory=False) == PodTemplate()
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (
+            {"nodeSelektor": {}},
+            "pod_spec.nodeSelektor: V1PodSpec has no such field; did you mean 'nodeSelector'?",
+        ),
+        (
+            {"containers": [{"name": "primary", "volumeMount": []}]},
+            "pod_spec.containers[0].volumeMount: V1Container has no such field; did you mean 'volumeMounts'?",
+        ),
+    ],
+)
+def test_an_unknown_field_is_refused(spec: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match="no such field") as caught:
+        build(PodTemplate(pod_spec=spec), shared_memory=True)
+    assert str(caught.value) == reason
+
+
+def test_a_missing_field_is_refused_where_it_is_missing() -> None:
+    with pytest.raises(ValueError, match=r"pod_spec\.containers\[0\]: "):
+        build(PodTemplate(pod_spec={"containers": [{"image": "a"}]}), shared_memory=False)
+
+
+class Model:
+    """A kubernetes model as other releases and clients have them: plain attributes."""
+
+    def __init__(self, **fields: Any) -> None:
+        vars(self).update({"volumes": None, "volume_mounts": None, **fields})
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def test_what_is_added_is_of_the_make_of_the_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = types.ModuleType("other_client.models")
+    for name in ("V1PodSpec", "V1Container", "V1Volume", "V1VolumeMount", "V1EmptyDirVolumeSource"):
+        setattr(package, name, type(name, (Model,), {"__module__": f"{package.__name__}.{name}"}))
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    built = build(PodTemplate(pod_spec=package.V1PodSpec(containers=[])), shared_memory=True)
+    memory = package.V1EmptyDirVolumeSource(medium="Memory")
+    mount = package.V1VolumeMount(name="shm", mount_path="/dev/shm")
+    assert built is not None
+    assert built.pod_spec == package.V1PodSpec(
+        containers=[package.V1Container(name="primary", volume_mounts=[mount])],
+        volumes=[package.V1Volume(name="shm", empty_dir=memory)],
+    )
+
+
+def test_upstreams_function_works_in_place() -> None:
+    template = pod(container())
+    add_shared_mem_volume_to_pod_template(template)
+    assert template == pod(container("primary", MOUNT), volumes=[VOLUME])
+
+
+def test_upstreams_function_fills_in_a_pod_spec_that_was_taken_away() -> None:
+    template = PodTemplate()
+    template.pod_spec = None
+    add_shared_mem_volume_to_pod_template(template)
+    assert template == PodTemplate(
+        pod_spec=V1PodSpec(containers=[container("primary", MOUNT)], volumes=[VOLUME])
+    )

@@ -1,0 +1,65 @@
+"""Amounts as Kubernetes writes them."""
+
+from decimal import Decimal
+
+import pytest
+from flytekit import Resources
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flytekitplugins.kfpytorch.problems import Wrong
+from flytekitplugins.kfpytorch.quantities import quantity, split
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        (2, "2"),
+        (0.5, "0.5"),
+        (1e-7, "1e-7"),
+        ("500m", "0.5"),
+        ("100n", "1e-7"),
+        ("1.5Gi", "1610612736"),
+        ("2k", "2000"),
+        ("1e3", "1000"),
+        ("1E3", "1000"),
+        ("1E", "1e18"),
+        (".5", "0.5"),
+        ("5.", "5"),
+        ("+1", "1"),
+    ],
+)
+def test_a_quantity_is_read_as_kubernetes_reads_it(text: object, amount: str) -> None:
+    assert quantity(text) == Decimal(amount)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Gi", "1 Gi", "16Gib", "1.2.3", "1e", "0x1", "ten", True, None, [1], float("nan")]
+)
+def test_anything_else_is_no_quantity(text: object) -> None:
+    with pytest.raises(Wrong, match="as Kubernetes writes it"):
+        quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "better"), [("16Gib", "16Gi"), ("16GB", "16G"), ("4kb", "4k"), ("5mb", "5m")]
+)
+def test_a_near_miss_is_told_what_was_meant(text: str, better: str) -> None:
+    with pytest.raises(Wrong) as caught:
+        quantity(text)
+    assert caught.value.problems[0].remedy.endswith(f"; did you mean '{better}'?")
+
+
+AMOUNTS = st.none() | st.integers(0, 9)
+
+
+@given(
+    st.builds(
+        Resources,
+        cpu=AMOUNTS | st.tuples(AMOUNTS, AMOUNTS).filter(lambda pair: None not in pair),
+        mem=AMOUNTS,
+    )
+)
+def test_one_value_stands_for_request_and_limit(resources: Resources) -> None:
+    cpu = resources.cpu if isinstance(resources.cpu, tuple) else (resources.cpu, resources.cpu)
+    assert split(resources) == tuple(Resources(cpu=amount, mem=resources.mem) for amount in cpu)

@@ -1,0 +1,261 @@
+"""What flytekit is given when a task is defined, overridden and serialised."""
+
+import subprocess
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import pytest
+from flytekit import ImageSpec, PodTemplate, Resources, Workflow, dynamic, map_task, task
+from flytekit.configuration import Image, ImageConfig, SerializationSettings
+from flytekit.core.context_manager import FlyteEntities
+from flytekit.tools.translator import get_serializable
+from kubernetes.client import V1Container, V1PodSpec
+
+import flytekitplugins.kfpytorch
+from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, RunPolicy, Worker
+from flytekitplugins.kfpytorch import pod_template as pods
+from flytekitplugins.kfpytorch import task as module
+from flytekitplugins.kfpytorch.config import ConfigError
+
+IMAGES = ImageConfig(
+    default_image=Image(name="default", fqn="registry/default", tag="v1"),
+    images=[Image(name="trainer", fqn="registry/trainer", tag="v2")],
+)
+SETTINGS = SerializationSettings(project="p", domain="d", version="v", image_config=IMAGES)
+
+
+@pytest.fixture(autouse=True)
+def entities() -> Iterator[None]:
+    before = list(FlyteEntities.entities)
+    yield
+    FlyteEntities.entities[:] = before
+
+
+def train(steps: int = 1) -> int:
+    """Train for some steps."""
+    return steps
+
+
+def defined(config: Any, **arguments: Any) -> Any:
+    return task(train, task_config=config, **arguments)
+
+
+def test_the_package_offers_what_an_author_writes_and_nothing_else() -> None:
+    names = ["CleanPodPolicy", "Elastic", "Master", "PyTorch", "RestartPolicy", "RunPolicy", "Worker"]
+    assert flytekitplugins.kfpytorch.__all__ == names
+    assert all(getattr(module, name) is getattr(flytekitplugins.kfpytorch, name) for name in names)
+
+
+def test_defining_tasks_loads_neither_torch_nor_kubernetes() -> None:
+    code = (
+        "import sys, flytekit\n"
+        "from flytekitplugins.kfpytorch import *\n"
+        "flytekit.task(lambda: None, task_config=Elastic(nnodes=2))\n"
+        "pod = flytekit.PodTemplate(pod_spec={'containers': [{'name': 'primary'}]})\n"
+        "flytekit.task(lambda: None, task_config=PyTorch(worker=Worker(replicas=2)), pod_template=pod)\n"
+        "print({'torch', 'kubernetes', 'difflib'} & set(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (PyTorch(num_workers=1), ("pytorch", 1)),
+        (Elastic(), ("python-task", 1)),
+        (Elastic(nnodes="1"), ("pytorch", 1)),
+        (Elastic(nnodes="1:1"), ("pytorch", 1)),
+        (Elastic(nnodes=2), ("pytorch", 1)),
+    ],
+)
+def test_the_type_of_a_task_follows_from_its_config(config: Any, expected: tuple[str, int]) -> None:
+    made = defined(config)
+    assert (made.task_type, made.task_type_version) == expected
+
+
+def test_an_elastic_task_knows_its_nodes() -> None:
+    made = defined(Elastic(nnodes="2:4"))
+    assert (made.min_nodes, made.max_nodes, made.rdzv_backend) == (2, 4, "c10d")
+
+
+def test_one_node_needs_no_operator() -> None:
+    assert defined(Elastic()).get_custom(SETTINGS) is None
+
+
+def test_a_task_says_how_many_workers() -> None:
+    with pytest.raises(ConfigError, match=r"worker.replicas=None: how many workers\?"):
+        defined(PyTorch())
+    config = PyTorch()
+    config.worker.replicas = 2
+    assert defined(config).get_custom(SETTINGS)["workerReplicas"]["replicas"] == 2
+
+
+def test_a_config_may_change_until_it_is_written() -> None:
+    made = defined(PyTorch(num_workers=2))
+    made.task_config.num_workers = None
+    made.task_config.worker.replicas = 5
+    assert made.get_custom(SETTINGS)["workerReplicas"]["replicas"] == 5
+    made.task_config.worker.replicas = -5
+    with pytest.raises(ConfigError):
+        made.get_custom(SETTINGS)
+
+
+# Pods.
+
+
+@pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(), Elastic(nnodes=2)])
+def test_a_pod_is_built_once_and_when_it_is_looked_at(config: Any) -> None:
+    made = defined(config)
+    assert made.pod_template == pods.build(None, shared_memory=True)
+    assert made.pod_template is made.pod_template
+
+
+@pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic()])
+@pytest.mark.parametrize("amount", [True, "2Gi"])
+def test_flytekits_own_shared_memory_wins(config: Any, amount: object) -> None:
+    assert defined(config, shared_memory=amount).pod_template is None
+
+
+def test_a_pod_that_has_no_room_is_refused_at_definition() -> None:
+    two = V1PodSpec(containers=[V1Container(name="primary"), V1Container(name="b")])
+    with pytest.raises(ValueError, match="has 2 containers"):
+        defined(Elastic(), pod_template=PodTemplate(pod_spec=two))
+
+
+def test_a_template_serves_two_tasks_and_stays_the_authors() -> None:
+    template = PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name="primary")]))
+    first, second = (defined(Elastic(), pod_template=template) for _ in range(2))
+    assert first.pod_template == second.pod_template
+    assert template == PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name="primary")]))
+
+
+def test_an_assigned_pod_is_kept() -> None:
+    made = defined(Elastic())
+    template = made.pod_template = PodTemplate(primary_container_name="mine")
+    assert made.pod_template is template
+
+
+# What flytekit does with a task.
+
+
+def template_of(entity: Any, made: Any) -> Any:
+    models: Any = OrderedDict()
+    get_serializable(models, SETTINGS, entity)
+    return models[made].template
+
+
+@pytest.fixture
+def made_here(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Define a task that flytekit's loader can find: it looks for the variable in the module."""
+
+    def make(config: Any, **arguments: Any) -> Any:
+        made = defined(config, **arguments)
+        monkeypatch.setattr(sys.modules[__name__], "found_by_flytekit", made, raising=False)
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("config", "override", "expected"),
+    [
+        (
+            PyTorch(num_workers=1),
+            PyTorch(worker=Worker(replicas=7), increase_shared_mem=False),
+            ("pytorch", 7, False),
+        ),
+        (Elastic(), Elastic(nnodes="2:4"), ("pytorch", 4, True)),
+    ],
+)
+def test_an_override_replaces_the_whole_config(
+    config: Any, override: Any, expected: tuple[Any, ...], made_here: Any
+) -> None:
+    made = made_here(config)
+    assert made.pod_template is not None
+    workflow = Workflow(name="w")
+    workflow.add_entity(made, steps=1).with_overrides(task_config=override)
+    template = template_of(workflow, made)
+    assert (
+        template.type,
+        template.custom["workerReplicas"]["replicas"],
+        template.k8s_pod is not None,
+    ) == expected
+
+
+def test_an_override_is_checked_like_a_config() -> None:
+    node = Workflow(name="w").add_entity(defined(PyTorch(num_workers=1)), steps=1)
+    with pytest.raises(ConfigError, match="how many workers"):
+        node.with_overrides(task_config=PyTorch())
+
+
+def test_a_dict_is_as_good_a_pod_as_a_model(made_here: Any) -> None:
+    spec = {"containers": [{"name": "primary"}], "nodeSelector": {"pool": "gpu"}}
+    made = made_here(
+        PyTorch(num_workers=1, increase_shared_mem=False), pod_template=PodTemplate(pod_spec=spec)
+    )
+    assert template_of(made, made).k8s_pod.pod_spec["nodeSelector"] == {"pool": "gpu"}
+
+
+def test_images_are_resolved_as_the_tasks_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ImageSpec(name="spec", registry="example.com")
+    built = []
+    monkeypatch.setattr("flytekit.core.python_auto_container.ImageBuildEngine.build", built.append)
+    made = defined(PyTorch(Master(image="{{.image.trainer}}"), Worker(image=spec, replicas=1)))
+    custom = made.get_custom(SETTINGS)
+    assert custom["masterReplicas"]["image"] == "registry/trainer:v2"
+    assert custom["workerReplicas"]["image"] == spec.image_name()
+    assert built == [spec]
+
+
+def test_images_need_no_configuration_without_placeholders() -> None:
+    made = defined(PyTorch(worker=Worker(image="a:1", replicas=1)))
+    assert made.get_custom(SerializationSettings(image_config=None))["workerReplicas"]["image"] == "a:1"
+
+
+@pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(nnodes=2)])
+def test_a_task_survives_a_notebooks_way_to_the_cluster(config: Any) -> None:
+    made = defined(config, requests=Resources(cpu="1"))
+    again = cloudpickle.loads(cloudpickle.dumps(made))
+    assert again.task_config == config
+    assert again.get_custom(SETTINGS) == made.get_custom(SETTINGS)
+    assert again.pod_template == made.pod_template
+
+
+def test_a_mapped_task_keeps_its_config() -> None:
+    mapped = map_task(defined(PyTorch(num_workers=2)))
+    assert mapped.get_custom(SETTINGS)["workerReplicas"]["replicas"] == 2
+
+
+def test_a_dynamic_task_is_compiled_by_flytekit() -> None:
+    @dynamic(task_config=PyTorch(num_workers=1))
+    def plan(steps: int) -> int:
+        return steps + 1
+
+    assert plan(steps=1) == 2
+
+
+def test_what_cannot_be_sent_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(module.logger, "warning", logged.append)
+    defined(PyTorch(num_workers=1, run_policy=RunPolicy(backoff_limit=0)))
+    assert logged == [
+        "PyTorch: run_policy.backoff_limit=0 has no effect: "
+        "Flyte cannot tell 0 from nothing said; the least is 1"
+    ]
+
+
+@pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(), Elastic(nnodes=2)])
+def test_a_default_config_says_nothing(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.logger, "warning", pytest.fail)
+    assert defined(config).pod_template is not None
+
+
+def test_unknown_names_of_the_module_are_unknown() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Elastik'"):
+        _ = module.Elastik
