@@ -31,6 +31,23 @@ class ServerGone(ConnectionError):
     """The fork server died (the kernel may have killed it for lack of memory)."""
 
 
+def import_path() -> list[str]:
+    """`sys.path`, and after it where this process found modules that are not on it any more.
+
+    `pyflyte run` has the script's directory on the path only while it loads the script.
+    """
+    path = list(sys.path)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not file or "." in name or name == "__main__":
+            continue
+        place = os.path.dirname(file)
+        root = os.path.dirname(place) if os.path.basename(file).startswith("__init__.") else place
+        if root not in path and os.path.isabs(root):
+            path.append(root)
+    return path
+
+
 @dataclass(frozen=True)
 class Job:
     """A process to start."""
@@ -44,7 +61,7 @@ class Job:
     serve: bool = False
     """Give the process a connection of its own to the server."""
     cwd: str = field(default_factory=os.getcwd)
-    path: Sequence[str] = field(default_factory=lambda: list(sys.path))
+    path: Sequence[str] = field(default_factory=import_path)
     argv: Sequence[str] = field(default_factory=lambda: list(sys.argv))
 
 

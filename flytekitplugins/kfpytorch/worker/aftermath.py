@@ -120,15 +120,22 @@ def exception(task: Any, console: "Console", ended: Ended, ranks: int, seconds: 
     kind = RecoverableReplicaFailed if cause.recoverable else ReplicaFailed
     if not mode.under_pyflyte_run():
         return kind(text, cause.time_ns / 1e9)
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - for the person at the terminal.
-    return _said_already(kind, text, cause.time_ns / 1e9)
+    return _said(kind, text, text, cause.time_ns / 1e9)
 
 
-def _said_already(kind: type[Exception], text: str, timestamp: float) -> Exception:
-    """The exception, as one that makes click exit with 1 and print nothing more."""
+def refusal(task: Any, error: Exception) -> Exception:
+    """An error that kept the run from beginning; under `pyflyte run` it is on the screen by then."""
+    if not mode.under_pyflyte_run():
+        return error
+    return _said(type(error), f"✗ {task.name} did not start\n  {type(error).__name__}: {error}", *error.args)
+
+
+def _said(kind: type[Exception], text: str, *args: Any) -> Exception:
+    """Print `text`; the exception, as one that makes click exit with 1 and print nothing more."""
     import click
 
-    error: Any = type(kind.__name__, (kind, click.exceptions.Exit), {})(text, timestamp)
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - for the person at the terminal.
+    error: Any = type(kind.__name__, (kind, click.exceptions.Exit), {})(*args)
     error.exit_code = 1
     quiet: Exception = error
     return quiet

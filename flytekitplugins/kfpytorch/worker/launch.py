@@ -37,13 +37,14 @@ def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     """
     if not is_local():
         return _in_pod(task, inputs)
-    chosen = mode.chosen(os.environ, replicas_by_default=mode.under_pyflyte_run())
-    if chosen.inline:
-        return _inline(task, inputs)
-    from flytekitplugins.kfpytorch.worker import local
+    with _refusals_told(task):
+        chosen = mode.chosen(os.environ, replicas_by_default=mode.under_pyflyte_run())
+        if chosen.inline:
+            return _inline(task, inputs)
+        from flytekitplugins.kfpytorch.worker import local
 
-    _require_torch()
-    return local.replicas(task, inputs, _fit(1 + (task.task_config.workers() or 0), 1, chosen))
+        _require_torch()
+        return local.replicas(task, inputs, _fit(1 + (task.task_config.workers() or 0), 1, chosen))
 
 
 def elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
@@ -54,15 +55,31 @@ def elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
         FlyteUserRuntimeException: A rank failed; a `FlyteRecoverableException` if it raised one.
         ImportError: torch is not installed.
     """
-    _require_torch()
-    from flytekitplugins.kfpytorch.worker import local
+    with _refusals_told(task):
+        _require_torch()
+        from flytekitplugins.kfpytorch.worker import local
 
-    if not is_local() or "PET_RDZV_ENDPOINT" in os.environ:
-        return local.node_of_cluster(task, inputs)
-    chosen = mode.chosen(os.environ, replicas_by_default=True)
-    if chosen.inline:
-        return _inline(task, inputs)
-    return local.nodes(task, inputs, _fit(task.min_nodes, task.task_config.nproc_per_node, chosen))
+        if not is_local() or "PET_RDZV_ENDPOINT" in os.environ:
+            return local.node_of_cluster(task, inputs)
+        chosen = mode.chosen(os.environ, replicas_by_default=True)
+        if chosen.inline:
+            return _inline(task, inputs)
+        return local.nodes(task, inputs, _fit(task.min_nodes, task.task_config.nproc_per_node, chosen))
+
+
+class TorchMissing(ImportError):
+    """torch is not installed."""
+
+
+@contextlib.contextmanager
+def _refusals_told(task: Any) -> Iterator[None]:
+    """A run that cannot begin says so in two lines."""
+    from flytekitplugins.kfpytorch.worker import aftermath, shipping
+
+    try:
+        yield
+    except (mode.BadMode, shipping.CannotShip, TorchMissing) as error:
+        raise aftermath.refusal(task, error) from None
 
 
 def is_local() -> bool:
@@ -123,7 +140,7 @@ def _require_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         from flytekitplugins.kfpytorch.task import TORCH_IMPORT_ERROR_MESSAGE
 
-        raise ImportError(TORCH_IMPORT_ERROR_MESSAGE)
+        raise TorchMissing(TORCH_IMPORT_ERROR_MESSAGE)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,10 @@ _PATIENCE_HERE = 3.0
 _PATIENCE_IN_POD = 20.0
 
 
+class NotInCluster(RuntimeError):
+    """A task of several nodes runs in a pod that nobody told where the others are."""
+
+
 @dataclass
 class Run:
     """One run of a task: where it keeps things, who shows them."""
@@ -110,7 +114,7 @@ def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:
     config = task.task_config
     endpoint = os.environ.get("PET_RDZV_ENDPOINT")
     if endpoint is None and task.min_nodes > 1:
-        raise ValueError(
+        raise NotInCluster(
             f"nnodes={config.nnodes!r} needs {task.min_nodes} pods, but nothing here says where they meet "
             "(PET_RDZV_ENDPOINT, which the training operator sets): is Flyte's pytorch plugin enabled?"
         )

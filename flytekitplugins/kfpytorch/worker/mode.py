@@ -11,6 +11,10 @@ from flytekitplugins.kfpytorch.worker.topology import OVERRIDE
 VERBOSE = "FLYTE_KFPYTORCH_VERBOSE"
 
 
+class BadMode(ValueError):
+    """FLYTE_KFPYTORCH_LOCAL says something that cannot be meant."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mode:
     """How a local run is meant."""
@@ -25,7 +29,7 @@ def chosen(env: Mapping[str, str], *, replicas_by_default: bool) -> Mode:
     """Read FLYTE_KFPYTORCH_LOCAL: ``replicas``, ``inline`` or a number of ranks.
 
     Raises:
-        ValueError: It says something else.
+        BadMode: It says something else.
     """
     said = env.get(OVERRIDE, "").strip().lower()
     if not said:
@@ -36,7 +40,7 @@ def chosen(env: Mapping[str, str], *, replicas_by_default: bool) -> Mode:
         return Mode(inline=False, ranks=int(said))
     near = difflib.get_close_matches(said, ["inline", "replicas"], n=1)
     guess = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{OVERRIDE}={env[OVERRIDE]!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}")
+    raise BadMode(f"{OVERRIDE}={env[OVERRIDE]!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}")
 
 
 def verbose(env: Mapping[str, str]) -> bool:

@@ -42,7 +42,7 @@ def test_anything_else_is_no_quantity(text: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "better"), [("16Gib", "16Gi"), ("16GB", "16G"), ("4kb", "4k"), ("5mb", "5m")]
+    ("text", "better"), [("16Gib", "16Gi"), ("16GB", "16G"), ("4kb", "4k"), ("5mb", "5M")]
 )
 def test_a_near_miss_is_told_what_was_meant(text: str, better: str) -> None:
     with pytest.raises(Wrong) as caught:
