@@ -57,6 +57,8 @@ class Failure:
     """Innermost last."""
     traceback: str = ""
     recoverable: bool = False
+    waiting: bool = False
+    """When it was stopped, it was waiting for its peers inside torch.distributed."""
     stopped: bool = False
     """It was running well until it was stopped because of another's failure."""
 
@@ -128,7 +130,7 @@ def classify(failure: Failure) -> Cause:
         return Cause.OOM_HOST
     if _COLLECTIVE.search(said):
         return Cause.NCCL_TIMEOUT
-    if is_consequence(failure) and _WAITING.search(failure.message) or "Rendezvous" in failure.exception:
+    if is_consequence(failure) and _WAITING.search(failure.message) or failure.exception == "NobodyCame":
         return Cause.HANG
     if failure.signal == "SIGTERM":
         return Cause.PREEMPTED
@@ -139,13 +141,13 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.OOM_GPU: "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     Cause.OOM_HOST: "killed from outside, most often for lack of memory: ask for more, or load less per rank",
     Cause.NCCL_TIMEOUT: "a rank did not reach the collective in time; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records which",
-    Cause.HANG: "the ranks named above did not arrive; see what they were doing in their logs",
+    Cause.HANG: "all ranks must call the same collective; a rank that comes late needs a longer timeout",
     Cause.PREEMPTED: "stopped from outside; save checkpoints and set retries to go on from them",
 }
 """What a person can do, in one sentence; a cause that speaks for itself has none."""
 
 _CRASHES: Final = {
-    "SIGSEGV": "a crash in native code; FLYTE_KFPYTORCH_VERBOSE=1 shows where each thread was",
+    "SIGSEGV": "a crash in native code, called from the line above; its last words are in the log",
     "SIGBUS": "shared memory may be full: @task(shared_memory=True) gives a pod more",
     "SIGABRT": "native code gave up; its last words are in the log",
     "SIGFPE": "a crash in native code; its last words are in the log",

@@ -97,6 +97,10 @@ class Client:
         """Signal the child and all processes of its group; nothing if it has ended."""
         self._send({"op": "kill", "child": number, "signal": int(signum)})
 
+    def poke(self, number: int, signum: int) -> None:
+        """Signal the child alone, not the processes that it started."""
+        self._send({"op": "poke", "child": number, "signal": int(signum)})
+
     def release(self, number: int) -> None:
         """Kill what is left of the child's group and forget the child."""
         self._send({"op": "release", "child": number})

@@ -14,7 +14,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -130,7 +130,9 @@ class _Server:
             case "start":
                 self._start(client, message, fds)
             case "kill":
-                self._kill(client.children.get(message["child"]), message["signal"])
+                self._signal(os.killpg, client.children.get(message["child"]), message["signal"])
+            case "poke":
+                self._signal(os.kill, client.children.get(message["child"]), message["signal"])
             case "release":
                 self._release(client, message["child"])
             case "settle":
@@ -183,10 +185,10 @@ class _Server:
                 known.exited = True
                 self._tell(known.client, {"op": "exited", "child": known.number, "code": status})
 
-    def _kill(self, pid: int | None, signum: int) -> None:
+    def _signal(self, send: Callable[[int, int], None], pid: int | None, signum: int) -> None:
         if pid is not None and not self._children[pid].exited:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signum)
+                send(pid, signum)
 
     def _release(self, client: _Client, number: int) -> None:
         """End what is left of a child and of the processes that it started, and forget it."""

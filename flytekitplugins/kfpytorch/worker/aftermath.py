@@ -88,7 +88,10 @@ def _without_bystanders(failures: list[Failure]) -> list[Failure]:
 
 
 def _wordless(member: "Member", *, rank: int | None, name: str) -> Failure:
+    frames, waiting = failure.whereabouts(Path(member.process.args["directory"]))
     return Failure(
+        frames=frames,
+        waiting=waiting,
         rank=rank,
         replica=name,
         exit_code=member.code if member.code is not None else -9,
@@ -115,6 +118,7 @@ def exception(task: Any, console: "Console", ended: Ended, ranks: int, seconds: 
             last_words=last_words,
             logs=logs,
             verbose=mode.verbose(os.environ),
+            at_terminal=console.directory is not None,
         )
     )
     kind = RecoverableReplicaFailed if cause.recoverable else ReplicaFailed
@@ -168,6 +172,6 @@ def handed_over(outcome: result.ElasticWorkerResult | None) -> Any:
         if not isinstance(deck, TimeLineDeck):
             parameters.decks.append(deck)
     tracker = FlyteContextManager.current_context().output_metadata_tracker
-    if outcome.om and tracker:
+    if outcome.om and tracker is not None:
         tracker.add(outcome.return_value, outcome.om)
     return outcome.return_value

@@ -25,12 +25,12 @@ from torch.distributed.elastic.agent.server.api import (
 )
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-from torch.distributed.elastic.rendezvous import RendezvousParameters, dynamic_rendezvous, registry
+from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher import api as launcher
 
 from kfpytorch_common.causes import Failure, root_cause
 from kfpytorch_common.forkserver.client import Client, Job
-from flytekitplugins.kfpytorch.worker import failure, settings
+from flytekitplugins.kfpytorch.worker import failure, meeting, settings
 
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
@@ -44,7 +44,8 @@ EXIT_RENDEZVOUS: Final = 3
 _SETTLE: Final = 0.3
 # torch's loop sleeps this long before each look; the wait itself is in `_monitor_workers`.
 _NO_SLEEP: Final = 1e-6
-_POLL: Final = 0.01
+# A worker writes its stack in a signal handler, at once if it is scheduled at all (seconds).
+_WRITE_WHERE: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -109,19 +110,9 @@ def launch_config(launch: settings.Launch) -> "LaunchConfig":
 
 def _run(launch: settings.Launch, node: Node, client: Client, fds: Any) -> list[Failure]:
     if launch.on_one_machine:
-        _hurry_rendezvous()
+        meeting.hurry()
     config = launch_config(launch)
-    rendezvous = registry.get_rendezvous_handler(
-        RendezvousParameters(
-            backend=config.rdzv_backend,
-            endpoint=config.rdzv_endpoint,
-            run_id=config.run_id,
-            min_nodes=config.min_nodes,
-            max_nodes=config.max_nodes,
-            local_addr=config.local_addr,
-            **config.rdzv_configs,
-        )
-    )
+    rendezvous = meeting.join(config, launch)
     spec = WorkerSpec(
         role=config.role,
         local_world_size=config.nproc_per_node,
@@ -135,19 +126,10 @@ def _run(launch: settings.Launch, node: Node, client: Client, fds: Any) -> list[
     try:
         agent.run()
         return agent.failures
+    except RendezvousError as error:
+        raise meeting.NobodyCame(meeting.who_is_missing(rendezvous, launch)) from error
     finally:
         rendezvous.shutdown()
-
-
-def _hurry_rendezvous() -> None:
-    """Leave out what torch's rendezvous does for the sake of many hosts that share one store.
-
-    It waits up to 0.3 s before it joins and a second between looks, and walks the stack through all
-    modules to name each event, which nobody records. Names that a later torch lacks are left alone.
-    """
-    for name, quick in {"_delay": lambda seconds: time.sleep(_POLL), "get_method_name": lambda depth=2: "rendezvous"}.items():
-        if hasattr(dynamic_rendezvous, name):
-            setattr(dynamic_rendezvous, name, quick)
 
 
 @dataclass
@@ -213,6 +195,10 @@ class _Workers:
 
     def stop(self, signum: int, patience: float) -> None:
         """End all, first with `signum`, after `patience` seconds by force; forget them."""
+        if failure.ASK_WHERE is not None and self.alive():
+            for each in self.alive():
+                self._client.poke(each.child, failure.ASK_WHERE)
+            self.wait_for_all(_WRITE_WHERE)
         for each in self.alive():
             each.stopped = True
             self._client.kill(each.child, signum)
@@ -298,7 +284,8 @@ class _Agent(SimpleElasticAgent):  # type: ignore[misc]
     def _failure_of(self, ended: _Running) -> Failure:
         said = failure.read(ended.directory)
         if said is not None:
-            return dataclasses.replace(said, stopped=ended.stopped and ended.code == -signal.SIGTERM)
+            return said
+        frames, waiting = failure.whereabouts(ended.directory)
         return Failure(
             rank=ended.worker.global_rank,
             local_rank=ended.worker.local_rank,
@@ -306,7 +293,9 @@ class _Agent(SimpleElasticAgent):  # type: ignore[misc]
             exit_code=ended.code or 0,
             time_ns=ended.ended_ns,
             pid=ended.pid,
+            frames=frames,
             stopped=ended.stopped,
+            waiting=waiting,
         )
 
     @staticmethod

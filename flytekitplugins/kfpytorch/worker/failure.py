@@ -5,8 +5,11 @@ the user's code, whether a retry can help.
 """
 
 import dataclasses
+import faulthandler
 import json
 import os
+import re
+import signal
 import site
 import sys
 import sysconfig
@@ -21,6 +24,12 @@ from kfpytorch_common.causes import Failure, Frame
 FILE_NAME = "failure.json"
 TORCH_FILE_NAME = "error.json"
 RANKS_FILE_NAME = "ranks.json"
+STACK_FILE_NAME = "stack.txt"
+
+ASK_WHERE = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else None
+"""The signal on which a worker writes its stack; one that nobody else uses. None where there is none."""
+
+_STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 # A traceback of a recursion has thousands of frames, and a message may hold a tensor.
 _LONGEST_TEXT = 64_000
@@ -76,6 +85,27 @@ def _failure(said: Mapping[str, Any]) -> Failure:
     return Failure(**{**said, "frames": tuple(Frame(**frame) for frame in said["frames"])})
 
 
+def watch(directory: Path) -> None:
+    """Have this process write where it is when it crashes, and when it is asked to by `ASK_WHERE`."""
+    # Open as long as the process: a crash has no time to open a file.
+    file = (directory / STACK_FILE_NAME).open("w")
+    faulthandler.enable(file, all_threads=False)
+    if ASK_WHERE is not None:
+        faulthandler.register(ASK_WHERE, file, all_threads=False)
+
+
+def whereabouts(directory: Path) -> tuple[tuple[Frame, ...], bool]:
+    """Where a process was when it was last asked or crashed, and whether it waited for its peers."""
+    try:
+        text = (directory / STACK_FILE_NAME).read_text(errors="replace")
+    except OSError:
+        return (), False
+    lines = _STACK_LINE.findall(text.rpartition("(most recent call first):")[2])
+    stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]
+    waits = any(f"{os.sep}torch{os.sep}distributed{os.sep}" in frame.filename for frame in stack)
+    return user_frames(stack), waits
+
+
 def exit_code(error: BaseException) -> int:
     """The exit code of an interpreter that `error` ends."""
     if not isinstance(error, SystemExit):
@@ -105,7 +135,7 @@ def _is_ours(file: str) -> bool:
 
 def _installed_in() -> Sequence[str]:
     paths = sysconfig.get_paths()
-    places = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
+    places = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
     return tuple(str(place) + os.sep for place in {*places, *site.getsitepackages(), sys.base_prefix + "/lib"})
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from flytekitplugins.kfpytorch.worker import failure
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.settings import Process
 from kfpytorch_common.forkserver.client import Client, Job
@@ -18,6 +19,8 @@ from kfpytorch_common.forkserver.client import Client, Job
 # say then tells a consequence from a second fault.
 _SETTLE: Final = 0.5
 _TICK: Final = 1.0
+# A worker writes its stack in a signal handler, at once if it is scheduled at all (seconds).
+_WRITE_WHERE: Final = 0.1
 
 
 class Terminated(SystemExit):
@@ -131,6 +134,7 @@ class Group:
     def _end(self, events: int) -> None:
         """Stop who still runs: asked first, then killed; then take what they said last."""
         with _deaf():
+            self._ask_where(events)
             for member in self._alive():
                 member.stopped = True
                 self.client.kill(member.child, signal.SIGTERM)
@@ -145,6 +149,14 @@ class Group:
                 self._hear(events)
             self.console.drain()
             os.close(events)
+
+    def _ask_where(self, events: int) -> None:
+        """Have replicas that are about to be stopped write where they are; agents ask theirs themselves."""
+        replicas = [member for member in self._alive() if not member.process.is_agent]
+        if replicas and failure.ASK_WHERE is not None:
+            for member in replicas:
+                self.client.poke(member.child, failure.ASK_WHERE)
+            self._look(events, _WRITE_WHERE)
 
     def _alive(self) -> list[Member]:
         return [member for member in self.members if member.code is None]

@@ -127,8 +127,7 @@ def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:
         except Terminated:
             run.console.say("stopped by SIGTERM (scale-in, preemption or deletion): no result and no error is written")
             raise
-        ranks = settings.nproc_per_node * settings.max_nodes
-        return _outcome(run, aftermath.of_nodes(members), ranks)
+        return _outcome(run, aftermath.of_nodes(members), settings.nproc_per_node)
 
 
 def _settings(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> Launch:

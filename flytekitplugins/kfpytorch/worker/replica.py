@@ -54,6 +54,7 @@ def main(start: "Start") -> int:
     place = Place(**start.args)
     directory = Path(place.directory)
     directory.mkdir(parents=True, exist_ok=True)
+    failure.watch(directory)
     os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)
     say = _teller(start.fds[0], place.slot)
     say({"event": "started", "rank": int(os.environ["RANK"]), "pid": os.getpid()})
@@ -100,7 +101,9 @@ def call(payload: Payload, workspace: str | None = None) -> result.ElasticWorker
     from flytekit.bin.entrypoint import setup_execution
 
     with contextlib.ExitStack() as context:
-        with _files_in(workspace, payload.raw_output_prefix) if workspace else contextlib.nullcontext():
+        if workspace:
+            context.enter_context(_files_in(workspace, payload.raw_output_prefix))
+        with _temporary_files_in(workspace):
             context.enter_context(
                 setup_execution(
                     raw_output_data_prefix=payload.raw_output_prefix,
@@ -121,7 +124,7 @@ def outcome_of(function: Callable[..., Any], inputs: Mapping[str, Any]) -> resul
     return result.ElasticWorkerResult(
         return_value=value,
         decks=flytekit.current_context().decks,
-        om=tracker.get(value) if tracker else None,
+        om=tracker.get(value) if tracker is not None else None,
     )
 
 
@@ -131,18 +134,25 @@ def _loaded(place: Place) -> Payload:
     return payload
 
 
-@contextlib.contextmanager
-def _files_in(workspace: str, raw_output_prefix: str) -> Iterator[None]:
-    """Have flytekit put its local files where the caller removes them; the user's go where they went."""
+def _files_in(workspace: str, raw_output_prefix: str) -> contextlib.AbstractContextManager[Any]:
+    """Have flytekit put its local files where the caller removes them."""
     from flytekit.core.context_manager import FlyteContextManager
     from flytekit.core.data_persistence import FileAccessProvider
 
     access = FileAccessProvider(local_sandbox_dir=workspace, raw_output_prefix=raw_output_prefix)
-    context = FlyteContextManager.current_context()
-    before, tempfile.tempdir = tempfile.tempdir, workspace
+    changed: contextlib.AbstractContextManager[Any] = FlyteContextManager.with_context(
+        FlyteContextManager.current_context().with_file_access(access)
+    )
+    return changed
+
+
+@contextlib.contextmanager
+def _temporary_files_in(workspace: str | None) -> Iterator[None]:
+    """For what flytekit itself makes; the user's temporary files go where they always went."""
+    before = tempfile.tempdir
+    tempfile.tempdir = workspace or before
     try:
-        with FlyteContextManager.with_context(context.with_file_access(access)):
-            yield
+        yield
     finally:
         tempfile.tempdir = before
 

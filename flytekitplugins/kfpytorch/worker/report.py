@@ -29,6 +29,8 @@ class Aftermath:
     logs: str = ""
     """The directory with every rank's log; empty when there is none."""
     verbose: bool = False
+    at_terminal: bool = True
+    """A person reads it who can run it again; in a pod nobody can."""
 
 
 def render(after: Aftermath) -> str:
@@ -39,7 +41,7 @@ def render(after: Aftermath) -> str:
     cause = after.cause
     lines = [
         f"✗ {after.task} failed on {where(cause)} after {after.seconds:.1f} s ({classify(cause).value})",
-        *_what(cause),
+        *_what(cause, _missing(after)),
         *_frames(cause.frames),
         *_last_words(after),
     ]
@@ -56,18 +58,34 @@ def where(failure: Failure) -> str:
     return f"rank {failure.rank} ({failure.replica})"
 
 
-def _what(cause: Failure) -> list[str]:
-    """The exception and, on the same or the next line, the place in the user's code."""
+def _missing(after: Aftermath) -> list[str]:
+    """When a rank waited in vain: for whom, and what they did instead."""
+    if classify(after.cause) is not Cause.HANG or after.cause.rank is None:
+        return []
+    known = {other.rank for other in after.others} | {after.cause.rank}
+    lines = [
+        f"  it waited for rank {other.rank}, which was at {_place(other.frames[-1]) if other.frames else 'work'}"
+        for other in after.others
+        if other.stopped and not other.waiting
+    ]
+    ended = sorted(set(range(after.ranks)) - known)
+    if ended:
+        lines.append(f"  it waited for {_named(ended)}, which had already ended")
+    return lines[:_FRAMES]
+
+
+def _what(cause: Failure, missing: list[str]) -> list[str]:
+    """The exception, who is missing, the place in the user's code, the rest of the message."""
+    place = [f"  at {_place(cause.frames[-1])}"] if cause.frames else []
     if not cause.exception:
         said = f"killed by {cause.signal}" if cause.signal else f"exit code {cause.exit_code}, without a word"
-        return [f"  {said} (process {cause.pid})"]
+        return [f"  {said} (process {cause.pid})", *place]
     text = f"{cause.exception}: {cause.message}" if cause.message else cause.exception
     wrapped = [part for line in text.splitlines() for part in textwrap.wrap(line, _WIDTH) or [""]]
     shown = wrapped[:_MESSAGE_LINES]
     if len(wrapped) > len(shown):
         shown[-1] = f"… ({len(wrapped) - len(shown) + 1} more lines, in the log)"
-    place = [f"  at {_place(cause.frames[-1])}"] if cause.frames else []
-    return [f"  {shown[0]}", *place, *(f"  {line}" for line in shown[1:])]
+    return [f"  {shown[0]}", *missing, *place, *(f"  {line}" for line in shown[1:])]
 
 
 def _frames(frames: Sequence[Frame]) -> list[str]:
@@ -108,7 +126,8 @@ def _others(after: Aftermath) -> list[str]:
 
 def _fate(other: Failure) -> str:
     if other.stopped:
-        return "stopped because of it"
+        where_to = f" at {_place(other.frames[-1])}" if other.frames else ""
+        return f"{'waited' if other.waiting else 'stopped'}{where_to}"
     return f"followed with {other.exception}" if other.exception else f"ended by {other.signal or other.exit_code}"
 
 
@@ -123,6 +142,8 @@ def _named(ranks: Sequence[int]) -> str:
 def _hint(cause: Failure) -> str:
     if classify(cause) is Cause.USER_ERROR and cause.exception.endswith(("ModuleNotFoundError", "ImportError")):
         return "the worker imports what the function uses; is it installed, and is its directory on sys.path?"
+    if cause.exception == "NobodyCame":
+        return "are the missing pods scheduled and running? rdzv_configs={'join_timeout': seconds} waits longer"
     return remedy(cause)
 
 
@@ -131,6 +152,6 @@ def _labelled(label: str, text: str) -> list[str]:
 
 
 def _more(after: Aftermath) -> list[str]:
-    if after.verbose or not after.cause.traceback:
+    if after.verbose or not after.at_terminal or not after.cause.traceback:
         return []
     return _labelled("more", "pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows every rank and the whole traceback")
