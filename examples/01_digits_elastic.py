@@ -3,15 +3,15 @@
 Shows `Elastic`: torch's own launcher, as with `torchrun --nnodes 2 --nproc-per-node 2`. The training
 itself, with `DistributedDataParallel` and a progress bar, is in `digits.py`. Run it:
 
-    pyflyte run examples/01_digits_elastic.py train --epochs 30
+    pyflyte run examples/01_digits_elastic.py train --epochs 20
 """
 
 from flytekit import task
+from flytekitplugins.kfpytorch import Elastic
 
 from examples.digits import Score, learn
-from flytekitplugins.kfpytorch import Elastic
 
 
 @task(task_config=Elastic(nnodes=2, nproc_per_node=2))
-def train(epochs: int = 30) -> Score:
+def train(epochs: int = 20) -> Score:
     return learn(epochs)

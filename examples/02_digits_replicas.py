@@ -7,9 +7,9 @@ there, the operator may restart each of them once. Run it:
 """
 
 from flytekit import Resources, task
+from flytekitplugins.kfpytorch import Master, PyTorch, Worker
 
 from examples.digits import Score, learn
-from flytekitplugins.kfpytorch import Master, PyTorch, Worker
 
 
 @task(
@@ -18,5 +18,5 @@ from flytekitplugins.kfpytorch import Master, PyTorch, Worker
         worker=Worker(replicas=2, resources=Resources(cpu="1", mem="1Gi"), num_retries=1),
     )
 )
-def train(epochs: int = 30) -> Score:
+def train(epochs: int = 20) -> Score:
     return learn(epochs)

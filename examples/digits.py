@@ -35,8 +35,8 @@ def learn(epochs: int) -> Score:
     dist.init_process_group("gloo")
     torch.manual_seed(0)  # The same split and the same first weights on every rank.
     seen, unseen = random_split(digits(), [0.8, 0.2])
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     share = DistributedSampler[tuple[Tensor, ...]](seen)
 
     for epoch in reported(range(epochs)):
@@ -74,7 +74,7 @@ def reported(epochs: range) -> Iterator[int]:
         return
     for epoch in epochs:
         yield epoch
-        if (epoch + 1) % 10 == 0:
+        if (epoch + 1) % 5 == 0:
             console.print(f"training: epoch {epoch + 1} of {len(epochs)}")
 
 

@@ -56,6 +56,8 @@ class Failure:
     frames: tuple[Frame, ...] = ()
     """Innermost last."""
     traceback: str = ""
+    from_torch: bool = False
+    """The exception was raised inside torch, not by the user's own code."""
     recoverable: bool = False
     waiting: bool = False
     """When it was stopped, it was waiting for its peers inside torch.distributed."""
@@ -93,7 +95,8 @@ _PEER_EXCEPTIONS: Final = frozenset(
 def is_consequence(failure: Failure) -> bool:
     """Whether a failure only tells of a peer's: a lost connection, a broken collective."""
     name = failure.exception.rpartition(".")[2]
-    return name in _PEER_EXCEPTIONS and _CONSEQUENCE.search(failure.message) is not None
+    named = failure.from_torch and name in _PEER_EXCEPTIONS
+    return named and _CONSEQUENCE.search(failure.message) is not None
 
 
 def root_cause(failures: Iterable[Failure]) -> Failure:
@@ -130,7 +133,7 @@ def classify(failure: Failure) -> Cause:
         return Cause.OOM_HOST
     if _COLLECTIVE.search(said):
         return Cause.NCCL_TIMEOUT
-    if is_consequence(failure) and _WAITING.search(failure.message) or failure.exception == "NobodyCame":
+    if failure.exception == "NobodyCame" or (is_consequence(failure) and _WAITING.search(failure.message)):
         return Cause.HANG
     if failure.signal == "SIGTERM":
         return Cause.PREEMPTED
@@ -140,7 +143,7 @@ def classify(failure: Failure) -> Cause:
 REMEDIES: Final[dict[Cause, str]] = {
     Cause.OOM_GPU: "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     Cause.OOM_HOST: "killed from outside, most often for lack of memory: ask for more, or load less per rank",
-    Cause.NCCL_TIMEOUT: "a rank did not reach the collective in time; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records which",
+    Cause.NCCL_TIMEOUT: "a rank came too late to a collective; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 tells which",
     Cause.HANG: "all ranks must call the same collective; a rank that comes late needs a longer timeout",
     Cause.PREEMPTED: "stopped from outside; save checkpoints and set retries to go on from them",
 }

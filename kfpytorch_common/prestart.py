@@ -30,7 +30,7 @@ _started: "Server | None" = None
 
 def take() -> "Server | None":
     """The server that was started ahead of time, if any; it is the caller's from now on."""
-    global _started  # noqa: PLW0603 - one process, one head start.
+    global _started
     server, _started = _started, None
     return server
 

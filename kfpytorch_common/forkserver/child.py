@@ -94,7 +94,7 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
 
 def main(fd: int) -> NoReturn:
     """The entry of a fresh interpreter that `spawn` made."""
-    with open(fd) as pipe:
+    with os.fdopen(fd) as pipe:
         body = json.load(pipe)
     sock = None if body["server"] is None else socket.socket(fileno=body["server"])
     run({**body["job"]}, body["fds"], sock, None)
@@ -144,9 +144,10 @@ def _forget_parent() -> None:
 def _own_streams() -> None:
     """Text streams on the new descriptors that lose no line when the process is killed."""
     sys.stdin = open(0, closefd=False)
-    sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")
-    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
-    sys.__stdin__ = sys.stdin
+    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, f"__{name}__", getattr(sys, name))  # What `input` and debuggers compare with.
 
 
 def _die_with_parent() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kfpytorch_common.forkserver import child, messages, server
@@ -41,9 +42,9 @@ def import_path() -> list[str]:
         file = getattr(module, "__file__", None)
         if not file or "." in name or name == "__main__":
             continue
-        place = os.path.dirname(file)
-        root = os.path.dirname(place) if os.path.basename(file).startswith("__init__.") else place
-        if root not in path and os.path.isabs(root):
+        place = Path(file).parent
+        root = str(place.parent if Path(file).stem == "__init__" else place)
+        if root not in path and place.is_absolute():
             path.append(root)
     return path
 
@@ -195,7 +196,7 @@ def at_import(env: Mapping[str, str]) -> dict[str, str]:
 def start_fresh(preload: Sequence[str]) -> Server:
     """A server in a new interpreter that loads `preload` and nothing else."""
     ours, theirs = socket.socketpair()
-    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    home = str(Path(__file__).resolve().parents[2])
     code = (
         f"import sys; sys.path.append({home!r})\n"
         "from kfpytorch_common.forkserver import server\n"

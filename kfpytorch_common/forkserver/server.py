@@ -126,19 +126,15 @@ class _Server:
             self._hang_up(client)
             return True
         message, fds = received
-        match message["op"]:
-            case "start":
-                self._start(client, message, fds)
-            case "kill":
-                self._signal(os.killpg, client.children.get(message["child"]), message["signal"])
-            case "poke":
-                self._signal(os.kill, client.children.get(message["child"]), message["signal"])
-            case "release":
-                self._release(client, message["child"])
-            case "settle":
-                self._tell(client, {"op": "settled"})
-            case "scratch":
-                self._scratch.append(message["path"])
+        requests: dict[str, Callable[[], object]] = {
+            "start": lambda: self._start(client, message, fds),
+            "kill": lambda: self._signal(os.killpg, client, message),
+            "poke": lambda: self._signal(os.kill, client, message),
+            "release": lambda: self._release(client, message["child"]),
+            "settle": lambda: self._tell(client, {"op": "settled"}),
+            "scratch": lambda: self._scratch.append(message["path"]),
+        }
+        requests[message["op"]]()
         return True
 
     def _start(self, client: _Client, job: messages.Message, fds: list[int]) -> None:
@@ -185,10 +181,11 @@ class _Server:
                 known.exited = True
                 self._tell(known.client, {"op": "exited", "child": known.number, "code": status})
 
-    def _signal(self, send: Callable[[int, int], None], pid: int | None, signum: int) -> None:
+    def _signal(self, send: Callable[[int, int], None], client: _Client, message: messages.Message) -> None:
+        pid = client.children.get(message["child"])
         if pid is not None and not self._children[pid].exited:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                send(pid, signum)
+                send(pid, message["signal"])
 
     def _release(self, client: _Client, number: int) -> None:
         """End what is left of a child and of the processes that it started, and forget it."""

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,8 @@ from flytekitplugins.kfpytorch.worker import failure, mode, report, result
 from kfpytorch_common.causes import Failure, root_cause
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flytekitplugins.kfpytorch.worker.console import Console
     from flytekitplugins.kfpytorch.worker.group import Member
 

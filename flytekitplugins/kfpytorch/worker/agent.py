@@ -4,7 +4,6 @@ torch does the rendezvous, the ranks and the restarts; what is here is how a wor
 watched and stopped, through the extension point that `SimpleElasticAgent` documents.
 """
 
-import dataclasses
 import json
 import os
 import pickle
@@ -28,9 +27,9 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher import api as launcher
 
+from flytekitplugins.kfpytorch.worker import failure, meeting, settings
 from kfpytorch_common.causes import Failure, root_cause
 from kfpytorch_common.forkserver.client import Client, Job
-from flytekitplugins.kfpytorch.worker import failure, meeting, settings
 
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
@@ -89,7 +88,7 @@ def _interrupt(signum: int, _: object) -> None:
 
 
 def launch_config(launch: settings.Launch) -> "LaunchConfig":
-    """torch's form of the settings; torch checks them.
+    """The settings in torch's form; torch checks them.
 
     `LaunchConfig` is looked up here, when it is called, in the module that people patch.
     """
@@ -125,11 +124,11 @@ def _run(launch: settings.Launch, node: Node, client: Client, fds: Any) -> list[
     agent = _Agent(spec, launch, _Workers(client, node, fds))
     try:
         agent.run()
-        return agent.failures
     except RendezvousError as error:
         raise meeting.NobodyCame(meeting.who_is_missing(rendezvous, launch)) from error
     finally:
         rendezvous.shutdown()
+    return agent.failures
 
 
 @dataclass
@@ -210,8 +209,8 @@ class _Workers:
             self._client.release(each.child)
 
 
-class _Agent(SimpleElasticAgent):  # type: ignore[misc]
-    """torch's agent over `_Workers`."""
+class _Agent(SimpleElasticAgent):
+    """The agent of torch over `_Workers`."""
 
     def __init__(self, spec: WorkerSpec, launch: settings.Launch, workers: _Workers) -> None:
         super().__init__(spec, exit_barrier_timeout=300)
@@ -249,7 +248,7 @@ class _Agent(SimpleElasticAgent):  # type: ignore[misc]
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         }
 
-    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:  # noqa: ARG002 - there is one group.
         self._workers.wait(self._launch.monitor_interval)
         running = self._workers.running.values()
         if any(each.code for each in running):
@@ -303,7 +302,7 @@ class _Agent(SimpleElasticAgent):  # type: ignore[misc]
         file = str(ended.directory / failure.TORCH_FILE_NAME)
         return ProcessFailure(ended.worker.local_rank, ended.pid, ended.code or 0, file)
 
-    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:  # noqa: ARG002
         self._workers.stop(signal.SIGTERM, self._launch.shutdown_timeout)
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None) -> None:

@@ -29,7 +29,9 @@ def spawn_helper(
     import cloudpickle
     from flytekit.exceptions.user import FlyteRecoverableException
 
-    payload = replica.Payload(cloudpickle.loads(fn), kwargs, raw_output_prefix, checkpoint_dest, checkpoint_src)
+    payload = replica.Payload(
+        cloudpickle.loads(fn), kwargs, raw_output_prefix, checkpoint_dest, checkpoint_src
+    )
     try:
         return replica.call(payload)
     except FlyteRecoverableException:

@@ -118,7 +118,9 @@ class Console:
         slot.shown = self._all_ranks or rank == 0
         if first and self.directory is not None:
             with contextlib.suppress(OSError):
-                (self.directory / f"{slot.label.replace(' ', '-')}.log").rename(self.directory / f"rank{rank}.log")
+                (self.directory / f"{slot.label.replace(' ', '-')}.log").rename(
+                    self.directory / f"rank{rank}.log"
+                )
 
     def answer(self, number: int) -> None:
         """Read a line from the person for the process that asked for one."""

@@ -50,6 +50,7 @@ def record(directory: Path, error: BaseException, *, replica: str, recoverable: 
         message=_message(error)[:_LONGEST_TEXT],
         frames=user_frames(traceback.extract_tb(error.__traceback__)),
         traceback=text,
+        from_torch=_is_from_torch(error),
         recoverable=recoverable,
     )
     _write(directory / FILE_NAME, dataclasses.asdict(failure))
@@ -136,11 +137,18 @@ def _is_ours(file: str) -> bool:
 def _installed_in() -> Sequence[str]:
     paths = sysconfig.get_paths()
     places = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
-    return tuple(str(place) + os.sep for place in {*places, *site.getsitepackages(), sys.base_prefix + "/lib"})
+    return tuple(
+        str(place) + os.sep for place in {*places, *site.getsitepackages(), sys.base_prefix + "/lib"}
+    )
 
 
 def _is_installed(file: str) -> bool:
-    return file.startswith("<frozen") or file.startswith(tuple(_installed_in()))
+    return file.startswith(("<frozen", *_installed_in()))
+
+
+def _is_from_torch(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and f"{os.sep}torch{os.sep}" in frames[-1].filename
 
 
 def _class_name(error: BaseException) -> str:

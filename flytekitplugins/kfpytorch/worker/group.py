@@ -80,11 +80,8 @@ class Group:
 
     def _start(self, process: Process, ends: dict[int, list[int]], events: int) -> None:
         streams = [fd for slot in process.slots for fd in ends[slot]]
-        if process.is_agent:
-            # Its own streams come first, then the events, then three for each worker.
-            fds = [*streams[:3], events, *streams[3:]]
-        else:
-            fds = [*streams, events]
+        # The process's own streams, the events, then for an agent three for each of its workers.
+        fds = [*streams[:3], events, *streams[3:]]
         job = Job(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
         child, pid = self.client.start(job, fds)
         self.members.append(Member(process, child, pid))
@@ -122,14 +119,13 @@ class Group:
             self._react(json.loads(line))
 
     def _react(self, event: dict[str, Any]) -> None:
-        match event["event"]:
-            case "started":
-                self.console.started(event["slot"], event["rank"])
-            case "input":
-                self.console.answer(event["slot"])
-            case "restart":
-                left = f"{event['left']} restart(s) left"
-                self.console.say(f"rank {event['rank']} failed with {event['why']}: all ranks restart, {left}")
+        if event["event"] == "started":
+            self.console.started(event["slot"], event["rank"])
+        elif event["event"] == "input":
+            self.console.answer(event["slot"])
+        else:
+            left = f"{event['left']} restart(s) left"
+            self.console.say(f"rank {event['rank']} failed with {event['why']}: all ranks restart, {left}")
 
     def _end(self, events: int) -> None:
         """Stop who still runs: asked first, then killed; then take what they said last."""

@@ -22,7 +22,7 @@ from flytekitplugins.kfpytorch.worker import machine, mode, topology
 from kfpytorch_common import environment
 
 if TYPE_CHECKING:
-    from flytekitplugins.kfpytorch.task import PyTorchFunctionTask, PytorchElasticFunctionTask
+    from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask, PyTorchFunctionTask
 
 
 def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
@@ -94,7 +94,10 @@ def _fit(nodes: int, nproc_per_node: int, chosen: mode.Mode) -> topology.Topolog
 
 def _inline(task: Any, inputs: dict[str, Any]) -> Any:
     """Call the function here, in a world of one in which `init_process_group` works."""
-    with _free_port() as port, _environment(environment.alone(environment.Rendezvous(address="127.0.0.1", port=port))):
+    with (
+        _free_port() as port,
+        _environment(environment.alone(environment.Rendezvous(address="127.0.0.1", port=port))),
+    ):
         if importlib.util.find_spec("torch") is None:
             return task.task_function(**inputs)
         from flytekitplugins.kfpytorch.worker import gloo

@@ -82,7 +82,9 @@ def replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
             env = {**_shared_env(fitted, index), **environment.replica(index, fitted.nodes, master)}
             place = run.place(slot, name)
             processes.append(
-                Process(name=name, target=_REPLICA, args=place, env=env, slots=(slot,), patience=_PATIENCE_HERE)
+                Process(
+                    name=name, target=_REPLICA, args=place, env=env, slots=(slot,), patience=_PATIENCE_HERE
+                )
             )
         members = Group(client, run.console).run(processes, run.ends)
         return _outcome(run, aftermath.of_replicas(members), fitted.ranks)
@@ -92,7 +94,9 @@ def nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     """Run an `Elastic` task: an agent for each node, with a real rendezvous between them."""
     config = task.task_config
     with _run(task, inputs, config.start_method) as (run, client), launch.reserved_port() as (port, _):
-        run.console.say(f"{task.name}: {_layout(fitted.nodes, 'node')} x {fitted.nproc_per_node}{_devices(fitted)}")
+        run.console.say(
+            f"{task.name}: {_layout(fitted.nodes, 'node')} x {fitted.nproc_per_node}{_devices(fitted)}"
+        )
         _note(run, fitted)
         endpoint = environment.Rendezvous(address=_HOME, port=port)
         settings = _settings(task, fitted.nodes, fitted.nproc_per_node, f"{_HOME}:{port}")
@@ -103,7 +107,9 @@ def nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
                 **_shared_env(fitted, index),
                 **environment.elastic(fitted.nodes, fitted.nproc_per_node, config.max_restarts, endpoint),
             }
-            told = Launch(**{**vars(settings), "rdzv_configs": hosted, "local_addr": _HOME, "on_one_machine": True})
+            told = Launch(
+                **{**vars(settings), "rdzv_configs": hosted, "local_addr": _HOME, "on_one_machine": True}
+            )
             processes.append(_agent(run, index, told, env))
         members = Group(client, run.console).run(processes, run.ends)
         return _outcome(run, aftermath.of_nodes(members), fitted.ranks)
@@ -120,12 +126,18 @@ def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:
         )
     with _run(task, inputs, config.start_method, in_pod=True) as (run, client):
         settings = _settings(task, task.max_nodes, config.nproc_per_node, endpoint or "localhost:0")
-        env = {"OMP_NUM_THREADS": "1"} if config.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ else {}
+        env = (
+            {"OMP_NUM_THREADS": "1"}
+            if config.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ
+            else {}
+        )
         agent = _agent(run, 0, settings, {**os.environ, **env})
         try:
             members = Group(client, run.console).run([agent], run.ends)
         except Terminated:
-            run.console.say("stopped by SIGTERM (scale-in, preemption or deletion): no result and no error is written")
+            run.console.say(
+                "stopped by SIGTERM (scale-in, preemption or deletion): no result and no error is written"
+            )
             raise
         return _outcome(run, aftermath.of_nodes(members), settings.nproc_per_node)
 
@@ -166,8 +178,10 @@ def _agent(run: Run, index: int, settings: Launch, env: dict[str, str]) -> Proce
     name = f"node {index}"
     first = index * settings.nproc_per_node
     slots = [run.slot(f"agent {index}")]
-    for rank in range(settings.nproc_per_node):
-        slots.append(run.slot(f"{name} local {rank}", interactive=first + rank == 0 and run.on_this_machine))
+    slots += [
+        run.slot(f"{name} local {rank}", interactive=first + rank == 0 and run.on_this_machine)
+        for rank in range(settings.nproc_per_node)
+    ]
     directory = run.scratch / f"node{index}"
     directory.mkdir()
     (directory / "settings.pkl").write_bytes(pickle.dumps(settings))
@@ -180,7 +194,9 @@ def _agent(run: Run, index: int, settings: Launch, env: dict[str, str]) -> Proce
         "env": {},
     }
     patience = settings.shutdown_timeout + 2.0  # The agent stops its workers within its own.
-    return Process(name=name, target=_AGENT, args=args, env=env, slots=tuple(slots), is_agent=True, patience=patience)
+    return Process(
+        name=name, target=_AGENT, args=args, env=env, slots=tuple(slots), is_agent=True, patience=patience
+    )
 
 
 def _shared_env(fitted: "Topology", index: int) -> dict[str, str]:
@@ -200,7 +216,9 @@ def _shared_env(fitted: "Topology", index: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _run(task: Any, inputs: dict[str, Any], start_method: str, *, in_pod: bool = False) -> Iterator[tuple[Run, "Client"]]:
+def _run(
+    task: Any, inputs: dict[str, Any], start_method: str, *, in_pod: bool = False
+) -> Iterator[tuple[Run, "Client"]]:
     """Directories, log files and a fork server for a run; all but the logs are gone after it."""
     payload = shipping.payload_of(task, inputs)
     scratch = Path(tempfile.mkdtemp(prefix="kfpytorch-", dir=_shared_memory()))

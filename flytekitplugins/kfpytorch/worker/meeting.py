@@ -44,13 +44,17 @@ def join(config: "LaunchConfig", launch: Launch) -> RendezvousHandler:
         return registry.get_rendezvous_handler(parameters)
     except RendezvousConnectionError as error:
         host = _host(launch)
-        raise NobodyCame(f"{host}, which keeps the rendezvous, cannot be reached at {launch.rdzv_endpoint}") from error
+        raise NobodyCame(
+            f"{host}, which keeps the rendezvous, cannot be reached at {launch.rdzv_endpoint}"
+        ) from error
 
 
 def who_is_missing(rendezvous: RendezvousHandler, launch: Launch) -> str:
     """A sentence on who came to a rendezvous that failed, and who did not."""
     # torch takes this node off the list when it gives up.
-    others = [str(node.addr).partition(".")[0] for node in _participants(rendezvous) if node.pid != os.getpid()]
+    others = [
+        str(node.addr).partition(".")[0] for node in _participants(rendezvous) if node.pid != os.getpid()
+    ]
     came = sorted({*others, socket.gethostname()})
     number = len(others) + 1
     patience = launch.rdzv_configs.get("join_timeout", launch.rdzv_configs.get("timeout", 600))

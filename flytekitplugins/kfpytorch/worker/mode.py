@@ -40,7 +40,9 @@ def chosen(env: Mapping[str, str], *, replicas_by_default: bool) -> Mode:
         return Mode(inline=False, ranks=int(said))
     near = difflib.get_close_matches(said, ["inline", "replicas"], n=1)
     guess = f"; did you mean {near[0]!r}?" if near else ""
-    raise BadMode(f"{OVERRIDE}={env[OVERRIDE]!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}")
+    raise BadMode(
+        f"{OVERRIDE}={env[OVERRIDE]!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}"
+    )
 
 
 def verbose(env: Mapping[str, str]) -> bool:

@@ -64,7 +64,7 @@ def _missing(after: Aftermath) -> list[str]:
         return []
     known = {other.rank for other in after.others} | {after.cause.rank}
     lines = [
-        f"  it waited for rank {other.rank}, which was at {_place(other.frames[-1]) if other.frames else 'work'}"
+        f"  it waited for rank {other.rank}, which was {_whereabouts(other) or 'somewhere else'}"
         for other in after.others
         if other.stopped and not other.waiting
     ]
@@ -92,8 +92,16 @@ def _frames(frames: Sequence[Frame]) -> list[str]:
     """The line that failed, then its callers, innermost first; its place stands above already."""
     if not frames:
         return []
-    callers = [line for frame in reversed(frames[-_FRAMES:-1]) for line in (f"    {_place(frame)}", f"      {frame.code[:_WIDTH]}")]
+    callers = [
+        line
+        for frame in reversed(frames[-_FRAMES:-1])
+        for line in (f"    {_place(frame)}", f"      {frame.code[:_WIDTH]}")
+    ]
     return [f"    ❱ {frames[-1].code[:_WIDTH]}", *callers]
+
+
+def _whereabouts(other: Failure) -> str:
+    return f"at {_place(other.frames[-1])}" if other.frames else ""
 
 
 def _place(frame: Frame) -> str:
@@ -126,9 +134,12 @@ def _others(after: Aftermath) -> list[str]:
 
 def _fate(other: Failure) -> str:
     if other.stopped:
-        where_to = f" at {_place(other.frames[-1])}" if other.frames else ""
-        return f"{'waited' if other.waiting else 'stopped'}{where_to}"
-    return f"followed with {other.exception}" if other.exception else f"ended by {other.signal or other.exit_code}"
+        return f"{'waited' if other.waiting else 'stopped'} {_whereabouts(other)}".rstrip()
+    return (
+        f"followed with {other.exception}"
+        if other.exception
+        else f"ended by {other.signal or other.exit_code}"
+    )
 
 
 def _named(ranks: Sequence[int]) -> str:
@@ -140,10 +151,14 @@ def _named(ranks: Sequence[int]) -> str:
 
 
 def _hint(cause: Failure) -> str:
-    if classify(cause) is Cause.USER_ERROR and cause.exception.endswith(("ModuleNotFoundError", "ImportError")):
+    if classify(cause) is Cause.USER_ERROR and cause.exception.endswith(
+        ("ModuleNotFoundError", "ImportError")
+    ):
         return "the worker imports what the function uses; is it installed, and is its directory on sys.path?"
     if cause.exception == "NobodyCame":
-        return "are the missing pods scheduled and running? rdzv_configs={'join_timeout': seconds} waits longer"
+        return (
+            "are the missing pods scheduled and running? rdzv_configs={'join_timeout': seconds} waits longer"
+        )
     return remedy(cause)
 
 
@@ -154,4 +169,6 @@ def _labelled(label: str, text: str) -> list[str]:
 def _more(after: Aftermath) -> list[str]:
     if after.verbose or not after.at_terminal or not after.cause.traceback:
         return []
-    return _labelled("more", "pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows every rank and the whole traceback")
+    return _labelled(
+        "more", "pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows all ranks and the traceback"
+    )

@@ -70,10 +70,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             memory = obj.untyped()
             if memory.device.type == "cpu" and memory.nbytes() >= _LARGE:
                 return _storage, (*self._shared(memory), obj.dtype)
-        if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and not obj.dtype.hasobject:
-            if obj.flags.c_contiguous and obj.nbytes >= _LARGE:
-                path = _store(self._directory, obj.data.cast("B"))
-                return _array, (path, obj.dtype, obj.shape)
+        if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and _is_plain(obj):
+            return _array, (_store(self._directory, obj.data.cast("B")), obj.dtype, obj.shape)
         return super().reducer_override(obj)
 
     def _shared(self, memory: Any) -> tuple[str, int]:
@@ -83,6 +81,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             view = (_bytes_type() * memory.nbytes()).from_address(memory.data_ptr())
             self._storages[key] = (_store(self._directory, memoryview(view).cast("B")), memory.nbytes())
         return self._storages[key]
+
+
+def _is_plain(array: Any) -> bool:
+    return bool(not array.dtype.hasobject and array.flags.c_contiguous and array.nbytes >= _LARGE)
 
 
 def _bytes_type() -> Any:
@@ -95,12 +97,12 @@ def _store(directory: Path, data: memoryview) -> str:
     """Write `data` to a file in `directory`, or on disk when shared memory is full."""
     for place in (directory, None):
         handle, path = tempfile.mkstemp(prefix="kfpytorch-", suffix=".buffer", dir=place)
-        with contextlib.suppress(OSError), open(handle, "wb", buffering=0) as file:
+        with contextlib.suppress(OSError), os.fdopen(handle, "wb", buffering=0) as file:
             left = data
             while left:
                 left = left[file.write(left) :]
             return path
-        os.unlink(path)
+        Path(path).unlink()
     raise OSError("there is no room for the result: neither shared memory nor the temporary directory has it")
 
 
@@ -111,7 +113,7 @@ def _once(path: str, make: Callable[[], Any]) -> Any:
     """Map `path` once in a load, also when several views refer to it, and remove the file."""
     if path not in _maps:
         _maps[path] = make()
-        os.unlink(path)
+        Path(path).unlink()
     return _maps[path]
 
 
@@ -120,14 +122,15 @@ def _storage(path: str, size: int, dtype: Any) -> Any:
 
     # Private: a write goes to a page of the receiver's own; until then nothing is copied.
     memory = _once(path, lambda: torch.UntypedStorage.from_file(path, False, size))  # noqa: FBT003
-    return torch.storage.TypedStorage(wrap_storage=memory, dtype=dtype, _internal=True)
+    typed: Any = torch.storage.TypedStorage
+    return typed(wrap_storage=memory, dtype=dtype, _internal=True)
 
 
 def _array(path: str, dtype: Any, shape: tuple[int, ...]) -> Any:
     import numpy as np
 
     def mapped() -> Any:
-        with open(path, "r+b") as file:
+        with Path(path).open("r+b") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
     return np.frombuffer(_once(path, mapped), dtype=dtype).reshape(shape)

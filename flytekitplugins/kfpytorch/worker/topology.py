@@ -82,7 +82,9 @@ def _shares(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tuple[str, 
         each = len(gpus) // nodes
         return tuple(",".join(gpus[node * each : (node + 1) * each]) for node in range(nodes))
     return tuple(
-        ",".join(dict.fromkeys(gpus[(node * nproc_per_node + rank) % len(gpus)] for rank in range(nproc_per_node)))
+        ",".join(
+            dict.fromkeys(gpus[(node * nproc_per_node + rank) % len(gpus)] for rank in range(nproc_per_node))
+        )
         for node in range(nodes)
     )
 
@@ -91,7 +93,7 @@ def _note(asked: int, ranks: int, machine: Machine, *, chosen: bool) -> str:
     if asked == ranks or chosen:
         return ""
     why = f"{len(machine.gpus)} GPU(s)" if machine.gpus else _size(machine)
-    return f"{asked} ranks scaled down to {ranks}, since this machine has {why}; {OVERRIDE}={asked} runs them all"
+    return f"{asked} ranks scaled down to {ranks}: this machine has {why}; {OVERRIDE}={asked} runs them all"
 
 
 def _size(machine: Machine) -> str:
