@@ -5,7 +5,6 @@ import os
 import pickle
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -221,30 +220,34 @@ def _run(
 ) -> Iterator[tuple[Run, "Client"]]:
     """Directories, log files and a fork server for a run; all but the logs are gone after it."""
     payload = shipping.payload_of(task, inputs)
-    scratch = Path(tempfile.mkdtemp(prefix="kfpytorch-", dir=_shared_memory()))
-    workspace = logs.workspace()
-    file = None
+    packed = None if start_method == "fork" else shipping.packed(payload, task.name)
     with contextlib.ExitStack() as ending:
-        ending.callback(shutil.rmtree, scratch, ignore_errors=True)
-        if start_method == "fork":
+        if packed is None:
             server = servers.of_this_process(payload)
             ending.callback(server.stop)
         else:
             server = servers.shared()
-            file = scratch / "payload.pkl"
-            file.write_bytes(shipping.packed(payload, task.name))
-        server.client.scratch(str(scratch))
-        server.client.scratch(workspace)
+        scratch = ending.enter_context(_scratch(server.client))
+        file = scratch / "payload.pkl"
+        file.write_bytes(packed or b"")
+        workspace = logs.workspace(server.client.scratch)
         directory = None if in_pod else logs.directory(task.name)
         console = Console(directory, all_ranks=in_pod or mode.verbose(os.environ))
         ending.callback(console.close)
-        yield Run(task, console, scratch, workspace, str(file) if file else None, not in_pod), server.client
+        yield Run(task, console, scratch, workspace, str(file) if packed else None, not in_pod), server.client
 
 
-def _shared_memory() -> str | None:
-    """The file system in memory, if there is one that can be written to."""
+@contextlib.contextmanager
+def _scratch(client: "Client") -> Iterator[Path]:
+    """A directory in memory for the time of a run, if there is such a file system."""
     place = "/dev/shm"  # noqa: S108 - a private directory is made in it.
-    return place if os.access(place, os.W_OK) else None
+    path = logs.private_path(place if os.access(place, os.W_OK) else None)
+    client.scratch(str(path))  # Before it exists: killed in between, we leave nothing.
+    path.mkdir(mode=0o700)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _outcome(run: Run, ended: aftermath.Ended, ranks: int) -> Any:

@@ -4,8 +4,10 @@ import atexit
 import datetime
 import os
 import re
+import secrets
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -40,15 +42,26 @@ def _root() -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "kfpytorch" / "runs"
 
 
-def workspace() -> str:
+def private_path(place: str | None) -> Path:
+    """A name in `place`, or among the temporary files, that nobody has."""
+    return Path(place or tempfile.gettempdir()) / f"kfpytorch-{secrets.token_hex(8)}"
+
+
+def workspace(announce: Callable[[str], None]) -> str:
     """The directory for files that flytekit makes in workers; removed when this process ends.
 
     Not earlier: a file that the task returned is read after the workers are gone.
+
+    Args:
+        announce: Told the path before it is made, so that somebody removes it if we cannot.
     """
     global _workspace  # noqa: PLW0603 - one for the process.
-    if _workspace is None or not Path(_workspace).exists():
-        _workspace = tempfile.mkdtemp(prefix="kfpytorch-")
-        atexit.register(_remove, _workspace, os.getpid())
+    path = Path(_workspace) if _workspace else private_path(None)
+    announce(str(path))
+    if not path.exists():
+        path.mkdir(mode=0o700)
+        atexit.register(_remove, str(path), os.getpid())
+    _workspace = str(path)
     return _workspace
 
 

@@ -1,0 +1,107 @@
+"""Real runs: `pyflyte` in a process of its own, watched from outside for what it leaves behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+PYFLYTE = Path(sys.executable).with_name("pyflyte")
+MARK = "KFPYTORCH_TEST_MARK"
+
+
+@dataclass
+class Ran:
+    """What a run showed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for line in (self.out + self.err).splitlines() if line.strip()]
+
+    @property
+    def report(self) -> list[str]:
+        """From the line that says what failed to the end."""
+        lines = self.err.splitlines()
+        starts = [number for number, line in enumerate(lines) if line.startswith("✗")]
+        return lines[starts[0] :] if starts else []
+
+
+@dataclass
+class Pyflyte:
+    """Starts `pyflyte run` and knows all its processes and files."""
+
+    home: Path
+    env: dict[str, str] = field(default_factory=dict)
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def start(self, script: Path, *args: str, **env: str) -> subprocess.Popen[str]:
+        (self.home / "tmp").mkdir(exist_ok=True)
+        return subprocess.Popen(
+            [PYFLYTE, "run", str(script), *args],
+            env={**os.environ, **self.env, **env, MARK: self.mark, "TMPDIR": str(self.home / "tmp")},
+            cwd=script.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+    def run(self, script: Path, *args: str, timeout: float = 60, **env: str) -> Ran:
+        process = self.start(script, *args, **env)
+        out, err = process.communicate(timeout=timeout)
+        return Ran(process.returncode, out, err)
+
+    def processes(self) -> list[int]:
+        """Living processes of any run of this one's."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid() and self._is_ours(entry):
+                found.append(int(entry.name))
+        return found
+
+    def _is_ours(self, entry: Path) -> bool:
+        try:
+            return f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes()
+        except OSError:  # Gone, or somebody else's.
+            return False
+
+    def files(self) -> list[str]:
+        """Temporary files of ours that are left."""
+        return [path.name for path in (self.home / "tmp").glob("kfpytorch-*")]
+
+    def left(self, patience: float = 3.0) -> tuple[list[int], list[str]]:
+        """What is left after `patience` seconds at most: processes and files."""
+        deadline = time.monotonic() + patience
+        while (self.processes() or self.files()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return self.processes(), self.files()
+
+
+@pytest.fixture
+def pyflyte(tmp_path: Path) -> Iterator[Pyflyte]:
+    run = Pyflyte(tmp_path, {"FLYTE_KFPYTORCH_LOG_DIR": str(tmp_path / "logs")})
+    yield run
+    left = run.processes()
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
+
+
+@pytest.fixture
+def shared_memory() -> Iterator[None]:
+    """Nothing of ours is left in shared memory."""
+    before = set(Path("/dev/shm").glob("kfpytorch-*"))
+    yield
+    assert set(Path("/dev/shm").glob("kfpytorch-*")) <= before

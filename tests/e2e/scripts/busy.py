@@ -1,0 +1,37 @@
+"""Ranks that talk to each other until they are stopped; each says its process id."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from flytekit import task
+
+from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, Worker
+
+
+def work() -> None:
+    (Path(os.environ["PIDS"]) / f"{os.environ['RANK']}.part").write_text(str(os.getpid()))
+    (Path(os.environ["PIDS"]) / f"{os.environ['RANK']}.part").rename(
+        Path(os.environ["PIDS"]) / os.environ["RANK"]
+    )
+    dist.init_process_group("gloo")
+    for _ in range(6000):
+        dist.all_reduce(torch.ones(8))
+        time.sleep(0.01)
+
+
+@task(task_config=Elastic(nnodes=2, nproc_per_node=2))
+def nodes() -> None:
+    work()
+
+
+@task(task_config=Elastic(nnodes=1, nproc_per_node=4))
+def node() -> None:
+    work()
+
+
+@task(task_config=PyTorch(master=Master(), worker=Worker(replicas=3)))
+def replicas() -> None:
+    work()

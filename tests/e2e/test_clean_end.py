@@ -1,0 +1,83 @@
+"""However a run ends, the right rank is named and nothing is left: no process, no file."""
+
+import os
+import random
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Pyflyte
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120), pytest.mark.usefixtures("shared_memory")]
+
+BUSY = Path(__file__).parent / "scripts" / "busy.py"
+RANKS = 4
+TASKS = ("nodes", "node", "replicas")
+FEW, MANY = range(3), range(3, 100)
+
+
+def pids(directory: Path, patience: float = 40.0) -> dict[int, int]:
+    deadline = time.monotonic() + patience
+    while len(found := [path for path in directory.iterdir() if path.name.isdigit()]) < RANKS:
+        assert time.monotonic() < deadline, f"only {len(found)} ranks started"
+        time.sleep(0.005)
+    return {int(path.name): int(path.read_text()) for path in found}
+
+
+@pytest.mark.parametrize(
+    "seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.soak) for seed in MANY)], ids=str
+)
+def test_the_killed_rank_is_named_and_nothing_is_left(pyflyte: Pyflyte, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    (tmp_path / "pids").mkdir()
+    started = pyflyte.start(BUSY, TASKS[seed % len(TASKS)], PIDS=str(tmp_path / "pids"))
+    of = pids(tmp_path / "pids")
+    victim = chance.randrange(RANKS)
+    time.sleep(chance.uniform(0, 1.5))
+    os.kill(of[victim], signal.SIGKILL)
+    out, err = started.communicate(timeout=30)
+
+    named = re.search(r"✗ busy\.\w+ failed on rank (\d+) .*\n  killed by SIGKILL", err)
+    assert named is not None, err
+    assert int(named[1]) == victim
+    assert started.returncode == 1
+    assert len((out + err).splitlines()) < 35
+    assert pyflyte.left() == ([], [])
+
+
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda s: s.name
+)
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 25))], ids=str
+)
+def test_nothing_is_left_when_the_caller_is_stopped(
+    pyflyte: Pyflyte, tmp_path: Path, signum: signal.Signals, seed: int
+) -> None:
+    chance = random.Random(seed)
+    (tmp_path / "pids").mkdir()
+    started = pyflyte.start(BUSY, TASKS[seed % len(TASKS)], PIDS=str(tmp_path / "pids"))
+    # In some runs before there are any ranks, in most while they train.
+    if chance.random() < 0.7 or seed == 0:
+        pids(tmp_path / "pids")
+    time.sleep(chance.uniform(0, 1.5))
+    started.send_signal(signum)
+    started.communicate(timeout=30)
+
+    assert started.returncode != 0
+    assert pyflyte.left() == ([], [])
+
+
+def test_a_second_interrupt_does_not_leave_anything_either(pyflyte: Pyflyte, tmp_path: Path) -> None:
+    (tmp_path / "pids").mkdir()
+    started = pyflyte.start(BUSY, "nodes", PIDS=str(tmp_path / "pids"))
+    pids(tmp_path / "pids")
+    for _ in range(5):
+        started.send_signal(signal.SIGINT)
+        time.sleep(0.03)
+    started.communicate(timeout=30)
+
+    assert pyflyte.left() == ([], [])
