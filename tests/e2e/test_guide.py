@@ -6,8 +6,10 @@ The copies below are to the letter; the last is a fragment of a call, which happ
 from pathlib import Path
 
 import pytest
-from command import ROOT, pyflyte_run
 
+from e2e.conftest import Pyflyte
+
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.torch
 
 SINGLE_WORKER = """\
@@ -123,13 +125,15 @@ def pasted(tmp_path: Path) -> Path:
         ("elastic_training", "2 nodes x 4", "0.0"),  # GPUs that rank 0 sees.
     ],
 )
-def test_the_guide_runs_unchanged(pasted: Path, entity: str, layout: str, printed: str) -> None:
+def test_the_guide_runs_unchanged(
+    pyflyte: Pyflyte, pasted: Path, entity: str, layout: str, printed: str
+) -> None:
     # Whatever this machine has, it shows no GPU and starts all ranks.
-    done = pyflyte_run(pasted, entity, CUDA_VISIBLE_DEVICES="", FLYTE_KFPYTORCH_LOCAL="8")
-    assert done.returncode == 0, done.stdout
-    assert f": {layout} on this machine (CPU, gloo)" in done.stdout
-    assert printed in done.stdout.splitlines()
-    assert done.stdout.count("gloo stands in for nccl") == entity.startswith("distributed")
+    ran = pyflyte.run(pasted, entity, CUDA_VISIBLE_DEVICES="", FLYTE_KFPYTORCH_LOCAL="8")
+    assert ran.code == 0, ran.err
+    assert f": {layout} on this machine (CPU, gloo)" in ran.err
+    assert printed in ran.out.splitlines()
+    assert ran.err.count("gloo stands in for nccl") == entity.startswith("distributed")
 
 
 def test_the_example_holds_the_guide_to_the_letter() -> None:

@@ -22,7 +22,7 @@ from torch.distributed.elastic.agent.server.api import (
     WorkerSpec,
     WorkerState,
 )
-from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher import api as launcher
@@ -42,6 +42,7 @@ EXIT_RENDEZVOUS: Final = 3
 # After the first failure, how long others may take to say what they saw of it (seconds).
 _SETTLE: Final = 0.3
 # torch's loop sleeps this long before each look; the wait itself is in `_monitor_workers`.
+_GENERATION: Final = "kfpytorch/generation"
 _NO_SLEEP: Final = 1e-6
 # A worker writes its stack in a signal handler, at once if it is scheduled at all (seconds).
 _WRITE_WHERE: Final = 0.1
@@ -104,6 +105,8 @@ def launch_config(launch: settings.Launch) -> "LaunchConfig":
         monitor_interval=launch.monitor_interval,
         start_method=launch.start_method,
         local_addr=launch.local_addr,
+        # Without a place torch makes a temporary directory, and forgets it.
+        logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
 
 
@@ -150,15 +153,21 @@ class _Workers:
         self._node = node
         self._events, self._streams = fds[0], fds[1:]
         self.running: dict[int, _Running] = {}
+        self._generation, self._last_try = 0, True
 
-    def start(self, worker: Worker, env: Mapping[str, str], generation: int) -> _Running:
+    def begin(self, generation: int, *, last_try: bool) -> None:
+        """Forget the last generation; this node's next, and whether it is the last one."""
+        self.running.clear()
+        self._generation, self._last_try = generation, last_try
+
+    def start(self, worker: Worker, env: Mapping[str, str]) -> _Running:
         place = self._node.places[worker.local_rank]
-        directory = Path(self._node.directory) / f"{worker.local_rank}.{generation}"
+        directory = Path(self._node.directory) / f"{worker.local_rank}.{self._generation}"
         first = 3 * worker.local_rank
         fds = [*self._streams[first : first + 3], self._events]
         job = Job(
             target="flytekitplugins.kfpytorch.worker.replica:main",
-            args={**place, "directory": str(directory)},
+            args={**place, "directory": str(directory), "last_try": self._last_try},
             env={**os.environ, **env},
         )
         child, pid = self._client.start(job, fds)
@@ -216,13 +225,29 @@ class _Agent(SimpleElasticAgent):
         super().__init__(spec, exit_barrier_timeout=300)
         self._launch = launch
         self._workers = workers
+        self._rounds = 0
+        self._generation = 0
         self.failures: list[Failure] = []
 
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        """Meet the other nodes, and agree on the number of this generation of workers.
+
+        torch counts a node's own failures only, so nodes that restart because another did would give
+        their workers another number, and these would look for each other under other keys.
+        """
+        with meeting.fresh_store(worker_group.spec.rdzv_handler, restart=self._rounds > 0):
+            super()._rendezvous(worker_group)
+        store = worker_group.store
+        assert store is not None  # noqa: S101 - torch has just set it.
+        if worker_group.group_rank == 0:
+            store.set(_GENERATION, str(self._rounds))
+        self._generation = int(store.get(_GENERATION))
+        self._rounds += 1
+
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        self._workers.running.clear()
-        generation = worker_group.spec.max_restarts - self._remaining_restarts
+        self._workers.begin(self._rounds, last_try=self._remaining_restarts == 0)
         return {
-            worker.local_rank: self._workers.start(worker, self._env(worker, worker_group), generation).pid
+            worker.local_rank: self._workers.start(worker, self._env(worker, worker_group)).pid
             for worker in worker_group.workers
         }
 
@@ -241,7 +266,7 @@ class _Agent(SimpleElasticAgent):
             "ROLE_WORLD_SIZE": str(worker.role_world_size),
             "MASTER_ADDR": str(group.master_addr),
             "MASTER_PORT": str(group.master_port),
-            "TORCHELASTIC_RESTART_COUNT": str(spec.max_restarts - self._remaining_restarts),
+            "TORCHELASTIC_RESTART_COUNT": str(self._generation),
             "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
             "TORCHELASTIC_RUN_ID": spec.rdzv_handler.get_run_id(),
             "TORCHELASTIC_USE_AGENT_STORE": str(spec.rdzv_handler.use_agent_store),

@@ -1,8 +1,10 @@
 """torch's rendezvous, with names for those who did not come."""
 
+import contextlib
 import os
 import socket
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from torch.distributed.elastic.rendezvous import (
@@ -65,6 +67,23 @@ def who_is_missing(rendezvous: RendezvousHandler, launch: Launch) -> str:
         f"{number} of {launch.min_nodes} nodes came to {launch.rdzv_endpoint} within {patience} s: "
         f"missing {who}; here {', '.join(came)}"
     )
+
+
+@contextlib.contextmanager
+def fresh_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[None]:
+    """Have a restarted generation of workers meet in a store of its own.
+
+    torch 2.15 keeps the store of the first generation, and no longer gives each its own prefix: the
+    workers find the addresses of those that are gone, and `init_process_group` fails.
+    """
+    kept = {name: vars(rendezvous).get(name) for name in ("_shared_tcp_store_server", "_bootstrap_store_info")}
+    if restart:
+        for name, value in kept.items():
+            if value is not None:
+                setattr(rendezvous, name, None)
+    yield
+    # Until here the old store was alive: workers of nodes that come later may still talk to it.
+    kept.clear()
 
 
 def hurry() -> None:

@@ -1,0 +1,91 @@
+"""Measure what README and docs promise: ``python -m benchmarks [--repeat N] [--only NAME]``."""
+
+import argparse
+import datetime
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import psutil
+
+from benchmarks import (
+    bench_ddp_step,
+    bench_eight_processes,
+    bench_hand_over,
+    bench_import,
+    bench_two_processes,
+    upstream,
+)
+from benchmarks.comparison import Row, markdown
+
+RESULTS: Final = Path(__file__).with_name("RESULTS.md")
+FIGURES: Final = MappingProxyType(
+    {
+        "two_processes": bench_two_processes.measure,
+        "eight_processes": bench_eight_processes.measure,
+        "import": bench_import.measure,
+        "ddp_step": bench_ddp_step.measure,
+        "hand_over": bench_hand_over.measure,
+    }
+)
+
+PAGE: Final = """# Measured
+
+Written by `{command}` on {date}; do not edit. The sides of a row ran in turn, in fresh processes,
+{repeat} times each after one run that does not count (imports at least {imports} times, steps {steps} times; upstream's
+plugin in every second or third round where it takes long). Times are medians, with the least and the greatest in brackets. Ratios
+and differences are taken within each round; then their median. Every rank has one thread
+(`OMP_NUM_THREADS=1`).
+
+{machine}
+
+{table}
+"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure what README and docs promise."
+    )
+    parser.add_argument("--repeat", type=int, default=5, help="rounds for each figure (default: %(default)s)")
+    parser.add_argument("--only", choices=FIGURES, help="one figure; printed, and the file left as it is")
+    said = parser.parse_args(arguments)
+    if said.repeat < 1:
+        parser.error(f"--repeat {said.repeat}: at least 1")
+    machine, rows = _machine(), list[Row]()
+    for name in [said.only] if said.only else FIGURES:
+        print(name, flush=True)
+        rows += FIGURES[name](said.repeat)
+    page = PAGE.format(
+        command=" ".join(["python -m benchmarks", *arguments]),
+        date=datetime.datetime.now(datetime.timezone.utc).date(),
+        repeat=said.repeat,
+        imports=bench_import.AT_LEAST,
+        steps=bench_ddp_step.AT_LEAST,
+        machine=machine,
+        table=markdown(rows),
+    )
+    if not said.only:
+        RESULTS.write_text(page, encoding="utf-8")
+    print(page)
+
+
+def _machine() -> str:
+    """Cores, memory, load and versions; asked before the benchmark makes a load of its own."""
+    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "flytekit")]
+    pinned = next(line for line in upstream.PINNED.read_text().splitlines() if "==" in line).split()[0]
+    gibibytes = psutil.virtual_memory().total / 2**30
+    return (
+        f"Machine: {os.cpu_count()} cores, {gibibytes:.0f} GiB of memory, {platform.system()} "
+        f"{platform.machine()}, load {os.getloadavg()[0]:.1f} before the first run. "
+        f"Python {platform.python_version()}, {', '.join(versions)}; upstream's plugin: {pinned}."
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

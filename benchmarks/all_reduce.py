@@ -1,0 +1,64 @@
+"""An all-reduce of some processes, from the command to its end: torchrun and `pyflyte run`."""
+
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from benchmarks import upstream
+from benchmarks.comparison import Pair, Row, Target
+from benchmarks.measure import HERE, SCRIPTS, Command, Side, in_turn
+
+PLACES: Final = MappingProxyType(
+    {"inside": "torch imported in the function", "on_top": "torch imported at the top"}
+)
+
+
+def compared(
+    ranks: int,
+    repeat: int,
+    target: Target,
+    *,
+    upstream_every: int = 1,
+    upstream_places: Collection[str] = PLACES,
+) -> list[Row]:
+    """Ours against torchrun and against upstream's plugin, by the place of ``import torch``.
+
+    torchrun runs the function alone: its script imports no flytekit, and where it imports torch
+    makes no difference to it.
+    """
+    result = sum(range(ranks))
+    sides = [Side(name="torchrun", measured=partial(_torchrun(ranks).seconds, result))]
+    for place in PLACES:
+        ours = _pyflyte(HERE, place, ranks)
+        sides.append(Side(name=f"ours, {place}", measured=partial(ours.seconds, result)))
+    for place in upstream_places:
+        theirs, name = _pyflyte(upstream.environment(), place, ranks), f"{upstream.NAME}, {place}"
+        sides.append(Side(name=name, measured=partial(theirs.seconds, result), every=upstream_every))
+    took = in_turn(sides, repeat)
+    rows = []
+    for place, said in PLACES.items():
+        what, ours_took = f"all-reduce of {ranks} processes, {said}", took[f"ours, {place}"]
+        against = Pair(what=what, ours=ours_took, against="torchrun", theirs=took["torchrun"])
+        rows.append(against.ratio(target))
+        if place in upstream_places:
+            theirs_took = took[f"{upstream.NAME}, {place}"]
+            against = Pair(what=what, ours=ours_took, against=upstream.NAME, theirs=theirs_took)
+            rows.append(against.ratio())
+    return rows
+
+
+def _torchrun(ranks: int) -> Command:
+    arguments = ("--standalone", f"--nproc-per-node={ranks}", str(SCRIPTS / "all_reduce_inside.py"))
+    return Command(program="torchrun", arguments=arguments)
+
+
+def _pyflyte(environment: Path, place: str, ranks: int) -> Command:
+    return Command(
+        environment=environment,
+        program="pyflyte",
+        arguments=("run", str(SCRIPTS / f"all_reduce_{place}.py"), "run"),
+        # On a machine with little memory ours would start fewer ranks by itself.
+        variables={"RANKS": str(ranks), "FLYTE_KFPYTORCH_LOCAL": str(ranks)},
+    )

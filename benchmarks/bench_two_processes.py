@@ -1,0 +1,10 @@
+"""`pyflyte run` of a two-process all-reduce, cold, against torchrun: at most 0.8 of its time."""
+
+from benchmarks import all_reduce
+from benchmarks.comparison import Row, Target
+
+TARGET = Target(text="≤ 0.80", high=0.80)
+
+
+def measure(repeat: int) -> list[Row]:
+    return all_reduce.compared(2, repeat, TARGET)

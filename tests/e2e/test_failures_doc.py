@@ -1,0 +1,73 @@
+"""`docs/reference/failures.md` shows each failing program as it is, and what it really prints.
+
+``UPDATE=1 pytest tests/e2e/test_failures_doc.py`` writes programs and outputs into the page.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from e2e.conftest import Pyflyte, Ran
+
+pytestmark = pytest.mark.torch
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/reference/failures.md"
+PROGRAMS = sorted((ROOT / "tests/e2e/failures").glob("*.py"))
+SECTION = re.compile(
+    r"^```py\n(?P<program>.*?)^```\n\n```text\n\$ pyflyte run (?P<name>\w+)\.py train\n(?P<output>.*?)^```\n",
+    re.MULTILINE | re.DOTALL,
+)
+LOGS = re.compile(r"\S+/[\d-]+-(\S+/rank\d+\.log)")
+# Seconds and process ids are never the same.
+PASSING = re.compile(r"after \d+(\.\d)? ?(s|ms|seconds)\b|process \d+")
+
+
+class Shown(NamedTuple):
+    """A section of the page."""
+
+    program: str
+    output: str
+
+
+def sections() -> Iterator[tuple[str, Shown]]:
+    for found in SECTION.finditer(PAGE.read_text()):
+        yield found["name"], Shown(found["program"], found["output"])
+
+
+def printed(ran: Ran) -> str:
+    """What a person sees, with the default place of the logs."""
+    text = "".join(line + "\n" for line in (ran.out + ran.err).splitlines() if line.strip())
+    return LOGS.sub(r"~/.local/state/kfpytorch/runs/…-\1", text)
+
+
+def lasting(text: str) -> str:
+    return PASSING.sub(lambda found: re.sub(r"\d+", "0", found[0]), text)
+
+
+def test_every_failing_program_is_on_the_page() -> None:
+    assert sorted(name for name, _ in sections()) == [path.stem for path in PROGRAMS]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_the_page_shows_what_happens(pyflyte: Pyflyte, path: Path) -> None:
+    ran = pyflyte.run(path, "train")
+    actual = Shown(path.read_text(), printed(ran))
+    if os.environ.get("UPDATE"):
+        update(path.stem, actual)
+    assert ran.code == 1
+    shown = dict(sections())[path.stem]
+    assert (shown.program, lasting(shown.output)) == (actual.program, lasting(actual.output))
+
+
+def update(name: str, actual: Shown) -> None:
+    def written(found: re.Match[str]) -> str:
+        if found["name"] != name:
+            return found[0]
+        return f"```py\n{actual.program}```\n\n```text\n$ pyflyte run {name}.py train\n{actual.output}```\n"
+
+    PAGE.write_text(SECTION.sub(written, PAGE.read_text()))

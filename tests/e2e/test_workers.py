@@ -1,0 +1,305 @@
+"""What a function finds in a worker, and what comes back from it; called as from Python."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import flytekit
+import pytest
+import torch
+import torch.distributed as dist
+from flytekit import Artifact, Secret, task, workflow
+from flytekit.core.context_manager import FlyteContextManager
+from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntimeException
+from flytekit.types.directory import FlyteDirectory
+from flytekit.types.file import FlyteFile
+from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, Worker
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+METHODS = ["spawn", "fork"]
+Report = Artifact(name="report")
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path / "logs"))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+@dataclass
+class Settings:
+    rate: float = 0.1
+    name: str = "first"
+
+
+COUNTER = {"calls": 0}
+
+
+def raised(count: int) -> int:
+    COUNTER["calls"] += count
+    return COUNTER["calls"]
+
+
+@pytest.mark.parametrize("start_method", METHODS)
+def test_state_of_the_module_closures_and_dataclasses_reach_every_rank(start_method: str) -> None:
+    around = {"factor": 3}
+
+    @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
+    def compute(settings: Settings) -> tuple[float, str, int]:
+        settings.name = "changed"
+        dist.init_process_group("gloo")
+        total = torch.tensor(settings.rate * around["factor"])
+        dist.all_reduce(total)
+        return total.item(), settings.name, raised(2)
+
+    total, name, calls = compute(settings=Settings(rate=0.5))
+
+    assert (round(total, 3), name, calls) == (3.0, "changed", 2)
+    assert COUNTER == {"calls": 0}
+
+
+def test_workers_have_the_callers_directory_path_and_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here_for_the_test.py").write_text("VALUE = 11\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("SAID_BY_THE_CALLER", "yes")
+
+    @task(task_config=Elastic(nproc_per_node=2))
+    def look() -> list[str]:
+        import only_here_for_the_test
+
+        return [str(Path.cwd()), os.environ["SAID_BY_THE_CALLER"], str(only_here_for_the_test.VALUE)]
+
+    assert look() == [str(tmp_path), "yes", "11"]
+
+
+@pytest.mark.parametrize("start_method", METHODS)
+@pytest.mark.parametrize(("said", "nproc", "expected"), [(None, 2, 1), ("3", 2, 3), ("3", 1, 3)])
+def test_thread_counts_are_those_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, start_method: str, said: str | None, nproc: int, expected: int
+) -> None:
+    if said:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+
+    @task(task_config=Elastic(nproc_per_node=nproc, start_method=start_method))
+    def threads() -> list[str]:
+        return [os.environ["OMP_NUM_THREADS"], str(torch.get_num_threads())]
+
+    assert threads() == [str(expected)] * 2
+
+
+def test_a_variable_that_only_a_new_interpreter_reads_is_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    @task(task_config=Elastic())
+    def text_hash() -> int:
+        return hash("kfpytorch")
+
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    fresh = subprocess.run(
+        [sys.executable, "-c", "print(hash('kfpytorch'))"], capture_output=True, text=True, check=True
+    )
+
+    assert text_hash() == int(fresh.stdout)
+
+
+def test_ranks_do_not_repeat_each_others_random_numbers() -> None:
+    @task(task_config=Elastic(nproc_per_node=2))
+    def numbers() -> list[float]:
+        import random
+
+        import numpy as np
+
+        dist.init_process_group("gloo")
+        mine = [random.random(), float(np.random.rand())]
+        everyone: list[Any] = [None] * 2
+        dist.all_gather_object(everyone, mine)
+        return [number for each in everyone for number in each]
+
+    drawn = numbers()
+
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.parametrize("start_method", METHODS)
+def test_decks_artifacts_and_files_come_back(start_method: str, tmp_path: Path) -> None:
+    @task(task_config=Elastic(nproc_per_node=2, start_method=start_method), enable_deck=True)
+    def produce() -> tuple[Annotated[str, Report], FlyteFile, FlyteDirectory]:
+        here = Path(flytekit.current_context().working_directory)
+        (here / "model.txt").write_text("weights")
+        (here / "many").mkdir(exist_ok=True)
+        (here / "many" / "one.txt").write_text("1")
+        flytekit.Deck("curve", f"drawn by rank {os.environ['RANK']}")
+        return "text", FlyteFile(str(here / "model.txt")), FlyteDirectory(str(here / "many"))
+
+    @workflow
+    def all_of_it() -> tuple[str, FlyteFile, FlyteDirectory]:
+        return produce()
+
+    text, file, directory = all_of_it()
+
+    assert text == "text"
+    assert Path(file).read_text() == "weights"
+    assert (Path(directory) / "one.txt").read_text() == "1"
+    decks = {deck.name: deck.html for deck in flytekit.current_context().decks}
+    assert "drawn by rank 0" in decks["curve"]
+
+
+@pytest.mark.parametrize("start_method", METHODS)
+def test_secrets_and_checkpoints_work_in_workers(start_method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLYTE_SECRETS_ENV_PREFIX", "")
+    monkeypatch.setenv("_FSEC_TEAM_KEY", "hidden")
+
+    @task(task_config=Elastic(start_method=start_method), secret_requests=[Secret(group="team", key="key")])
+    def use() -> str:
+        context = flytekit.current_context()
+        context.checkpoint.write(b"epoch 3")
+        return context.secrets.get("team", "key")
+
+    assert use() == "hidden"
+
+
+def test_a_large_tensor_comes_back_as_it_was_and_can_be_written_to() -> None:
+    @task(task_config=Elastic(nproc_per_node=2))
+    def large() -> list[float]:
+        return []
+
+    def produce() -> dict[str, torch.Tensor]:
+        whole = torch.arange(4_000_000, dtype=torch.float32)
+        return {"whole": whole, "part": whole[1000:2000]}
+
+    large._task_function = produce
+    back = large.execute()
+    back["whole"][1500] = -1.0
+
+    assert back["whole"].shape == (4_000_000,)
+    assert back["part"][500].item() == -1.0  # They still share their memory.
+    assert float(back["whole"][:1500].sum()) == sum(range(1500))
+
+
+def test_replicas_have_the_operators_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", "replicas")
+
+    @task(task_config=PyTorch(master=Master(), worker=Worker(replicas=2)))
+    def surroundings() -> dict[str, str]:
+        dist.init_process_group("gloo")
+        mine = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "PET_NODE_RANK", "PET_NNODES")}
+        everyone: list[Any] = [None] * 3
+        dist.all_gather_object(everyone, mine)
+        return {f"{name} {rank}": each[name] for rank, each in enumerate(everyone) for name in each}
+
+    expected = {}
+    for rank in range(3):
+        expected |= {f"RANK {rank}": str(rank), f"PET_NODE_RANK {rank}": str(rank)}
+        expected |= {f"WORLD_SIZE {rank}": "3", f"PET_NNODES {rank}": "3"}
+    assert surroundings() == expected
+
+
+def test_a_direct_call_of_a_pytorch_task_runs_here_in_a_world_of_one(capfd: pytest.CaptureFixture[str]) -> None:
+    @task(task_config=PyTorch(worker=Worker(replicas=3)))
+    def alone() -> list[int]:
+        dist.init_process_group("nccl")
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        world = dist.get_world_size()
+        dist.destroy_process_group()
+        return [os.getpid(), world, int(total.item())]
+
+    before = dict(os.environ)
+
+    assert alone() == [os.getpid(), 1, 1]
+    assert dict(os.environ) == before
+    assert "gloo stands in for nccl" in capfd.readouterr().err
+
+
+def test_local_can_be_told_how(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    @task(task_config=Elastic(nnodes=2, nproc_per_node=3))
+    def world() -> int:
+        return int(os.environ["WORLD_SIZE"])
+
+    seen = {}
+    for said in ("inline", "2", "6"):
+        monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", said)
+        seen[said] = world()
+
+    assert seen == {"inline": 1, "2": 2, "6": 6}
+
+
+def test_the_group_restarts_and_the_attempt_is_known(capfd: pytest.CaptureFixture[str]) -> None:
+    @task(task_config=Elastic(nnodes=2, nproc_per_node=2, max_restarts=2))
+    def second_try() -> int:
+        dist.init_process_group("gloo")
+        attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        if attempt == 0 and dist.get_rank() == 3:
+            raise RuntimeError("not yet")
+        dist.barrier()
+        return attempt
+
+    assert second_try() >= 1
+    assert "restart" in capfd.readouterr().err
+
+
+def test_an_exit_is_noticed_long_before_the_monitor_interval() -> None:
+    @task(task_config=Elastic(nproc_per_node=2, monitor_interval=30))
+    def quick() -> int:
+        return 1
+
+    quick()  # The fork server is there from now on.
+    began = time.monotonic()
+    quick()
+
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("start_method", METHODS)
+@pytest.mark.parametrize("recoverable", [True, False])
+def test_errors_keep_their_kind_and_time(start_method: str, recoverable: bool) -> None:
+    class OwnRecoverable(FlyteRecoverableException):
+        pass
+
+    @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
+    def fail() -> None:
+        raise OwnRecoverable("again") if recoverable else KeyError("gone")
+
+    began = time.time()
+    expected = FlyteRecoverableException if recoverable else FlyteUserRuntimeException
+    with pytest.raises(expected, match=r"failed on rank \d") as caught:
+        fail()
+
+    assert began <= caught.value.timestamp <= time.time()
+
+
+def test_a_function_of_the_main_module_is_shipped_by_value(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\n"
+        "from flytekit import task\n"
+        "from flytekitplugins.kfpytorch import Elastic\n"
+        "print('main runs')\n"
+        "LIMIT = 5\n"
+        "def helper() -> int:\n    return LIMIT + int(os.environ['WORLD_SIZE'])\n"
+        "@task(task_config=Elastic(nproc_per_node=2))\n"
+        "def run() -> int:\n    return helper()\n"
+        "print(run())\n"  # No guard: workers do not run the main module again.
+    )
+
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+
+    assert ran.stdout.splitlines() == ["main runs", "7"], ran.stderr
+
+
+def test_a_launch_leaves_the_callers_context_as_it_was() -> None:
+    @task(task_config=Elastic(rdzv_configs={"join_timeout": 20}))
+    def nothing() -> None:
+        pass
+
+    size, before = FlyteContextManager.size(), dict(os.environ)
+    nothing()
+
+    assert (FlyteContextManager.size(), dict(os.environ)) == (size, before)
+    assert nothing.task_config.rdzv_configs == {"join_timeout": 20}

@@ -1,0 +1,21 @@
+"""Fork servers of every kind, for the tests beside this file."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from processes import Caller
+
+from kfpytorch_common.forkserver import client
+
+FRESH, FORKED, INTERPRETERS = "fresh", "forked", "fresh interpreters"
+
+
+@pytest.fixture(params=[FRESH, FORKED, INTERPRETERS])
+def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Caller]:
+    """This process, with a server: a new interpreter, a fork, or one that cannot fork."""
+    if request.param == INTERPRETERS:
+        monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
+    with contextlib.ExitStack() as ending:
+        server = client.start_forked(()) if request.param == FORKED else client.start_fresh(["json"])
+        yield Caller(server, ending)

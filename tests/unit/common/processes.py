@@ -1,0 +1,85 @@
+"""Starting processes through a fork server, and looking at what became of them."""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from kfpytorch_common.forkserver.client import Client, Job, Server, import_path
+
+HERE = str(Path(__file__).parent)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: neither gone nor only waiting to be collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def eventually(true: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (now := true()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return now
+
+
+def all_gone(*pids: int, within: float = 0.0) -> bool:
+    return eventually(lambda: not any(alive(pid) for pid in pids), within)
+
+
+@dataclass
+class Child:
+    """A process that a server started, and what can be heard of it."""
+
+    client: Client
+    number: int
+    pid: int
+    out: IO[str]
+    tells: IO[str]
+
+    def told(self) -> Any:
+        """The next thing that it says."""
+        return json.loads(self.tells.readline())
+
+    def all_told(self) -> list[Any]:
+        return [json.loads(line) for line in self.tells]
+
+    def code(self) -> int:
+        [(number, code)] = self.client.exits(8.0)
+        assert number == self.number
+        return code
+
+
+class Caller:
+    """Somebody who has a server, and closes what the children wrote to."""
+
+    def __init__(self, server: Server, ending: contextlib.ExitStack) -> None:
+        self.server = server
+        self.client = server.client
+        self._ending = ending
+        ending.callback(server.stop)
+
+    def start(
+        self,
+        target: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        **said: Any,
+    ) -> Child:
+        """Start `targets:TARGET`; its output can be read, and what it says besides."""
+        out, out_end = os.pipe()
+        tells, tells_end = os.pipe()
+        ends = [os.open(os.devnull, os.O_RDONLY), out_end, out_end, tells_end]
+        job = Job(f"targets:{target}", args or {}, env, path=[HERE, *import_path()], **said)
+        number, pid = self.client.start(job, ends)
+        for end in set(ends):
+            os.close(end)
+        streams = [self._ending.enter_context(os.fdopen(fd)) for fd in (out, tells)]
+        return Child(self.client, number, pid, *streams)

@@ -1,0 +1,176 @@
+"""What the processes of these tests do: targets for the fork server, and callers of one."""
+
+import atexit
+import json
+import logging
+import logging.handlers
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+from kfpytorch_common.forkserver import client
+from kfpytorch_common.forkserver.child import Start
+
+LONG = 60.0
+
+
+def say(start: Start, said: Any) -> None:
+    os.write(start.fds[0], json.dumps(said).encode() + b"\n")
+
+
+def tell_all(start: Start) -> int:
+    """Everything that a process can see of what it was given."""
+    say(
+        start,
+        {
+            "args": start.args,
+            "env": {name: os.environ.get(name) for name in start.args["names"]},
+            "getenv": subprocess.run(
+                ["printenv", *start.args["names"]], capture_output=True, text=True
+            ).stdout,
+            "cwd": os.getcwd(),
+            "path": sys.path,
+            "argv": sys.argv,
+            "input": sys.stdin.readline(),
+            "extra": os.read(start.fds[1], 100).decode(),
+            "server": start.server is not None,
+            "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
+        },
+    )
+    print("to standard output")
+    print("to standard error", file=sys.stderr)
+    return 0
+
+
+def end(start: Start) -> int:
+    """As `args` says: a code, an exit, an exception, a signal."""
+    match start.args["how"]:
+        case "exit":
+            raise SystemExit(start.args["code"])
+        case "raise":
+            raise RuntimeError("said aloud")
+        case "signal":
+            os.kill(os.getpid(), start.args["code"])
+            time.sleep(LONG)
+    code: int = start.args["code"]
+    return code
+
+
+def sleep(start: Start) -> int:
+    say(start, {"pid": os.getpid()})
+    time.sleep(LONG)
+    return 0
+
+
+def sleep_with_grandchild(start: Start) -> int:
+    """Deaf to a polite end, and with a process of its own in the group."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say(start, {"pids": [os.getpid(), subprocess.Popen(["sleep", str(LONG)]).pid]})
+    time.sleep(LONG)
+    return 0
+
+
+def wait_for_poke(start: Start) -> int:
+    """Ends well on SIGUSR1; a process of its group would be killed by it."""
+    grandchild = subprocess.Popen(["sleep", str(LONG)])
+    poked = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: poked.set())
+    say(start, {"pid": os.getpid()})
+    poked.wait(LONG)
+    lives = grandchild.poll() is None
+    grandchild.kill()
+    return 0 if lives else 1
+
+
+def leave_traces(start: Start) -> int:
+    """Each thing that an interpreter does before it ends leaves a word."""
+    atexit.register(say, start, "exit handler")
+    threading.Thread(target=lambda: (time.sleep(0.05), say(start, "thread"))).start()
+    print("no line end", end="")
+    return 0
+
+
+def leave_log_lines(start: Start) -> int:
+    handler = logging.handlers.MemoryHandler(100, target=logging.StreamHandler(sys.stdout))
+    logging.getLogger("traces").addHandler(handler)
+    logging.getLogger("traces").warning("from the log")
+    return 0
+
+
+class Finalized:
+    """Something with an end."""
+
+
+def leave_finalizer(start: Start) -> int:
+    start.inherited["kept"] = kept = Finalized()
+    weakref.finalize(kept, say, start, "finalizer")
+    return 0
+
+
+def write_to_nobody(start: Start) -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        os.write(writer, b"anybody?")
+    except BrokenPipeError:
+        return 0
+    return 1
+
+
+def tell_inherited(start: Start) -> int:
+    value = start.inherited
+    say(
+        start,
+        None if value is None else {"called": value["function"](20), "free": value["lock"].acquire(False)},
+    )
+    return 0
+
+
+def tell_random(start: Start) -> int:
+    import numpy as np
+
+    say(start, float(np.random.random()))
+    return 0
+
+
+def agent(start: Start) -> int:
+    """Starts a child of its own through its connection, and waits."""
+    assert start.server is not None
+    own = client.Client(start.server)
+    null = os.open(os.devnull, os.O_RDWR)
+    _, pid = own.start(client.Job("targets:sleep", {}, None), [null, null, null, null])
+    say(start, {"pids": [os.getpid(), pid]})
+    if start.args.get("how") == "collect":
+        os.kill(pid, signal.SIGTERM)
+        say(start, own.exits(LONG))
+        return 0
+    time.sleep(LONG)
+    return 0
+
+
+def caller(kind: str, scratch: str) -> None:
+    """A process that has a server of its own with a child and a grandchild, for a test to kill."""
+    server = client.start_fresh(["json"]) if kind == "fresh" else client.start_forked(())
+    server.client.scratch(scratch)
+    null = os.open(os.devnull, os.O_RDWR)
+    reader, writer = os.pipe()
+    server.client.start(client.Job("targets:sleep_with_grandchild", {}, None), [null, null, null, writer])
+    pids = json.loads(os.read(reader, 1000))["pids"]
+    print(json.dumps([server.pid, *pids]), flush=True)
+    time.sleep(LONG)
+
+
+def polite_caller() -> None:
+    """Has exit handlers and half a line in its buffer when it forks a server."""
+    atexit.register(print, "goodbye of the caller")
+    print("half a line of the caller", end=" ")
+    server = client.start_forked(())
+    null = os.open(os.devnull, os.O_RDWR)
+    server.client.start(client.Job("targets:end", {"how": "code", "code": 0}, None), [null, 1, 2])
+    server.client.exits(5.0)
+    server.stop()

@@ -1,0 +1,211 @@
+"""One word for why a rank failed, and the first of many failures: found, not assumed."""
+
+import signal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfpytorch_common.causes import Cause, Failure, classify, is_consequence, remedy, root_cause
+
+GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
+LOST = "Connection closed by peer [127.0.0.1]:9654. This is typically caused by a remote worker crashing."
+WATCHDOG = (
+    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=1, "
+    "NumelOut=1, Timeout(ms)=10000) ran for 10037 milliseconds before timing out."
+)
+
+
+def failure(exception: str = "", message: str = "", **said: Any) -> Failure:
+    how = {"rank": 0, "replica": "worker-0", "exit_code": 1, "time_ns": 0, **said}
+    return Failure(exception=exception, message=message, **how)
+
+
+def raised_by_torch(exception: str, message: str, **said: Any) -> Failure:
+    return failure(exception, message, from_torch=True, **said)
+
+
+CONSEQUENCES = [
+    ("RuntimeError", f"{GLOO}pair.cc:561] {LOST}"),
+    ("RuntimeError", f"{GLOO}pair.cc:550] Read error [127.0.0.1]:4711: Connection reset by peer"),
+    (
+        "RuntimeError",
+        f"{GLOO}unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+    ),
+    ("RuntimeError", "Application timeout caused pair closure"),
+    ("DistStoreError", "Timed out after 61 seconds waiting for clients. 1/2 clients joined."),
+    ("DistStoreError", "wait timeout after 300000ms, keys: /default_pg/0//cpu//0/0"),
+    ("DistNetworkError", "failed to recv, got 0 bytes"),
+    ("DistNetworkError", "recvValue failed on SocketImpl(fd=5, addr=[localhost]:4, remote=[localhost]:5): "),
+    ("DistNetworkError", "sendBytes failed on SocketImpl(fd=5): Broken pipe"),
+    (
+        "DistBackendError",
+        "NCCL error in: ProcessGroupNCCL.cpp:2, remote process exited or there was a network error",
+    ),
+    ("DistBackendError", WATCHDOG),
+]
+OF_THE_USER = [
+    ("ValueError", "connection closed"),
+    ("RuntimeError", LOST),
+    ("RuntimeError", "the data loader timed out waiting for the bucket"),
+    ("ConnectionResetError", "[Errno 104] Connection reset by peer"),
+    ("BrokenPipeError", "[Errno 32] Broken pipe"),
+    ("TimeoutError", "timed out waiting for the database"),
+    ("TimeoutError", ""),
+]
+
+
+@pytest.mark.parametrize(("exception", "message"), CONSEQUENCES)
+def test_what_torch_says_of_a_lost_peer_is_a_consequence(exception: str, message: str) -> None:
+    assert is_consequence(raised_by_torch(exception, message))
+
+
+@pytest.mark.parametrize(("exception", "message"), OF_THE_USER)
+def test_what_the_user_says_of_a_connection_is_an_error_of_its_own(exception: str, message: str) -> None:
+    assert not is_consequence(failure(exception, message))
+
+
+@pytest.mark.parametrize(
+    ("exception", "message"),
+    [
+        ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (4x3 and 4x3)"),
+        ("RuntimeError", "DataLoader timed out after 5 seconds"),
+        ("RuntimeError", "DataLoader worker (pid 12) is killed by signal: Killed."),
+        ("ValueError", "Connection closed by peer"),
+        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB."),
+        (
+            "ConnectionResetError",
+            "Caught ConnectionResetError in DataLoader worker process 0.\nConnection reset by peer",
+        ),
+    ],
+)
+def test_not_all_that_torch_says_is_a_consequence(exception: str, message: str) -> None:
+    assert not is_consequence(raised_by_torch(exception, message))
+
+
+def test_nobody_follows_from_a_death_without_a_word() -> None:
+    assert not is_consequence(failure(exit_code=-9))
+
+
+# From the one that all others follow from to the one that tells least.
+ORDERED = [
+    failure(rank=5, exit_code=-9, time_ns=50),
+    failure(rank=6, exit_code=3, time_ns=60),
+    failure("ValueError", "timed out", rank=3, time_ns=30),
+    failure("SystemExit", "the function called sys.exit(3)", rank=4, exit_code=3, time_ns=40),
+    raised_by_torch("RuntimeError", LOST, rank=1, time_ns=10),
+    raised_by_torch(*CONSEQUENCES[4], rank=2, time_ns=20),
+    failure(rank=0, exit_code=-15, time_ns=1, stopped=True),
+    failure("KeyboardInterrupt", rank=7, time_ns=2, stopped=True),
+]
+
+
+@given(st.lists(st.sampled_from(range(len(ORDERED))), min_size=1, unique=True))
+def test_the_cause_is_the_same_in_whatever_order_failures_are_known(places: list[int]) -> None:
+    assert root_cause(ORDERED[place] for place in places) == ORDERED[min(places)]
+
+
+FAILURES = st.builds(
+    Failure,
+    rank=st.integers(0, 9),
+    replica=st.just("worker-0"),
+    exit_code=st.sampled_from([1, 3, -9, -15]),
+    time_ns=st.integers(0, 5),
+    exception=st.sampled_from(["", "ValueError", "RuntimeError"]),
+    message=st.sampled_from(["", "wrong", LOST]),
+    from_torch=st.booleans(),
+    stopped=st.booleans(),
+)
+
+
+@given(st.lists(FAILURES, min_size=1, max_size=8))
+def test_a_cause_is_one_of_the_failures_and_none_of_a_better_kind_is_left(failures: list[Failure]) -> None:
+    cause = root_cause(failures)
+    running = [each for each in failures if not each.stopped]
+    wordless = [each for each in running if not each.exception]
+    own = [each for each in running if each.exception and not is_consequence(each)]
+    kind = wordless or own or running or failures
+    assert cause in kind
+    assert cause.time_ns == min(each.time_ns for each in kind)
+
+
+def test_there_is_no_cause_of_nothing() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        root_cause([])
+
+
+@pytest.mark.parametrize(
+    ("ended", "cause"),
+    [
+        (
+            raised_by_torch("OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB."),
+            Cause.OOM_GPU,
+        ),
+        (raised_by_torch("RuntimeError", "CUDA out of memory. Tried to allocate 2.00 MiB"), Cause.OOM_GPU),
+        (raised_by_torch("OutOfMemoryError", "HIP out of memory. Tried to allocate 2 GiB"), Cause.OOM_GPU),
+        (
+            raised_by_torch("AcceleratorError", "CUDA error: out of memory\nCUDA kernel errors might"),
+            Cause.OOM_GPU,
+        ),
+        (failure("MemoryError", ""), Cause.OOM_HOST),
+        (failure("MemoryError", "Unable to allocate 7.28 TiB for an array"), Cause.OOM_HOST),
+        (
+            failure(
+                "RuntimeError",
+                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory",
+            ),
+            Cause.OOM_HOST,
+        ),
+        (failure(exit_code=-signal.SIGKILL), Cause.OOM_HOST),
+        (raised_by_torch("DistBackendError", WATCHDOG), Cause.NCCL_TIMEOUT),
+        (
+            raised_by_torch("RuntimeError", "NCCL communicator was aborted: collective timed out"),
+            Cause.NCCL_TIMEOUT,
+        ),
+        (raised_by_torch(*CONSEQUENCES[2]), Cause.HANG),
+        (raised_by_torch(*CONSEQUENCES[4]), Cause.HANG),
+        (raised_by_torch(*CONSEQUENCES[5]), Cause.HANG),
+        (
+            raised_by_torch(
+                "DistNetworkError",
+                "The client socket has timed out after 60000ms while trying to connect to (train-master-0, 23456).",
+            ),
+            Cause.HANG,
+        ),
+        (failure("NobodyCame", "1 of 2 nodes came"), Cause.HANG),
+        (failure(exit_code=-signal.SIGTERM), Cause.PREEMPTED),
+        (failure(exit_code=-signal.SIGSEGV), Cause.USER_ERROR),
+        (failure(exit_code=3), Cause.USER_ERROR),
+        (failure("SystemExit", "the function called sys.exit(3)", exit_code=3), Cause.USER_ERROR),
+        (failure("TimeoutError", "timed out waiting for the database"), Cause.USER_ERROR),
+        (failure("ValueError", "nccl_timeout must be above 0"), Cause.USER_ERROR),
+        (raised_by_torch(*CONSEQUENCES[0]), Cause.USER_ERROR),
+    ],
+    ids=lambda each: each.value if isinstance(each, Cause) else f"{each.exception or each.exit_code}",
+)
+def test_a_failure_has_a_word(ended: Failure, cause: Cause) -> None:
+    assert classify(ended) is cause
+
+
+@pytest.mark.parametrize(
+    ("ended", "sentence"),
+    [
+        (raised_by_torch("OutOfMemoryError", "CUDA out of memory."), "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+        (failure(exit_code=-9), "killed from outside, most often for lack of memory: ask for more, or load less per rank"),
+        (failure(exit_code=-7), "shared memory may be full: @task(shared_memory=True) gives a pod more"),
+        (failure(exit_code=-11), "a crash in native code, called from the line above; its last words are in the log"),
+        (failure("ValueError", "wrong"), ""),
+        (failure(exit_code=3), ""),
+    ],
+    ids=["gpu memory", "SIGKILL", "SIGBUS", "SIGSEGV", "user", "exit code"],
+)  # fmt: skip
+def test_what_to_do_is_said_where_it_is_known(ended: Failure, sentence: str) -> None:
+    assert remedy(ended) == sentence
+
+
+@pytest.mark.parametrize(
+    ("code", "name"), [(0, ""), (1, ""), (137, ""), (-9, "SIGKILL"), (-11, "SIGSEGV"), (-200, "signal 200")]
+)
+def test_a_signal_is_called_by_its_name(code: int, name: str) -> None:
+    assert failure(exit_code=code).signal == name

@@ -1,0 +1,218 @@
+"""A process from the fork server is what was asked for, and says how it ended."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from processes import HERE, Caller, all_gone
+from targets import Finalized
+
+from kfpytorch_common.forkserver import client
+from kfpytorch_common.forkserver.child import EXIT_BROKEN
+
+
+def test_a_child_is_given_all_that_was_said(caller: Caller, tmp_path: Path) -> None:
+    (tmp_path / "input").write_text("typed\n")
+    outputs = [(tmp_path / name).open("w+") for name in ("out", "error", "told")]
+    extra, extra_end = os.pipe()
+    os.write(extra_end, b"through the pipe")
+    job = client.Job(
+        target="targets:tell_all",
+        args={"names": ["GIVEN", "HOME"], "nested": [1, None, "ü"]},
+        env={"GIVEN": "a value", "PATH": os.environ["PATH"]},
+        cwd=str(tmp_path),
+        path=[HERE, *client.import_path(), "/no/such/place"],
+        argv=["script.py", "--option"],
+    )
+    with (tmp_path / "input").open() as typed, outputs[0] as out, outputs[1] as error, outputs[2] as told:
+        number, _ = caller.client.start(
+            job, [typed.fileno(), out.fileno(), error.fileno(), told.fileno(), extra]
+        )
+        assert caller.client.exits(8.0) == [(number, 0)]
+        texts = [Path(file.name).read_text() for file in (out, error)]
+        said = json.loads(Path(told.name).read_text())
+    os.close(extra)
+    os.close(extra_end)
+    assert texts == ["to standard output\n", "to standard error\n"]
+    assert said == {
+        "args": job.args,
+        "env": {"GIVEN": "a value", "HOME": None},
+        "getenv": "a value\n",
+        "cwd": str(tmp_path),
+        "path": job.path,
+        "argv": job.argv,
+        "input": "typed\n",
+        "extra": "through the pipe",
+        "server": False,
+        "leads": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "expected"),
+    [
+        ("code", 0, 0),
+        ("code", 3, 3),
+        ("exit", None, 0),
+        ("exit", 4, 4),
+        ("exit", "words", 1),
+        ("raise", None, EXIT_BROKEN),
+        ("signal", signal.SIGKILL, -signal.SIGKILL),
+        ("signal", signal.SIGSEGV, -signal.SIGSEGV),
+    ],
+)
+def test_the_end_of_a_child_is_told_as_subprocess_tells_it(
+    caller: Caller, how: str, code: object, expected: int
+) -> None:
+    assert caller.start("end", {"how": how, "code": code}).code() == expected
+
+
+def test_an_exception_of_the_target_is_in_its_output(caller: Caller) -> None:
+    child = caller.start("end", {"how": "raise", "code": None})
+    assert child.out.read().splitlines()[-1] == "RuntimeError: said aloud"
+
+
+def test_a_target_that_is_not_there_breaks_its_child_only(caller: Caller) -> None:
+    lost = caller.start("nothing_of_that_name")
+    assert lost.code() == EXIT_BROKEN
+    assert "nothing_of_that_name" in lost.out.read()
+    assert caller.start("end", {"how": "code", "code": 5}).code() == 5
+
+
+def test_children_are_told_apart(caller: Caller) -> None:
+    codes = {caller.start("end", {"how": "code", "code": code}).number: code for code in (11, 12, 13)}
+    told: dict[int, int] = {}
+    while len(told) < len(codes):
+        told |= dict(caller.client.exits(8.0))
+    assert told == codes
+
+
+def test_a_child_ends_like_an_interpreter(caller: Caller) -> None:
+    child = caller.start("leave_traces")
+    assert (child.code(), child.all_told(), child.out.read()) == (
+        0,
+        ["thread", "exit handler"],
+        "no line end",
+    )
+
+
+def test_what_a_child_has_logged_is_written_when_it_ends(caller: Caller) -> None:
+    child = caller.start("leave_log_lines")
+    assert (child.code(), child.out.read()) == (0, "from the log\n")
+
+
+def test_a_write_to_nobody_is_an_exception_and_no_death(caller: Caller) -> None:
+    assert caller.start("write_to_nobody").code() == 0
+
+
+def test_children_do_not_share_their_random_numbers(caller: Caller) -> None:
+    first, second = (caller.start("tell_random") for _ in range(2))
+    assert first.told() != second.told()
+
+
+def test_a_poke_reaches_the_child_alone(caller: Caller) -> None:
+    child = caller.start("wait_for_poke")
+    child.told()
+    caller.client.poke(child.number, signal.SIGUSR1)
+    assert child.code() == 0
+
+
+def test_a_signal_to_a_child_that_ended_is_nothing(caller: Caller) -> None:
+    child = caller.start("end", {"how": "code", "code": 0})
+    assert child.code() == 0
+    caller.client.kill(child.number, signal.SIGKILL)
+    caller.client.poke(child.number, signal.SIGKILL)
+    caller.client.release(child.number)
+    caller.client.release(child.number)
+    caller.client.settle()
+    assert caller.client.exits() == []
+
+
+def test_a_child_may_start_children_and_hear_of_their_end(caller: Caller) -> None:
+    child = caller.start("agent", {"how": "collect"}, serve=True)
+    _, grandchild = child.told()["pids"]
+    assert (child.told(), child.code()) == ([[0, -signal.SIGTERM]], 0)
+    assert all_gone(grandchild, within=2.0)
+
+
+def test_what_a_forked_server_inherits_arrives_unpickled() -> None:
+    with ExitStack() as ending:
+        held = threading.Lock()
+        held.acquire()
+        value = {"function": lambda x: x + 1, "lock": held}
+        forked = Caller(client.start_forked((), value), ending)
+        assert forked.start("tell_inherited").told() == {"called": 21, "free": False}
+
+
+def test_a_fresh_server_has_nothing_to_inherit() -> None:
+    with ExitStack() as ending:
+        assert Caller(client.start_fresh(()), ending).start("tell_inherited").told() is None
+
+
+def test_a_finalizer_runs_also_if_the_server_has_known_others() -> None:
+    ours = Finalized()
+    weakref.finalize(ours, print, "this one is not the child's")
+    with ExitStack() as ending:
+        forked = Caller(client.start_forked((), {}), ending)
+        child = forked.start("leave_finalizer")
+        assert (child.code(), child.all_told(), child.out.read()) == (0, ["finalizer"], "")
+
+
+def test_the_exit_handlers_of_a_caller_and_its_half_lines_are_its_own() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", "import targets; targets.polite_caller()"],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.stdout, ran.stderr) == ("half a line of the caller goodbye of the caller\n", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("MASTER_ADDR", True),
+        ("CUDA_VISIBLE_DEVICES", True),
+        ("OMP_NUM_THREADS", True),
+        ("PYTHONPATH", True),
+        ("PYTHONUNBUFFERED", True),
+        ("PYTHONBREAKPOINT", True),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", True),
+        ("OMP_PROC_BIND", False),
+        ("MKL_NUM_THREADS", False),
+        ("KMP_AFFINITY", False),
+        ("LD_PRELOAD", False),
+        ("PYTHONHASHSEED", False),
+        ("PYTORCH_CUDA_ALLOC_CONF", False),
+        ("TORCH_LOGS", False),
+        ("FLYTE_SDK_LOGGING_LEVEL", False),
+    ],
+)
+def test_only_what_is_read_at_import_needs_another_server(name: str, expected: bool) -> None:
+    with ExitStack() as ending:
+        server = Caller(client.start_fresh(()), ending).server
+        without = {key: value for key, value in server.env.items() if key != name}
+        assert [server.suits(without | {name: value}) for value in ("1", "2")] == [expected, expected]
+
+
+def test_a_server_that_died_or_was_stopped_suits_nobody() -> None:
+    with ExitStack() as ending:
+        dead, stopped = (Caller(client.start_fresh(()), ending).server for _ in range(2))
+        assert (dead.suits(dead.env), stopped.suits(stopped.env)) == (True, True)
+        os.kill(dead.pid, signal.SIGKILL)
+        stopped.stop()
+        assert all_gone(dead.pid, stopped.pid, within=2.0)
+        assert (dead.suits(dead.env), stopped.suits(stopped.env)) == (False, False)
+
+
+def test_a_module_that_cannot_be_loaded_ahead_is_left_to_the_children() -> None:
+    with ExitStack() as ending:
+        unharmed = Caller(client.start_fresh(["no_such_module", "json"]), ending)
+        assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0

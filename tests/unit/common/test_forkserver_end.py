@@ -1,0 +1,185 @@
+"""However a server, its caller or a child ends: no process and no directory is left."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from processes import HERE, Caller, all_gone, eventually
+
+from kfpytorch_common.forkserver import client
+
+BOTH = pytest.mark.parametrize("kind", ["fresh", "forked"])
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGUSR1], ids=lambda each: each.name)
+def test_a_signal_reaches_the_whole_group(caller: Caller, signum: signal.Signals) -> None:
+    child = caller.start("sleep_with_grandchild")
+    pids = child.told()["pids"]
+    caller.client.kill(child.number, signum)
+    assert child.code() == -signum
+    assert all_gone(*pids, within=2.0)
+
+
+def test_a_released_child_is_gone_with_its_group_when_the_server_has_settled(caller: Caller) -> None:
+    child = caller.start("sleep_with_grandchild")
+    pids = child.told()["pids"]
+    caller.client.release(child.number)
+    caller.client.settle()
+    assert all_gone(pids[0])
+    assert all_gone(*pids, within=1.0)
+
+
+def test_what_a_child_leaves_behind_is_gone_when_it_is_released(caller: Caller) -> None:
+    child = caller.start("sleep_with_grandchild")
+    first, grandchild = child.told()["pids"]
+    caller.client.poke(child.number, signal.SIGKILL)
+    assert child.code() == -signal.SIGKILL
+    assert not all_gone(grandchild)
+    caller.client.release(child.number)
+    assert all_gone(first, grandchild, within=2.0)
+
+
+def test_a_child_that_has_hardly_begun_can_be_released(caller: Caller) -> None:
+    started = time.monotonic()
+    pids = []
+    for _ in range(10):
+        child = caller.start("sleep")
+        pids.append(child.pid)
+        caller.client.release(child.number)
+        caller.client.settle()
+    assert all_gone(*pids)
+    assert time.monotonic() - started < 8
+
+
+def test_a_child_that_has_hardly_begun_can_be_killed(caller: Caller) -> None:
+    for _ in range(10):
+        child = caller.start("sleep")
+        caller.client.kill(child.number, signal.SIGKILL)
+        assert child.code() == -signal.SIGKILL
+
+
+def test_the_children_of_a_released_child_are_gone_when_the_server_has_settled(caller: Caller) -> None:
+    for _ in range(5):
+        child = caller.start("agent", serve=True)
+        pids = child.told()["pids"]
+        caller.client.release(child.number)
+        caller.client.settle()
+        assert all_gone(*pids)
+
+
+def test_the_children_of_a_child_die_with_it(caller: Caller) -> None:
+    child = caller.start("agent", serve=True)
+    pids = child.told()["pids"]
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.code() == -signal.SIGKILL
+    assert all_gone(*pids, within=2.0)
+
+
+def test_a_caller_that_hangs_up_ends_all(caller: Caller) -> None:
+    pids = [pid for _ in range(2) for pid in caller.start("sleep_with_grandchild").told()["pids"]]
+    pids += caller.start("agent", serve=True).told()["pids"]
+    caller.server.stop()
+    assert all_gone(caller.server.pid)
+    assert all_gone(*pids, within=1.0)
+
+
+def test_a_server_that_stops_has_removed_the_scratch_directories(caller: Caller, tmp_path: Path) -> None:
+    for name in ("one", "two", "never made"):
+        caller.client.scratch(str(tmp_path / name))
+    for name in ("one", "two", "not announced"):
+        (tmp_path / name / "deep").mkdir(parents=True)
+    caller.server.stop()
+    assert [path.name for path in tmp_path.iterdir()] == ["not announced"]
+
+
+def test_a_server_that_is_killed_takes_its_children_along_and_the_caller_hears_of_it(caller: Caller) -> None:
+    children = [caller.start("sleep") for _ in range(3)]
+    for child in children:
+        child.told()
+    os.kill(caller.server.pid, signal.SIGKILL)
+    with pytest.raises(client.ServerGone, match="killed for lack of memory"):
+        caller.client.exits(5.0)
+    with pytest.raises(client.ServerGone):
+        caller.start("sleep")
+    assert all_gone(*(child.pid for child in children), within=2.0)
+
+
+@contextlib.contextmanager
+def somebody(kind: str, scratch: Path) -> Iterator[tuple[int, list[int]]]:
+    """A caller in a process of its own, and the processes that hang on it."""
+    command = f"import targets; targets.caller({kind!r}, {str(scratch)!r})"
+    with subprocess.Popen(
+        [sys.executable, "-c", command], cwd=HERE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        pids = json.loads(process.stdout.readline())
+        try:
+            yield process.pid, pids
+        finally:
+            process.kill()
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name
+)
+def test_a_caller_that_is_killed_leaves_nothing(kind: str, signum: signal.Signals, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    with somebody(kind, scratch) as (pid, pids):
+        scratch.mkdir()
+        os.kill(pid, signum)
+        assert all_gone(*pids, within=2.0)
+    assert eventually(lambda: not scratch.exists(), 2.0)
+
+
+def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: Caller) -> None:
+    caller.client.settle()  # It has begun to serve.
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
+        os.kill(caller.server.pid, getattr(signal, name))
+    assert caller.start("end", {"how": "code", "code": 0}).code() == 0
+
+
+@BOTH
+def test_a_caller_with_other_processes_can_stop_its_server(kind: str) -> None:
+    with ExitStack() as ending:
+        own = Caller(client.start_fresh(()) if kind == "fresh" else client.start_forked(()), ending)
+        pid = os.fork()  # As multiprocessing does: it has a copy of all descriptors.
+        if pid == 0:
+            time.sleep(4)
+            os._exit(0)
+        started = time.monotonic()
+        own.server.stop()
+        seconds = time.monotonic() - started
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert seconds < 2
+
+
+def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_load.py").write_text("import time; time.sleep(4)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = client.start_fresh(["slow_to_load"])
+    time.sleep(0.3)
+    started = time.monotonic()
+    server.stop()
+    assert time.monotonic() - started < 2
+
+
+def test_a_copy_of_a_server_in_a_forked_process_is_nobody_to_stop_it() -> None:
+    with ExitStack() as ending:
+        own = Caller(client.start_fresh(()), ending)
+        pid = os.fork()
+        if pid == 0:
+            suited = own.server.suits(own.server.env)
+            own.server.stop()
+            os._exit(1 if suited else 0)
+        assert os.waitpid(pid, 0) == (pid, 0)
+        assert own.start("end", {"how": "code", "code": 0}).code() == 0

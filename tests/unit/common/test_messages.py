@@ -1,0 +1,50 @@
+"""Messages arrive whole, with their descriptors, or not at all."""
+
+import os
+import socket
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfpytorch_common.forkserver import messages
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+MESSAGES = st.dictionaries(st.text(), JSON, max_size=4)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=4))
+def test_what_is_sent_is_received_in_order(sent: list[messages.Message]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for message in sent:
+            messages.send(ours, message)
+        assert [messages.receive(theirs) for _ in sent] == [(message, []) for message in sent]
+
+
+@given(st.integers(0, 253))
+def test_descriptors_arrive_in_order_and_open(number: int) -> None:
+    ours, theirs = socket.socketpair()
+    null = os.open(os.devnull, os.O_RDONLY)
+    with ours, theirs:
+        messages.send(ours, {"a": 1}, [null] * number)
+        received = messages.receive(theirs)
+    os.close(null)
+    assert received is not None
+    assert (received[0], len(received[1])) == ({"a": 1}, number)
+    for fd in received[1]:
+        os.close(fd)
+
+
+@given(MESSAGES, st.data())
+def test_a_message_that_was_cut_off_is_none(message: messages.Message, data: st.DataObject) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        messages.send(ours, message)
+        whole = theirs.recv(1 << 16)
+        ours.sendall(whole[: data.draw(st.integers(0, len(whole) - 1))])
+        ours.shutdown(socket.SHUT_WR)
+        assert messages.receive(theirs) is None

@@ -1,0 +1,105 @@
+"""A head start only for a command that is about to run a script of ours on this machine."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kfpytorch_common.prestart import script_of
+
+LOOK = """
+import os, sys
+sys.argv = sys.argv[1:]
+import kfpytorch_common.prestart as prestart
+try:
+    found = os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    found = None
+print([found, prestart.take() is not None, "kfpytorch_common.forkserver" in sys.modules])
+"""
+NOTHING = "[None, False, False]"
+STARTED = "[(0, 0), True, True]"
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("pyflyte run train.py main", "train.py"),
+        ("/venv/bin/pyflyte run dir/train.py main --epochs 3", "dir/train.py"),
+        ("pyflyte -v run train.py main", "train.py"),
+        ("pyflyte --config cluster.yaml -k pkg run -p project -d development train.py main", "train.py"),
+        ("pyflyte run --image registry/image:tag --overwrite-cache train.py main", "train.py"),
+        ("pyflyte run --envvars A=b train.py main --data other.py", "train.py"),
+        ("pyflyte run train.py main --remote", "train.py"),
+        ("pyflyte run train.py", None),
+        ("pyflyte run train.py --help", None),
+        ("pyflyte run train.py main --help", None),
+        ("pyflyte run --help train.py main", None),
+        ("pyflyte run --remote train.py main", None),
+        ("pyflyte run -r train.py main", None),
+        ("pyflyte run -p project -r -d development train.py main", None),
+        ("pyflyte -v run --remote train.py main", None),
+        ("pyflyte run remote-task project.name", None),
+        ("pyflyte run package.module main", None),
+        ("pyflyte run", None),
+        ("pyflyte register train.py", None),
+        ("pyflyte", None),
+        ("pyflyte-execute run train.py main", None),
+        ("python run train.py main", None),
+        ("pytest train.py", None),
+    ],
+)
+def test_the_script_is_found_in_the_command(command: str, script: str | None) -> None:
+    assert script_of(command.split()) == (Path(script) if script else None)
+
+
+def test_no_command_at_all_runs_no_script() -> None:
+    assert script_of([]) is None
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    script = tmp_path / "train.py"
+    script.write_text("from flytekitplugins.kfpytorch import Elastic\n")
+    return script
+
+
+def looked(*argv: str | Path, **env: str) -> str:
+    """What importing the module did in a process that was started as `argv`."""
+    # A head start loads torch and flytekit, if they are there, until we let it go.
+    ran = subprocess.run(
+        [sys.executable, "-c", LOOK, *argv],
+        env={"PATH": "", **env},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ran.stdout.strip()
+
+
+def test_a_process_that_is_not_pyflyte_starts_nothing(ours: Path) -> None:
+    assert looked("python", "run", ours, "main") == NOTHING
+
+
+@pytest.mark.parametrize("option", ["--remote", "--help"])
+def test_a_run_that_is_not_here_starts_nothing(ours: Path, option: str) -> None:
+    assert looked("pyflyte", "run", option, ours, "main") == NOTHING
+
+
+def test_a_script_that_does_not_name_us_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("import flytekit\n")
+    assert looked("pyflyte", "run", tmp_path / "other.py", "main") == NOTHING
+
+
+def test_a_script_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
+    assert looked("pyflyte", "run", tmp_path / "missing.py", "main") == NOTHING
+
+
+def test_a_head_start_can_be_switched_off(ours: Path) -> None:
+    assert looked("pyflyte", "run", ours, "main", FLYTE_KFPYTORCH_PRESTART="0") == NOTHING
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+def test_a_run_of_our_script_here_has_a_head_start(ours: Path) -> None:
+    assert looked("pyflyte", "run", ours, "main") == STARTED

@@ -1,0 +1,294 @@
+"""A rank writes down why it failed; others read it, torch's own tools too."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flytekitplugins.kfpytorch.worker import failure
+from kfpytorch_common.causes import Failure, Frame
+
+WATCHED = """
+import os, signal, sys, sysconfig, time
+from pathlib import Path
+from flytekitplugins.kfpytorch.worker import failure
+
+WAIT = "import time; print('ready', flush=True); time.sleep(60)"
+
+def inner():
+    match sys.argv[2]:
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "wait":
+            print("ready", flush=True)
+            time.sleep(60)
+        case "all_reduce":
+            exec(compile(WAIT, sysconfig.get_path("purelib") + "/torch/distributed/c10d.py", "exec"))
+
+def outer():
+    inner()
+
+failure.watch(Path(sys.argv[1]))
+outer()
+"""
+
+
+def recorded(directory: Path, error: BaseException, **said: Any) -> Failure:
+    how = {"replica": "worker-0", "recoverable": False, **said}
+    failure.record(directory, error, **how)
+    found = failure.read(directory)
+    assert found is not None
+    return found
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def raised_in(file: str, code: str = "raise RuntimeError('Connection closed by peer')") -> BaseException:
+    """What code of `file` raises."""
+    try:
+        exec(compile(code, file, "exec"), {})
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+def test_all_is_written_that_a_reader_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    error = raised(ValueError("no such\ncolumn"))
+    [frame] = traceback.extract_tb(error.__traceback__)
+    said = recorded(tmp_path, error, replica="node 1", recoverable=True)
+    assert said == Failure(
+        rank=3,
+        local_rank=1,
+        replica="node 1",
+        exit_code=1,
+        time_ns=said.time_ns,
+        pid=os.getpid(),
+        exception="ValueError",
+        message="no such\ncolumn",
+        frames=(Frame(file=__file__, line=frame.lineno or 0, function="raised", code="raise error"),),
+        traceback="".join(traceback.format_exception(error)),
+        recoverable=True,
+    )
+    assert 0 <= time.time_ns() - said.time_ns < 10**9
+
+
+def test_torch_reads_it_in_its_own_form(tmp_path: Path) -> None:
+    said = recorded(tmp_path, raised(ValueError("wrong")))
+    assert json.loads((tmp_path / "error.json").read_text()) == {
+        "message": {
+            "message": "ValueError: wrong",
+            "extraInfo": {"py_callstack": said.traceback, "timestamp": str(said.time_ns // 10**9)},
+        }
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["error.json", "failure.json"]
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "message"),
+    [
+        (None, 0, "the function called sys.exit(None)"),
+        (0, 0, "the function called sys.exit(0)"),
+        (3, 3, "the function called sys.exit(3)"),
+        (256 + 7, 7, "the function called sys.exit(263)"),
+        (-1, 255, "the function called sys.exit(-1)"),
+        (True, 1, "the function called sys.exit(True)"),
+        ("no data", 1, "the function called sys.exit('no data')"),
+    ],
+)
+def test_an_exit_has_the_code_that_an_interpreter_would_end_with(
+    tmp_path: Path, code: Any, exit_code: int, message: str
+) -> None:
+    said = recorded(tmp_path, raised(SystemExit(code)))
+    assert (said.exit_code, said.message, said.exception) == (exit_code, message, "SystemExit")
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise KeyError("its message")
+
+
+class NotText(Exception):
+    def __str__(self) -> str:
+        return 3  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (Unprintable(), "(its message cannot be printed: KeyError)"),
+        (NotText(), "(its message cannot be printed: TypeError)"),
+        (ValueError(), ""),
+        (ValueError("\udcff lone"), "\udcff lone"),
+        (KeyError("column"), "'column'"),
+    ],
+    ids=["unprintable", "not text", "empty", "surrogate", "key"],
+)
+def test_whatever_an_exception_says_is_written(tmp_path: Path, error: BaseException, message: str) -> None:
+    said = recorded(tmp_path, raised(error))
+    assert (said.message, said.exception) == (message, type(error).__name__)
+
+
+def test_an_exit_with_an_unprintable_code_is_written(tmp_path: Path) -> None:
+    class Code:
+        def __repr__(self) -> str:
+            raise KeyError("its message")
+
+    assert (
+        recorded(tmp_path, raised(SystemExit(Code()))).message == "(its message cannot be printed: KeyError)"
+    )
+
+
+def test_a_huge_message_and_a_deep_recursion_are_cut(tmp_path: Path) -> None:
+    def deep() -> None:
+        deep()
+
+    with pytest.raises(RecursionError) as caught:
+        deep()
+    assert len(recorded(tmp_path, caught.value).traceback) <= 64_000
+    assert len(recorded(tmp_path, ValueError("x" * 10**6)).message) == 64_000
+    assert (tmp_path / "failure.json").stat().st_size < 10**6
+
+
+def test_a_class_of_a_function_is_called_by_its_own_name(tmp_path: Path) -> None:
+    class OfATest(Exception): ...
+
+    assert recorded(tmp_path, OfATest("x")).exception == "OfATest"
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", True),
+        ("/home/me/train.py", False),
+        ("/home/me/torch/train.py", False),
+        ("/home/me/torch_models/train.py", False),
+    ],
+)
+def test_torch_is_known_by_the_file_that_raised(tmp_path: Path, file: str, expected: bool) -> None:
+    assert recorded(tmp_path, raised_in(file)).from_torch is expected
+
+
+@pytest.mark.torch
+def test_what_torch_raises_from_its_own_code_in_the_users_line_is_from_torch(tmp_path: Path) -> None:
+    from torch import distributed
+
+    def peer_is_lost() -> None:
+        distributed.TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=timedelta(seconds=0.1))
+
+    with pytest.raises(distributed.DistStoreError) as caught:
+        peer_is_lost()
+    assert recorded(tmp_path, caught.value).from_torch
+
+
+def test_the_users_frames_are_kept_and_others_only_if_there_are_none(tmp_path: Path) -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads("{")
+    assert {frame.file for frame in recorded(tmp_path, caught.value).frames} == {__file__}
+    alone = raised(ValueError())
+    alone.__traceback__ = caught.value.__traceback__.tb_next if caught.value.__traceback__ else None
+    assert {Path(frame.file).parent.name for frame in recorded(tmp_path, alone).frames} == {"json"}
+
+
+FAILURES = st.builds(
+    Failure,
+    rank=st.none() | st.integers(0),
+    replica=st.text(),
+    exit_code=st.integers(-64, 255),
+    time_ns=st.integers(0),
+    message=st.text(),
+    frames=st.lists(
+        st.builds(Frame, file=st.text(), line=st.integers(0), function=st.text(), code=st.text()), max_size=3
+    ).map(tuple),
+    stopped=st.booleans(),
+)
+
+
+@given(st.lists(FAILURES, max_size=4))
+def test_a_node_hands_on_what_its_ranks_wrote(
+    tmp_path_factory: pytest.TempPathFactory, all_of: list[Failure]
+) -> None:
+    directory = tmp_path_factory.mktemp("node")
+    failure.write_all(directory, all_of)
+    assert failure.read_all(directory) == all_of
+
+
+@pytest.mark.parametrize("text", [None, "", '{"rank": 1, "repl'], ids=["none", "empty", "half"])
+def test_what_was_not_written_whole_is_nothing(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / failure.FILE_NAME).write_text(text)
+        (tmp_path / failure.RANKS_FILE_NAME).write_text(text)
+    assert (failure.read(tmp_path), failure.read_all(tmp_path)) == (None, [])
+
+
+def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...], bool]:
+    """Where a real process says that it was: after a crash, or when it was asked."""
+    script = directory / "train.py"
+    script.write_text(WATCHED)
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", script, directory, what],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        if process.stdout.readline() and failure.ASK_WHERE is not None:
+            process.send_signal(failure.ASK_WHERE)
+            deadline = time.monotonic() + 5
+            while not (directory / failure.STACK_FILE_NAME).read_text().endswith("<module>\n"):
+                assert time.monotonic() < deadline
+        process.kill() if what != "crash" else process.wait()
+    frames, waits = failure.whereabouts(directory)
+    assert {frame.file for frame in frames} == {str(script)}
+    return tuple((frame.code, frame.line, frame.function) for frame in frames), waits
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "waits"),
+    [
+        ("crash", "os.kill(os.getpid(), signal.SIGSEGV)", False),
+        ("wait", "time.sleep(60)", False),
+        (
+            "all_reduce",
+            'exec(compile(WAIT, sysconfig.get_path("purelib") + "/torch/distributed/c10d.py", "exec"))',
+            True,
+        ),
+    ],
+    ids=lambda each: each if each in {"crash", "wait", "all_reduce"} else "",
+)
+def test_a_process_tells_where_it_was(tmp_path: Path, what: str, code: str, waits: bool) -> None:
+    lines = [line.strip() for line in WATCHED.splitlines()]
+    expected = [("outer()", "<module>"), ("inner()", "outer"), (code, "inner")]
+    assert watched(tmp_path, what) == (
+        tuple((line, lines.index(line) + 1, function) for line, function in expected),
+        waits,
+    )
+
+
+def test_nobody_knows_where_a_process_was_that_was_never_asked(tmp_path: Path) -> None:
+    assert failure.whereabouts(tmp_path) == ((), False)
+    (tmp_path / failure.STACK_FILE_NAME).touch()
+    assert failure.whereabouts(tmp_path) == ((), False)
+
+
+def test_a_failure_is_all_that_is_written_of_it(tmp_path: Path) -> None:
+    said = recorded(tmp_path, raised(ValueError("x")))
+    assert json.loads((tmp_path / failure.FILE_NAME).read_text()) == json.loads(
+        json.dumps(dataclasses.asdict(said))
+    )

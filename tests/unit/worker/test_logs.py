@@ -1,0 +1,106 @@
+"""Where a run's logs are kept: in a directory of its own, and not for ever."""
+
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flytekitplugins.kfpytorch.worker import logs
+
+WORKSPACE = """
+import os, sys
+from pathlib import Path
+from flytekitplugins.kfpytorch.worker import logs
+announced = []
+first = logs.workspace(announced.append)
+(Path(first) / "file").touch()
+second = logs.workspace(announced.append)
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+print(first, first == second, announced == [first, first], (Path(first) / "file").exists())
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path / "logs"))
+    return tmp_path / "logs"
+
+
+def test_a_run_has_a_new_directory_where_the_environment_says(root: Path) -> None:
+    made = [logs.directory("examples.digits.train"), logs.directory("examples.digits.train")]
+    assert sorted(root.iterdir()) == made
+    assert all(
+        re.fullmatch(r"\d{8}-\d{6}-\d{6}-examples\.digits\.train", path.name) for path in root.iterdir()
+    )
+
+
+@pytest.mark.parametrize(("task", "end"), [("../../etc/x y", "-..-..-etc-x-y"), ("a" * 300, "-" + "a" * 80)])
+def test_no_name_of_a_task_leads_out_of_the_place(root: Path, task: str, end: str) -> None:
+    made = logs.directory(task)
+    assert made is not None
+    assert (made.parent, made.name[22:]) == (root, end)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [("state", "state/kfpytorch/runs"), (None, ".local/state/kfpytorch/runs")]
+)
+def test_nobody_says_where_and_it_is_the_place_for_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, expected: str
+) -> None:
+    monkeypatch.delenv("FLYTE_KFPYTORCH_LOG_DIR", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if state:
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))
+    made = logs.directory("train")
+    assert made is not None
+    assert made.parent == tmp_path / expected
+
+
+def test_the_logs_of_the_last_fifty_runs_are_kept(root: Path) -> None:
+    made = [logs.directory(f"run{number}") for number in range(53)]
+    assert sorted(root.iterdir()) == made[3:]
+
+
+def test_what_is_not_ours_is_never_removed(root: Path) -> None:
+    root.mkdir()
+    theirs = [root / f"0-experiment-{number}" for number in range(60)]
+    for path in theirs:
+        path.mkdir()
+    logs.directory("train")
+    assert [path for path in theirs if not path.exists()] == []
+
+
+def test_a_place_that_cannot_be_written_gives_no_logs(root: Path) -> None:
+    root.write_text("a file is in the way")
+    assert logs.directory("train") is None
+    assert root.read_text() == "a file is in the way"
+
+
+def test_a_private_path_is_a_new_name(tmp_path: Path) -> None:
+    names = {logs.private_path(str(tmp_path)) for _ in range(10)}
+    assert len(names) == 10
+    assert {path.parent for path in names} == {tmp_path}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_workspace_of_a_process_is_announced_kept_and_removed_at_its_end(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WORKSPACE],
+        env={"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    path, *facts = ran.stdout.split()
+    assert (Path(path).parent, facts, list(tmp_path.glob("kfpytorch-*"))) == (tmp_path, ["True"] * 3, [])
+
+
+def test_the_workspace_is_for_its_owner_only(tmp_path: Path) -> None:
+    announced: list[str] = []
+    assert stat.S_IMODE(Path(logs.workspace(announced.append)).stat().st_mode) == 0o700

@@ -1,0 +1,119 @@
+"""What rank 0 hands back arrives as it was; large memory goes beside the pickle."""
+
+import dataclasses
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flytekit import Deck
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from flytekitplugins.kfpytorch.worker import result
+from flytekitplugins.kfpytorch.worker.result import ElasticWorkerResult
+
+# Above the limit under which a copy is cheaper than a file.
+MANY = 1 << 18
+
+
+@dataclasses.dataclass
+class Epoch:
+    losses: np.ndarray
+    name: str
+
+
+def handed_over(value: Any, directory: Path) -> Any:
+    """As it arrives; no file is left but the pickle."""
+    result.save(value, directory)
+    arrived = result.load(directory)
+    assert [path.name for path in directory.iterdir()] == [result.FILE_NAME]
+    return arrived
+
+
+def same(arrived: np.ndarray, sent: np.ndarray) -> bool:
+    return (arrived.dtype, arrived.shape) == (sent.dtype, sent.shape) and bool((arrived == sent).all())
+
+
+def test_a_result_keeps_its_decks_and_metadata(tmp_path: Path) -> None:
+    sent = ElasticWorkerResult(3, [Deck("curves", "<svg/>")], None)
+    arrived = handed_over(sent, tmp_path)
+    assert (arrived.return_value, arrived.om) == (3, None)
+    assert [(deck.name, deck.html) for deck in arrived.decks] == [("curves", "<svg/>")]
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text() | st.binary(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner),
+        max_leaves=10,
+    )
+)
+def test_plain_values_arrive_as_they_were(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    assert handed_over(value, tmp_path_factory.mktemp("result")) == value
+
+
+@given(arrays.arrays(dtype=arrays.scalar_dtypes(), shape=arrays.array_shapes(min_side=0), fill=st.nothing()))
+def test_small_arrays_arrive_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, value: np.ndarray
+) -> None:
+    arrived = handed_over(value, tmp_path_factory.mktemp("result"))
+    assert (arrived.dtype, arrived.shape, arrived.tobytes()) == (value.dtype, value.shape, value.tobytes())
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["f8", "f2", "i1", "?", ">i4", "c16", "U8", "S8", "g", [("a", "i8"), ("b", "f4")], "M8[ns]", "m8[s]"],
+    ids=str,
+)
+def test_a_large_array_of_any_type_arrives_beside_the_pickle(tmp_path: Path, dtype: Any) -> None:
+    sent = np.ones(8 * MANY, dtype)
+    assert same(handed_over(sent, tmp_path), sent)
+    assert (tmp_path / result.FILE_NAME).stat().st_size < 10_000
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        np.arange(4 * MANY).reshape(2, -1, 4),
+        np.arange(4 * MANY).reshape(4, -1).T,
+        np.arange(8 * MANY)[::2],
+        np.asfortranarray(np.arange(4 * MANY).reshape(4, -1)),
+        np.array([{"a": 1}, None] * MANY, dtype=object),
+        np.empty((0, 5)),
+        np.array(3.5),
+    ],
+    ids=["shaped", "transposed", "strided", "fortran", "objects", "empty", "scalar"],
+)
+def test_an_array_of_any_layout_arrives(tmp_path: Path, sent: np.ndarray) -> None:
+    assert same(handed_over(sent, tmp_path), sent)
+
+
+def test_an_array_that_is_meant_twice_arrives_once_and_can_be_written(tmp_path: Path) -> None:
+    losses = np.arange(4 * MANY)
+    arrived = handed_over({"all": [losses, losses], "epoch": Epoch(losses, "first")}, tmp_path)
+    arrived["all"][0][7] = -1
+    assert (arrived["all"][1][7], arrived["epoch"].losses[7], arrived["epoch"].name) == (-1, -1, "first")
+    assert losses[7] == 7
+
+
+def test_a_result_that_cannot_be_pickled_leaves_none(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="generator"):
+        result.save((number for number in range(3)), tmp_path)
+    assert not (tmp_path / result.FILE_NAME).exists()
+
+
+def test_a_local_class_arrives(tmp_path: Path) -> None:
+    class Local(list):  # type: ignore[type-arg]
+        pass
+
+    arrived = handed_over(Local([1, 2]), tmp_path)
+    assert (arrived, type(arrived).__name__) == ([1, 2], "Local")
+
+
+def test_the_pickle_is_of_a_protocol_that_every_supported_python_reads(tmp_path: Path) -> None:
+    result.save(1, tmp_path)
+    assert pickle.loads((tmp_path / result.FILE_NAME).read_bytes()) == 1
+    assert (tmp_path / result.FILE_NAME).read_bytes()[:2] == b"\x80\x05"

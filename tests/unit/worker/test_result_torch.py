@@ -1,0 +1,108 @@
+"""Tensors that rank 0 hands back: their memory is mapped, not pickled."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from flytekitplugins.kfpytorch.worker import result
+
+pytestmark = pytest.mark.torch
+
+MANY = 1 << 19
+
+
+def handed_over(value: Any, directory: Path) -> Any:
+    """As it arrives; no file is left but the pickle."""
+    result.save(value, directory)
+    arrived = result.load(directory)
+    assert [path.name for path in directory.iterdir()] == [result.FILE_NAME]
+    return arrived
+
+
+def form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return type(tensor), tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        torch.arange(MANY),
+        torch.arange(MANY).to(torch.bfloat16),
+        torch.ones(MANY, dtype=torch.complex64),
+        torch.ones(4 * MANY, dtype=torch.bool),
+        torch.arange(MANY).reshape(4, -1).T,
+        torch.arange(2 * MANY)[::2],
+        torch.arange(2 * MANY)[MANY:],
+        torch.zeros(1).expand(1000, 1000),
+        torch.randn(MANY, requires_grad=True),
+        nn.Parameter(torch.randn(MANY)),
+        nn.Parameter(torch.randn(MANY), requires_grad=False),
+        torch.empty(0, 3),
+        torch.tensor(2.5),
+        torch.tensor([1, 2]),
+    ],
+    ids=["int", "bfloat16", "complex", "bool", "transposed", "strided", "offset", "expanded", "requires grad",
+         "parameter", "frozen parameter", "empty", "scalar", "small"],
+)  # fmt: skip
+def test_a_tensor_of_any_form_arrives(tmp_path: Path, sent: torch.Tensor) -> None:
+    arrived = handed_over(sent, tmp_path)
+    assert form(arrived) == form(sent)
+    assert torch.equal(arrived, sent)
+
+
+def test_views_of_one_memory_stay_views_of_one_memory(tmp_path: Path) -> None:
+    whole = torch.zeros(MANY)
+    arrived = handed_over({"whole": whole, "row": whole.view(4, -1)[1], "again": whole}, tmp_path)
+    arrived["row"].fill_(3)
+    assert arrived["again"] is arrived["whole"]
+    assert arrived["whole"].sum() == 3 * MANY // 4
+    assert whole.sum() == 0
+
+
+def test_what_arrived_can_be_written_and_trained(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sent = nn.Linear(1000, 1000)
+    arrived = handed_over(sent, tmp_path)
+    optimizer = torch.optim.SGD(arrived.parameters(), lr=0.1)
+    arrived(torch.ones(1, 1000)).sum().backward()
+    optimizer.step()
+    before, after = sent.state_dict(), arrived.state_dict()
+    torch.testing.assert_close(after, {name: value - 0.1 for name, value in before.items()})
+
+
+def test_200_megabytes_are_not_pickled(tmp_path: Path) -> None:
+    sent = torch.ones(50_000_000)
+    result.save({"weights": sent}, tmp_path)
+    sizes = sorted(path.stat().st_size for path in tmp_path.iterdir())
+    assert sizes[0] < 2_000
+    assert sizes[1:] == [200_000_000]
+    assert torch.equal(result.load(tmp_path)["weights"], sent)
+
+
+def test_tensors_and_arrays_may_be_mixed_and_share_nothing_that_they_did_not(tmp_path: Path) -> None:
+    first, second = torch.ones(MANY), torch.ones(MANY)
+    arrived = handed_over([first, (second, {"array": second.numpy(), "small": torch.ones(2)})], tmp_path)
+    arrived[0].fill_(7)
+    assert (arrived[1][0].sum(), arrived[1][1]["array"].sum(), arrived[1][1]["small"].sum()) == (
+        MANY,
+        MANY,
+        2,
+    )
+
+
+class MadeWhenPickled:
+    """Its memory lives no longer than its pickling."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"value": self.value, "tensor": torch.full((MANY,), self.value)}
+
+
+def test_memory_that_is_made_while_pickling_is_told_apart(tmp_path: Path) -> None:
+    arrived = handed_over([MadeWhenPickled(float(number)) for number in range(20)], tmp_path)
+    assert [each.__dict__["tensor"].unique().tolist() for each in arrived] == [[float(n)] for n in range(20)]

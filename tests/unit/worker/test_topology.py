@@ -1,0 +1,141 @@
+"""How many processes a job becomes on one machine, and which devices each has."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from flytekitplugins.kfpytorch.worker.topology import Machine, Topology, fit
+
+GIB = 1 << 30
+SIZES = st.integers(1, 40)
+MACHINES = st.builds(
+    Machine,
+    processors=st.integers(1, 128),
+    memory=st.integers(-GIB, 1 << 40),
+    gpus=st.integers(0, 16).map(lambda number: tuple(str(gpu) for gpu in range(number))),
+)
+CHOICES = st.none() | st.integers(1, 64)
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (Machine(processors=2, memory=64 * GIB), 8),
+        (Machine(processors=16, memory=64 * GIB), 32),
+        (Machine(processors=16, memory=2 * GIB), 4),
+        (Machine(processors=16, memory=0), 1),
+        (Machine(processors=16, memory=-GIB), 1),
+        (Machine(processors=16, memory=0, gpus=("0", "1", "2")), 3),
+    ],
+)
+def test_a_machine_holds_a_rank_a_gpu_or_what_its_memory_and_processors_hold(
+    machine: Machine, expected: int
+) -> None:
+    assert machine.most_ranks() == expected
+
+
+@given(SIZES, SIZES, MACHINES, CHOICES)
+def test_there_are_never_more_ranks_than_the_limit_and_always_one(
+    nodes: int, nproc: int, machine: Machine, most: int | None
+) -> None:
+    limit = machine.most_ranks() if most is None else most
+    fitted = fit(nodes, nproc, machine, most)
+    assert 1 <= fitted.ranks <= min(limit, nodes * nproc)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), MACHINES, CHOICES)
+def test_what_fits_is_left_as_it_is(nodes: int, nproc: int, machine: Machine, most: int | None) -> None:
+    assume(nodes * nproc <= (machine.most_ranks() if most is None else most))
+    fitted = fit(nodes, nproc, machine, most)
+    assert (fitted.nodes, fitted.nproc_per_node, fitted.note) == (nodes, nproc, "")
+
+
+@given(SIZES, SIZES, MACHINES, CHOICES)
+def test_processes_are_given_up_before_nodes(
+    nodes: int, nproc: int, machine: Machine, most: int | None
+) -> None:
+    fitted = fit(nodes, nproc, machine, most)
+    limit = machine.most_ranks() if most is None else most
+    assert fitted.nodes == min(nodes, limit)
+    assert fitted.nproc_per_node == min(nproc, limit // fitted.nodes)
+
+
+@given(SIZES, SIZES, MACHINES, CHOICES)
+def test_a_note_says_so_if_the_machine_was_too_small_and_only_then(
+    nodes: int, nproc: int, machine: Machine, most: int | None
+) -> None:
+    fitted = fit(nodes, nproc, machine, most)
+    assert bool(fitted.note) == (fitted.ranks < nodes * nproc and most is None)
+
+
+@given(SIZES, SIZES, MACHINES, CHOICES)
+def test_each_node_has_a_device_for_each_of_its_ranks_while_there_are_enough(
+    nodes: int, nproc: int, machine: Machine, most: int | None
+) -> None:
+    fitted = fit(nodes, nproc, machine, most)
+    shares = [share.split(",") for share in fitted.devices]
+    used = [device for share in shares for device in share]
+    assert set(used) <= set(machine.gpus)
+    assert all(len(share) == len(set(share)) for share in shares)
+    assert len(shares) == (fitted.nodes if machine.gpus else 0)
+    if len(machine.gpus) >= fitted.ranks:
+        assert len(used) == len(set(used))
+        assert all(len(share) >= fitted.nproc_per_node for share in shares)
+
+
+@pytest.mark.parametrize(
+    ("asked", "machine", "most", "expected"),
+    [
+        (
+            (2, 2),
+            Machine(processors=2, memory=8 * GIB),
+            None,
+            Topology(nodes=2, nproc_per_node=2),
+        ),
+        (
+            (4, 8),
+            Machine(processors=2, memory=8 * GIB),
+            None,
+            Topology(
+                nodes=4,
+                nproc_per_node=2,
+                note="32 ranks scaled down to 8: this machine has 2 processor(s) and 8.0 GiB of free memory; "
+                "FLYTE_KFPYTORCH_LOCAL=32 runs them all",
+            ),
+        ),
+        (
+            (2, 4),
+            Machine(processors=64, memory=GIB, gpus=("4", "5")),
+            None,
+            Topology(
+                nodes=2,
+                nproc_per_node=1,
+                devices=("4", "5"),
+                note="8 ranks scaled down to 2: this machine has 2 GPU(s); FLYTE_KFPYTORCH_LOCAL=8 runs them all",
+            ),
+        ),
+        (
+            (2, 1),
+            Machine(processors=64, memory=GIB, gpus=("0", "1", "2", "3")),
+            None,
+            Topology(nodes=2, nproc_per_node=1, devices=("0,1", "2,3")),
+        ),
+        (
+            (2, 3),
+            Machine(processors=64, memory=GIB, gpus=("0", "1")),
+            6,
+            Topology(nodes=2, nproc_per_node=3, devices=("0,1", "1,0")),
+        ),
+        (
+            (100, 1),
+            Machine(processors=2, memory=8 * GIB),
+            3,
+            Topology(nodes=3, nproc_per_node=1),
+        ),
+    ],
+    ids=["fits", "processors", "gpus", "gpus to spare", "gpus shared", "chosen"],
+)
+def test_a_job_is_laid_out(
+    asked: tuple[int, int], machine: Machine, most: int | None, expected: Topology
+) -> None:
+    assert fit(*asked, machine, most) == expected
