@@ -37,10 +37,10 @@ FIGURES: Final = MappingProxyType(
 PAGE: Final = """# Measured
 
 Written by `{command}` on {date}; do not edit. The sides of a row ran in turn, in fresh processes,
-{repeat} times each after one run that does not count (imports at least {imports} times, steps {steps} times; upstream's
-plugin in every second or third round where it takes long). Times are medians, with the least and the greatest in brackets. Ratios
-and differences are taken within each round; then their median. Every rank has one thread
-(`OMP_NUM_THREADS=1`).
+{repeat} times each after one run that does not count (imports at least {imports} times, steps {steps} times;
+upstream's plugin in every second or third round where it takes long). Times are medians, with the least and
+the greatest in brackets. Ratios and differences are taken within each round; then their median. Every rank
+has one thread (`OMP_NUM_THREADS=1`).
 
 {machine}
 

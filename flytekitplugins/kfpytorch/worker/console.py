@@ -65,6 +65,7 @@ class Console:
         self._all_ranks = all_ranks
         self._streams: dict[int, Stream] = {}
         self.slots: list[Slot] = []
+        self._asking: Slot | None = None
 
     def say(self, text: str) -> None:
         """A line of our own, for the person."""
@@ -122,20 +123,19 @@ class Console:
                     self.directory / f"rank{rank}.log"
                 )
 
-    def answer(self, number: int) -> None:
-        """Read a line from the person for the process that asked for one."""
-        fd = self.slots[number].answers
-        if fd is not None:
-            os.write(fd, sys.stdin.readline().encode())
+    def ask(self, number: int) -> None:
+        """The process in the slot wants a line from the person; the terminal is listened to until it comes."""
+        self._asking = self.slots[number]
 
     def readable(self) -> list[int]:
         """Descriptors to wait for."""
-        return list(self._streams)
+        return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]
 
     def read(self, fd: int) -> None:
         """Take what has come in on `fd`."""
         stream = self._streams.get(fd)
         if stream is None:
+            self._answer(fd)
             return
         try:
             chunk = os.read(fd, _CHUNK)
@@ -151,6 +151,18 @@ class Console:
             self._keep(stream.slot, plain(stream.lines.feed(chunk)))
         else:
             self._lines(stream, stream.lines.feed(chunk))
+
+    def _answer(self, terminal: int) -> None:
+        """Hand on the line that the person has typed; an end of input for good."""
+        asking, self._asking = self._asking, None
+        if asking is None or asking.answers is None:
+            return
+        line = os.read(terminal, _KEPT)
+        if line:
+            os.write(asking.answers, line)
+        else:
+            os.close(asking.answers)
+            asking.answers = None
 
     def drain(self) -> None:
         """Take all that is there, then close: the processes are gone."""

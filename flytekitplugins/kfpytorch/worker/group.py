@@ -122,7 +122,7 @@ class Group:
         if event["event"] == "started":
             self.console.started(event["slot"], event["rank"])
         elif event["event"] == "input":
-            self.console.answer(event["slot"])
+            self.console.ask(event["slot"])
         else:
             left = f"{event['left']} restart(s) left"
             self.console.say(f"rank {event['rank']} failed with {event['why']}: all ranks restart, {left}")

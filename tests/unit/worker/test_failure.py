@@ -186,6 +186,14 @@ def test_torch_is_known_by_the_file_that_raised(tmp_path: Path, file: str, expec
     assert recorded(tmp_path, raised_in(file)).from_torch is expected
 
 
+def test_what_a_transport_of_torch_says_in_the_users_line_is_from_torch(tmp_path: Path) -> None:
+    # As `work.wait()` raises it after `all_reduce(..., async_op=True)`.
+    file = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561]"
+    assert recorded(
+        tmp_path, raised(RuntimeError(f"{file} Connection closed by peer [127.0.0.1]:9654"))
+    ).from_torch
+
+
 @pytest.mark.torch
 def test_what_torch_raises_from_its_own_code_in_the_users_line_is_from_torch(tmp_path: Path) -> None:
     from torch import distributed

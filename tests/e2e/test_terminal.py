@@ -1,0 +1,72 @@
+"""Rank 0 has the terminal, when there is one."""
+
+import os
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from tests.e2e.conftest import MARK, PYFLYTE, Pyflyte
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+SCRIPT = Path(__file__).parent / "scripts" / "at_terminal.py"
+
+
+def at_terminal(pyflyte: Pyflyte, task: str, **env: str) -> "pexpect.spawn[str]":
+    return pexpect.spawn(
+        str(PYFLYTE),
+        ["run", str(SCRIPT), task],
+        env={**os.environ, **pyflyte.env, **env, MARK: pyflyte.mark, "TERM": "xterm"},
+        dimensions=(30, 100),
+        encoding="utf-8",
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("local", ["replicas", "inline"])
+def test_breakpoint_works_in_rank_0(pyflyte: Pyflyte, local: str) -> None:
+    terminal = at_terminal(pyflyte, "debugged", FLYTE_KFPYTORCH_LOCAL=local)
+    world = {"replicas": 2, "inline": 1}[local]
+
+    terminal.expect_exact("(Pdb) ")
+    terminal.sendline("p answer * 1000")
+    terminal.expect_exact(str((40 + world) * 1000))
+    terminal.expect_exact("(Pdb) ")
+    terminal.sendline("c")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+
+    assert terminal.exitstatus == 0
+    assert str(40 + world) in terminal.before
+
+
+def test_an_interrupt_in_the_debugger_ends_the_run(pyflyte: Pyflyte) -> None:
+    terminal = at_terminal(pyflyte, "debugged")
+    terminal.expect_exact("(Pdb) ")
+    terminal.sendintr()
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+
+    assert terminal.exitstatus not in (0, None)
+    assert pyflyte.left()[0] == []
+
+
+def test_a_progress_bar_is_drawn_on_a_terminal_behind_the_prefix(pyflyte: Pyflyte) -> None:
+    terminal = at_terminal(pyflyte, "bar")
+    terminal.expect(r"\[r0\] (?:\x1b\[[0-9;]*m)*training")
+    terminal.expect("100%")
+    terminal.expect_exact("[r0] terminal True")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+
+    assert terminal.exitstatus == 0
+
+
+def test_without_a_terminal_a_progress_bar_becomes_plain_lines(pyflyte: Pyflyte) -> None:
+    ran = pyflyte.run(SCRIPT, "bar")
+
+    assert ran.code == 0
+    assert "[r0] terminal False" in ran.out.splitlines()
+    assert "\x1b" not in ran.out
+    assert [line for line in ran.out.splitlines() if "100%" in line]

@@ -1,0 +1,57 @@
+"""The reference lists what the code has: no more, no less, in its order."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from flytekitplugins.kfpytorch import CleanPodPolicy, RestartPolicy, config
+from kfpytorch_common.causes import REMEDIES, Cause
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs/reference"
+VARIABLE = re.compile(r"FLYTE_KFPYTORCH_[A-Z_]+")
+
+
+def tables(page: str, heading: str) -> list[list[str]]:
+    """The rows of the table under a heading, without head and rule; code marks are taken off."""
+    text = (REFERENCE / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = re.findall(
+        r"^\| (.*) \|$", re.sub(r"^\|.*\|\n\|-.*\n", "", text, flags=re.MULTILINE), re.MULTILINE
+    )
+    return [[cell.strip() for cell in row.replace("`", "").split(" | ")] for row in rows]
+
+
+@pytest.mark.parametrize("name", ["RunPolicy", "Master", "Worker", "PyTorch", "Elastic"])
+def test_every_field_is_listed_with_its_default(name: str) -> None:
+    fields = dataclasses.fields(getattr(config, name))
+    assert [row[:2] for row in tables("config.md", name)] == [
+        [field.name + r"\*" * field.kw_only, default(field)] for field in fields
+    ]
+
+
+def default(field: dataclasses.Field) -> str:
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if dataclasses.is_dataclass(value):
+        assert value == type(value)()
+        return f"{type(value).__name__}()"
+    return repr(value).replace("'", '"')
+
+
+def test_every_policy_is_listed() -> None:
+    assert tables("config.md", "Policies") == [
+        [policy.__name__, ", ".join(member.name for member in policy)]
+        for policy in (RestartPolicy, CleanPodPolicy)
+    ]
+
+
+def test_every_cause_is_listed_with_its_hint() -> None:
+    assert [row[0] for row in tables("causes.md", "Words")] == [cause.value for cause in Cause]
+    assert dict(tables("causes.md", "Hints")) == {cause.value: hint for cause, hint in REMEDIES.items()}
+
+
+def test_every_variable_is_listed() -> None:
+    sources = [*ROOT.glob("flytekitplugins/**/*.py"), *ROOT.glob("kfpytorch_common/**/*.py")]
+    read = {name for path in sources for name in VARIABLE.findall(path.read_text())}
+    assert {row[0] for row in tables("local-runs.md", "Environment variables")} == read

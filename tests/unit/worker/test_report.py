@@ -1,0 +1,231 @@
+"""A failure on one screen: the cause first, then what became of the others, then what to do."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flytekitplugins.kfpytorch.worker.report import MOST_LINES, Aftermath, render
+from kfpytorch_common.causes import Failure, Frame
+
+CALLER = Frame(file="/home/me/flow.py", line=30, function="train", code="fit(model)")
+INNER = Frame(file="/home/me/model.py", line=12, function="fit", code="loss = model(batch)")
+CAUSE = Failure(
+    rank=1,
+    replica="worker-0",
+    exit_code=1,
+    time_ns=1,
+    pid=77,
+    exception="ValueError",
+    message="no such column: 'y'",
+    frames=(CALLER, INNER),
+    traceback="Traceback (most recent call last):\n  all of it\nValueError: no such column: 'y'\n",
+)
+WAITED = Failure(
+    rank=0, replica="master-0", exit_code=-15, time_ns=2, stopped=True, waiting=True, frames=(CALLER,)
+)
+AFTER = Aftermath(task="flow.train", cause=CAUSE, others=[WAITED], ranks=3, seconds=4.26, logs="/logs/run")
+
+
+def cause(**said: Any) -> Failure:
+    return dataclasses.replace(CAUSE, **said)
+
+
+def lines(**said: Any) -> list[str]:
+    return render(dataclasses.replace(AFTER, **said)).splitlines()
+
+
+def test_an_error_of_the_users_code() -> None:
+    assert lines() == [
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error)",
+        "  ValueError: no such column: 'y'",
+        "  at /home/me/model.py:12 in fit",
+        "    ❱ loss = model(batch)",
+        "    /home/me/flow.py:30 in train",
+        "      fit(model)",
+        "  others rank 0 waited at /home/me/flow.py:30 in train; 1 rank(s) ended well",
+        "  logs   /logs/run",
+        "  more   pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows all ranks and the traceback",
+    ]
+
+
+def test_a_verbose_report_ends_with_the_traceback() -> None:
+    assert lines(verbose=True) == [*lines()[:-1], *CAUSE.traceback.splitlines()]
+
+
+def test_a_report_of_a_pod_does_not_say_how_to_run_it_again() -> None:
+    assert lines(at_terminal=False) == lines()[:-1]
+
+
+def test_a_crash() -> None:
+    crashed = cause(exit_code=-11, exception="", message="", traceback="")
+    assert lines(cause=crashed, last_words=["loading", "going deep"], ranks=2) == [
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error)",
+        "  killed by SIGSEGV (process 77)",
+        "  at /home/me/model.py:12 in fit",
+        "    ❱ loss = model(batch)",
+        "    /home/me/flow.py:30 in train",
+        "      fit(model)",
+        "  its last lines:",
+        "    loading",
+        "    going deep",
+        "  others rank 0 waited at /home/me/flow.py:30 in train",
+        "  hint   a crash in native code, called from the line above; its last words are in the log",
+        "  logs   /logs/run",
+    ]
+
+
+def test_a_death_without_a_trace() -> None:
+    killed = Failure(rank=1, replica="worker-0", exit_code=-9, time_ns=1, pid=77)
+    followed = cause(rank=2, exception="RuntimeError", message="Connection closed by peer")
+    ended = Failure(rank=3, replica="worker-2", exit_code=3, time_ns=9)
+    assert lines(cause=killed, others=[followed, ended], ranks=4, logs="") == [
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (oom-host)",
+        "  killed by SIGKILL (process 77)",
+        "  others rank 2 followed with RuntimeError; rank 3 ended by 3; 1 rank(s) ended well",
+        "  hint   killed from outside, most often for lack of memory: ask for more, or load less per rank",
+    ]
+
+
+def test_an_exit_without_a_word() -> None:
+    silent = Failure(rank=0, replica="master-0", exit_code=3, time_ns=1, pid=5)
+    assert lines(cause=silent, others=[], ranks=1) == [
+        "✗ flow.train failed on rank 0 (master-0) after 4.3 s (user-error)",
+        "  exit code 3, without a word (process 5)",
+        "  logs   /logs/run",
+    ]
+
+
+def test_a_rank_that_waited_in_vain_says_for_whom() -> None:
+    said = "Timed out waiting 9000ms for recv operation to complete"
+    hung = cause(rank=0, replica="master-0", exception="RuntimeError", message=said, from_torch=True)
+    elsewhere = dataclasses.replace(WAITED, rank=1, waiting=False)
+    assert lines(cause=hung, others=[elsewhere]) == [
+        "✗ flow.train failed on rank 0 (master-0) after 4.3 s (hang)",
+        "  RuntimeError: Timed out waiting 9000ms for recv operation to complete",
+        "  it waited for rank 1, which was at /home/me/flow.py:30 in train",
+        "  it waited for rank 2, which had already ended",
+        "  at /home/me/model.py:12 in fit",
+        "    ❱ loss = model(batch)",
+        "    /home/me/flow.py:30 in train",
+        "      fit(model)",
+        "  others rank 1 stopped at /home/me/flow.py:30 in train; 1 rank(s) ended well",
+        "  hint   all ranks must call the same collective; a rank that comes late needs a longer timeout",
+        "  logs   /logs/run",
+        "  more   pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows all ranks and the traceback",
+    ]
+
+
+def test_a_rendezvous_to_which_nobody_came() -> None:
+    alone = Failure(
+        rank=None,
+        replica="node 1",
+        exit_code=3,
+        time_ns=1,
+        exception="NobodyCame",
+        message="1 of 2 nodes came",
+    )
+    assert lines(cause=alone, others=[], ranks=4) == [
+        "✗ flow.train failed on node 1 after 4.3 s (hang)",
+        "  NobodyCame: 1 of 2 nodes came",
+        "  hint   are the missing pods scheduled and running? rdzv_configs={'join_timeout': seconds} waits longer",
+        "  logs   /logs/run",
+    ]
+
+
+def test_a_module_that_a_worker_lacks() -> None:
+    lacking = cause(
+        exception="ModuleNotFoundError", message="No module named 'pandas'", frames=(), traceback=""
+    )
+    assert lines(cause=lacking, others=[], ranks=1, logs="") == [
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error)",
+        "  ModuleNotFoundError: No module named 'pandas'",
+        "  hint   the worker imports what the function uses; is it installed, and is its directory on sys.path?",
+    ]
+
+
+def test_a_long_message_is_cut_with_a_count() -> None:
+    said = "\n".join(f"line {number}" for number in range(1, 21))
+    assert lines(cause=cause(message=said, frames=(INNER,)), others=[], ranks=1)[1:8] == [
+        "  ValueError: line 1",
+        "  at /home/me/model.py:12 in fit",
+        "  line 2",
+        "  line 3",
+        "  line 4",
+        "  … (16 more lines, in the log)",
+        "    ❱ loss = model(batch)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([dataclasses.replace(WAITED, rank=rank) for rank in range(3, 1, -1)], "ranks 2, 3 waited at"),
+        (
+            [dataclasses.replace(WAITED, rank=rank) for rank in range(2, 20)],
+            "ranks 2, 3, 4, 5, 6, 7, 8, 9 … waited at",
+        ),
+    ],
+)
+def test_ranks_of_one_fate_are_named_together(others: list[Failure], expected: str) -> None:
+    [told] = [line for line in lines(others=others, ranks=len(others) + 1) if line.startswith("  others")]
+    assert told == f"  others {expected} /home/me/flow.py:30 in train"
+
+
+TEXTS = st.one_of(
+    st.text(max_size=30),
+    st.lists(st.sampled_from(["\n", "\r", "\t", "\x1b[31m", "word", " ", "\u2028"]), max_size=40).map(
+        "".join
+    ),
+    st.sampled_from(["x" * 64_000, "\n" * 64_000, "word " * 12_000, "-" * 64_000]),
+)
+# A name holds no line end; everything else may.
+NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=200)
+FRAMES = st.lists(
+    st.builds(Frame, file=NAMES, line=st.integers(0, 10**6), function=NAMES, code=NAMES), max_size=60
+)
+FAILURES = st.builds(
+    Failure,
+    rank=st.none() | st.integers(0, 99),
+    replica=NAMES,
+    exit_code=st.integers(-64, 255),
+    time_ns=st.integers(0),
+    exception=st.sampled_from(
+        ["", "ValueError", "NobodyCame", "RuntimeError", "DistStoreError", "ImportError"]
+    ),
+    message=TEXTS | st.just("Timed out after 9 seconds waiting for clients"),
+    frames=FRAMES.map(tuple),
+    traceback=TEXTS,
+    from_torch=st.booleans(),
+    stopped=st.booleans(),
+    waiting=st.booleans(),
+)
+AFTERMATHS = st.builds(
+    Aftermath,
+    task=NAMES,
+    cause=FAILURES,
+    others=st.lists(FAILURES, max_size=12),
+    ranks=st.integers(1, 100),
+    seconds=st.floats(0, 10**6),
+    last_words=st.lists(NAMES, max_size=10),
+    logs=NAMES | st.just(""),
+    at_terminal=st.booleans(),
+)
+
+
+@given(AFTERMATHS)
+def test_a_report_fits_on_a_screen_and_begins_with_the_cause(after: Aftermath) -> None:
+    shown = render(after).splitlines()
+    first = "\n".join(shown[:3])
+    assert len(shown) <= MOST_LINES == 25
+    assert after.cause.replica in first
+    assert (after.cause.exception or f"process {after.cause.pid}") in first
+    assert after.logs in "\n".join(shown)
+
+
+@given(AFTERMATHS.filter(lambda after: after.cause.frames and after.cause.exception == "ValueError"))
+def test_the_place_in_the_users_code_is_in_the_first_three_lines(after: Aftermath) -> None:
+    place = after.cause.frames[-1]
+    assert f"{place.file}:{place.line} in {place.function}" in render(after).splitlines()[2]
