@@ -88,10 +88,8 @@ def test_too_little_training_is_a_failure(pyflyte: Pyflyte) -> None:
 
 
 def test_a_terminal_shows_a_bar_of_rank_0() -> None:
-    words = ["run", "examples/01_digits_elastic.py", "train"]
-    terminal = pexpect.spawn(
-        PYFLYTE, words, cwd=str(ROOT), dimensions=(24, 100), encoding="utf-8", timeout=100
-    )
+    command = f"{PYFLYTE} run examples/01_digits_elastic.py train"
+    terminal = pexpect.spawn(command, cwd=str(ROOT), dimensions=(24, 100), encoding="utf-8", timeout=100)
     shown = str(terminal.read())
     bars = re.findall(r"\[r(\d)\] training .*?━+.*?(\d+)%", shown)
     assert bars[0] == ("0", "0"), shown

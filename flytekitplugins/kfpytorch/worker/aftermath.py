@@ -44,6 +44,10 @@ class RecoverableReplicaFailed(FlyteRecoverableException):  # type: ignore[misc]
         return self.report
 
 
+class RunRefused(RuntimeError):
+    """A run that did not begin, as `pyflyte run` sees it; elsewhere the error itself is raised."""
+
+
 @dataclass
 class Ended:
     """How a run ended."""
@@ -132,7 +136,7 @@ def refusal(task: Any, error: Exception) -> Exception:
     """An error that kept the run from beginning; under `pyflyte run` it is on the screen by then."""
     if not mode.under_pyflyte_run():
         return error
-    return _said(type(error), f"✗ {task.name} did not start\n  {type(error).__name__}: {error}", *error.args)
+    return _said(RunRefused, f"✗ {task.name} did not start\n  {type(error).__name__}: {error}", str(error))
 
 
 def _said(kind: type[Exception], text: str, *args: Any) -> Exception:

@@ -146,7 +146,7 @@ def agent(start: Start) -> int:
     _, pid = own.start(client.Job("targets:sleep", {}, None), [null, null, null, null])
     say(start, {"pids": [os.getpid(), pid]})
     if start.args.get("how") == "collect":
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGKILL)
         say(start, own.exits(LONG))
         return 0
     time.sleep(LONG)

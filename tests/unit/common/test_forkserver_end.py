@@ -59,11 +59,12 @@ def test_a_child_that_has_hardly_begun_can_be_released(caller: Caller) -> None:
     assert time.monotonic() - started < 8
 
 
-def test_a_child_that_has_hardly_begun_can_be_killed(caller: Caller) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
+def test_a_child_that_has_hardly_begun_can_be_killed(caller: Caller, signum: signal.Signals) -> None:
     for _ in range(10):
         child = caller.start("sleep")
-        caller.client.kill(child.number, signal.SIGKILL)
-        assert child.code() == -signal.SIGKILL
+        caller.client.kill(child.number, signum)
+        assert child.code() == -signum
 
 
 def test_the_children_of_a_released_child_are_gone_when_the_server_has_settled(caller: Caller) -> None:

@@ -100,6 +100,7 @@ def test_a_head_start_can_be_switched_off(ours: Path) -> None:
     assert looked("pyflyte", "run", ours, "main", FLYTE_KFPYTORCH_PRESTART="0") == NOTHING
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 def test_a_run_of_our_script_here_has_a_head_start(ours: Path) -> None:
     assert looked("pyflyte", "run", ours, "main") == STARTED

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flytekitplugins.kfpytorch.worker import failure
@@ -31,8 +31,7 @@ def inner():
         case "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         case "wait":
-            print("ready", flush=True)
-            time.sleep(60)
+            print("ready", flush=True); time.sleep(60)
         case "all_reduce":
             exec(compile(WAIT, sysconfig.get_path("purelib") + "/torch/distributed/c10d.py", "exec"))
 
@@ -229,6 +228,7 @@ FAILURES = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(FAILURES, max_size=4))
 def test_a_node_hands_on_what_its_ranks_wrote(
     tmp_path_factory: pytest.TempPathFactory, all_of: list[Failure]
@@ -271,14 +271,14 @@ def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...
     ("what", "code", "waits"),
     [
         ("crash", "os.kill(os.getpid(), signal.SIGSEGV)", False),
-        ("wait", "time.sleep(60)", False),
+        ("wait", 'print("ready", flush=True); time.sleep(60)', False),
         (
             "all_reduce",
             'exec(compile(WAIT, sysconfig.get_path("purelib") + "/torch/distributed/c10d.py", "exec"))',
             True,
         ),
     ],
-    ids=lambda each: each if each in {"crash", "wait", "all_reduce"} else "",
+    ids=["crash", "wait", "all_reduce"],
 )
 def test_a_process_tells_where_it_was(tmp_path: Path, what: str, code: str, waits: bool) -> None:
     lines = [line.strip() for line in WATCHED.splitlines()]

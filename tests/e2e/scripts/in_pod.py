@@ -1,0 +1,34 @@
+"""Tasks as a pod runs them, under pyflyte-execute."""
+
+import os
+import time
+
+from flytekit import task
+from flytekit.exceptions.user import FlyteRecoverableException
+from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
+
+PATIENCE = {"join_timeout": 4, "timeout": 30}
+
+
+@task(task_config=Elastic(nnodes=2, nproc_per_node=2, rdzv_configs=PATIENCE))
+def elastic(what: str) -> int:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    print(f"rank {rank} of {dist.get_world_size()}", flush=True)
+    if what == "error" and rank == 3:
+        raise ValueError("three is out")
+    if what == "recoverable" and rank == 3:
+        raise FlyteRecoverableException("three may come back")
+    if what == "long":
+        time.sleep(60)
+    dist.barrier()
+    return 7
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)))
+def replicas(what: str) -> int:
+    if what == "error" and os.environ["RANK"] == "1":
+        raise ValueError("one is out")
+    return 8

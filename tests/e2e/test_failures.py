@@ -1,0 +1,68 @@
+"""A failure fits on one screen: the cause first, the right rank, little else. The outputs are in the docs."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.e2e.conftest import Pyflyte
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+PROGRAMS = Path(__file__).parent / "failures"
+MOST_IN_REPORT, MOST_IN_ALL = 25, 35
+
+
+class Expected(NamedTuple):
+    """What the first three lines of the report hold."""
+
+    rank: int | None
+    cause: str
+    place: str | None
+
+
+EXPECTED = {
+    "exception": Expected(1, "ValueError: batch 7 has 31 labels for 32 images", "exception.py:17 in read_batch"),
+    "sigkill": Expected(2, "killed by SIGKILL", None),
+    "sigsegv": Expected(1, "killed by SIGSEGV", "sigsegv.py:"),
+    "exit_code": Expected(2, "sys.exit(3)", "exit_code.py:"),
+    "missing_rank": Expected(0, "DistStoreError", None),
+    "unpicklable_exception": Expected(1, "", "unpicklable_exception.py:"),
+    "import_error": Expected(None, "ModuleNotFoundError", "import_error.py:"),
+    "unshippable": Expected(None, "CannotShip", None),
+    "no_torch": Expected(None, "flytekitplugins-kfpytorch[elastic]", None),
+}
+
+
+def test_every_program_has_its_expectation() -> None:
+    assert {path.stem for path in PROGRAMS.glob("*.py")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_failure_is_reported_on_one_screen(pyflyte: Pyflyte, name: str) -> None:
+    expected = EXPECTED[name]
+
+    ran = pyflyte.run(PROGRAMS / f"{name}.py", "train")
+
+    first = ran.report[:3]
+    assert ran.code == 1
+    assert expected.cause in " ".join(first)
+    assert expected.place is None or expected.place in " ".join(first)
+    assert expected.rank is None or f"failed on rank {expected.rank} (" in first[0]
+    assert len(ran.report) <= MOST_IN_REPORT
+    assert len(ran.lines) < MOST_IN_ALL
+    assert pyflyte.left() == ([], [])
+
+
+def test_who_waited_in_vain_says_for_whom_and_where_that_one_was(pyflyte: Pyflyte) -> None:
+    ran = pyflyte.run(PROGRAMS / "missing_rank.py", "train")
+
+    assert "  it waited for rank 1, which was at missing_rank.py:15 in train" in ran.report[:3]
+
+
+def test_verbose_shows_the_whole_traceback_and_every_rank(pyflyte: Pyflyte) -> None:
+    ran = pyflyte.run(PROGRAMS / "exception.py", "train", FLYTE_KFPYTORCH_VERBOSE="1")
+
+    assert "Traceback (most recent call last):" in ran.err
+    assert "[r0] " in ran.err
+    assert "[r1] " in ran.err

@@ -1,0 +1,181 @@
+"""In a pod: pyflyte-execute in the environment that the training operator gives, two pods on this machine."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from flyteidl.core import errors_pb2, literals_pb2
+from flytekit.core.context_manager import FlyteContextManager
+from flytekit.core.type_engine import TypeEngine
+
+from tests.e2e.conftest import MARK, PYFLYTE, Pyflyte
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@dataclass
+class Pod:
+    """A pod of a job: its process, and what it left in the store."""
+
+    process: subprocess.Popen[str]
+    output: Path
+
+    def wait(self) -> str:
+        out, _ = self.process.communicate(timeout=60)
+        return out
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(re.sub(r"-[0-9a-f]{32}", "", path.name) for path in self.output.glob("*"))
+
+    @property
+    def error(self) -> errors_pb2.ContainerError:
+        (path,) = self.output.glob("error*.pb")
+        return errors_pb2.ErrorDocument.FromString(path.read_bytes()).error
+
+    @property
+    def value(self) -> int:
+        outputs = literals_pb2.LiteralMap.FromString((self.output / "outputs.pb").read_bytes())
+        return outputs.literals["o0"].scalar.primitive.integer
+
+
+def environment(task: str, index: int, port: int) -> dict[str, str]:
+    """What the operator and Flyte give pod `index` of two."""
+    flyte = {
+        "FLYTE_INTERNAL_EXECUTION_ID": "f123",
+        "FLYTE_FAIL_ON_ERROR": "true",
+        "_F_DES": "Earliest",
+        "_F_WN": f"worker-{index}",
+        "NODE_NAME": f"gpu-{index}",
+    }
+    if task == "elastic":
+        return flyte | {
+            "PET_RDZV_ENDPOINT": f"localhost:{port}",
+            "PET_RDZV_BACKEND": "c10d",
+            "PET_NNODES": "2:2",
+            "PET_NPROC_PER_NODE": "2",
+        }
+    return flyte | {"RANK": str(index), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+
+
+def start(pyflyte: Pyflyte, task: str, what: str, indices: Sequence[int] = (0, 1)) -> list[Pod]:
+    inputs = pyflyte.home / "inputs.pb"
+    context = FlyteContextManager.current_context()
+    inputs.write_bytes(
+        TypeEngine.dict_to_literal_map(context, {"what": what}).to_flyte_idl().SerializeToString()
+    )
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    pods = []
+    for index in indices:
+        output = pyflyte.home / f"output-{index}"
+        command = [
+            PYFLYTE.with_name("pyflyte-execute"), "--inputs", inputs, "--output-prefix", output,
+            "--raw-output-data-prefix", pyflyte.home / "raw", "--checkpoint-path", pyflyte.home / "checkpoint",
+            "--prev-checkpoint", "", "--resolver", "flytekit.core.python_auto_container.default_task_resolver",
+            "--", "task-module", "in_pod", "task-name", task,
+        ]  # fmt: skip
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **environment(task, index, port), MARK: pyflyte.mark},
+            cwd=SCRIPTS,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        pods.append(Pod(process, output))
+    return pods
+
+
+def codes(pods: Sequence[Pod]) -> list[int]:
+    return [pod.process.returncode for pod in pods]
+
+
+def test_rank_0_writes_the_outputs_and_the_other_pod_nothing(pyflyte: Pyflyte) -> None:
+    pods = start(pyflyte, "elastic", "well")
+    logs = [pod.wait() for pod in pods]
+
+    assert codes(pods) == [0, 0]
+    assert sorted(pod.files for pod in pods) == [[], ["outputs.pb"]]
+    assert [pod.value for pod in pods if pod.files] == [7]
+    assert sorted(re.findall(r"^\[r\d\] rank (\d) of 4$", "".join(logs), re.MULTILINE)) == list("0123")
+
+
+def test_the_error_file_names_rank_replica_and_node_and_its_time(pyflyte: Pyflyte) -> None:
+    began = time.time()
+    pods = start(pyflyte, "elastic", "error")
+    for pod in pods:
+        pod.wait()
+
+    assert codes(pods) == [1, 1]
+    errors = [pod.error for pod in pods]
+    (cause,) = [error for error in errors if "three is out" in error.message]
+    (consequence,) = [error for error in errors if error is not cause]
+    index = cause.worker.removeprefix("worker-")
+    assert re.search(rf"failed on rank 3 \(.*node gpu-{index}\)", cause.message)
+    assert "ValueError: three is out\n" in cause.message
+    assert re.search(r"at .*in_pod\.py:\d+ in elastic", cause.message)
+    assert cause.kind == errors_pb2.ContainerError.NON_RECOVERABLE
+    assert began < cause.timestamp.ToNanoseconds() / 1e9 < consequence.timestamp.ToNanoseconds() / 1e9
+
+
+def test_a_recoverable_error_stays_recoverable(pyflyte: Pyflyte) -> None:
+    pods = start(pyflyte, "elastic", "recoverable")
+    for pod in pods:
+        pod.wait()
+
+    (cause,) = [pod.error for pod in pods if "three may come back" in pod.error.message]
+    assert cause.kind == errors_pb2.ContainerError.RECOVERABLE
+
+
+def test_a_pod_that_is_stopped_is_no_failure_and_no_success(pyflyte: Pyflyte) -> None:
+    pods = start(pyflyte, "elastic", "long")
+    for pod in pods:
+        assert pod.process.stdout is not None
+        while "rank" not in pod.process.stdout.readline():
+            pass
+    for pod in pods:
+        pod.process.send_signal(signal.SIGTERM)
+    logs = [pod.wait() for pod in pods]
+
+    assert codes(pods) == [143, 143]
+    assert [pod.files for pod in pods] == [[], []]
+    assert all("stopped by SIGTERM" in log for log in logs)
+    assert pyflyte.left()[0] == []
+
+
+def test_a_pod_that_waits_in_vain_says_who_is_missing(pyflyte: Pyflyte) -> None:
+    (pod,) = start(pyflyte, "elastic", "well", indices=[0])
+    pod.wait()
+
+    assert codes([pod]) == [1]
+    assert "NobodyCame: 1 of 2 nodes came to localhost:" in pod.error.message
+    assert "missing 1 node(s)" in pod.error.message
+
+
+def test_of_replicas_only_rank_0_writes_outputs(pyflyte: Pyflyte) -> None:
+    pods = start(pyflyte, "replicas", "well")
+    for pod in pods:
+        pod.wait()
+
+    assert [pod.files for pod in pods] == [["outputs.pb"], []]
+    assert pods[0].value == 8
+
+
+def test_a_failed_replica_says_which_it_is(pyflyte: Pyflyte) -> None:
+    pods = start(pyflyte, "replicas", "error")
+    for pod in pods:
+        pod.wait()
+
+    assert codes(pods) == [0, 1]
+    assert re.search(r"rank 1 \(.*node gpu-1\)", pods[1].error.message)
