@@ -11,7 +11,7 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.10; do \
 	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: help demo test check soak bench e2e generate lock clean
+.PHONY: help demo test check conformance soak bench e2e generate lock clean
 
 help:  ## list what can be made
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -31,6 +31,9 @@ check: $(READY)  ## format, lint, types, import contracts, structure, duplicates
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
 	$(BIN)/pytest tests/test_architecture.py tests/test_documentation.py
+
+conformance: $(READY)  ## the same wire as the published plugin's, and its own tests; needs the network once
+	$(BIN)/pytest -m conformance tests/conformance
 
 soak: $(READY)  ## the full number of kills and of generated cases
 	$(BIN)/pytest -m "soak or hypothesis" --hypothesis-profile=soak

@@ -30,6 +30,7 @@ from flytekitplugins.kfpytorch.config import (
     Worker,
 )
 from flytekitplugins.kfpytorch.problems import Problem
+from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE
 
 __all__ = [
     "TORCH_IMPORT_ERROR_MESSAGE",
@@ -43,10 +44,6 @@ __all__ = [
     "RunPolicy",
     "Worker",
 ]
-
-TORCH_IMPORT_ERROR_MESSAGE: Final = (
-    "PyTorch is not installed here. Install it with: pip install 'flytekitplugins-kfpytorch[elastic]'"
-)
 
 # The layout of `custom` that the template speaks; Flyte's backend reads 0 in another way.
 _TASK_TYPE_VERSION: Final = 1

@@ -18,10 +18,6 @@ LOCK = HERE.parents[1] / "requirements.lock"
 PINNED = HERE / "upstream.txt"
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "conformance: against upstream's package; needs the network once")
-
-
 @pytest.fixture(scope="session")
 def upstream() -> Path:
     """The environment with upstream's package in it."""

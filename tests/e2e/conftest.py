@@ -65,11 +65,10 @@ class Pyflyte:
 
     def processes(self) -> list[int]:
         """Living processes of any run of this one's."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid() and self._is_ours(entry):
-                found.append(int(entry.name))
-        return found
+        entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [
+            int(entry.name) for entry in entries if int(entry.name) != os.getpid() and self._is_ours(entry)
+        ]
 
     def _is_ours(self, entry: Path) -> bool:
         try:

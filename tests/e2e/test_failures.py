@@ -22,7 +22,9 @@ class Expected(NamedTuple):
 
 
 EXPECTED = {
-    "exception": Expected(1, "ValueError: batch 7 has 31 labels for 32 images", "exception.py:17 in read_batch"),
+    "exception": Expected(
+        1, "ValueError: batch 7 has 31 labels for 32 images", "exception.py:17 in read_batch"
+    ),
     "sigkill": Expected(2, "killed by SIGKILL", None),
     "sigsegv": Expected(1, "killed by SIGSEGV", "sigsegv.py:"),
     "exit_code": Expected(2, "sys.exit(3)", "exit_code.py:"),

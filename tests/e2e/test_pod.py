@@ -64,7 +64,12 @@ def environment(task: str, index: int, port: int) -> dict[str, str]:
             "PET_NNODES": "2:2",
             "PET_NPROC_PER_NODE": "2",
         }
-    return flyte | {"RANK": str(index), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    return flyte | {
+        "RANK": str(index),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+    }
 
 
 def start(pyflyte: Pyflyte, task: str, what: str, indices: Sequence[int] = (0, 1)) -> list[Pod]:
@@ -79,12 +84,15 @@ def start(pyflyte: Pyflyte, task: str, what: str, indices: Sequence[int] = (0, 1
     pods = []
     for index in indices:
         output = pyflyte.home / f"output-{index}"
-        command = [
-            PYFLYTE.with_name("pyflyte-execute"), "--inputs", inputs, "--output-prefix", output,
-            "--raw-output-data-prefix", pyflyte.home / "raw", "--checkpoint-path", pyflyte.home / "checkpoint",
-            "--prev-checkpoint", "", "--resolver", "flytekit.core.python_auto_container.default_task_resolver",
-            "--", "task-module", "in_pod", "task-name", task,
-        ]  # fmt: skip
+        stored = {"--output-prefix": output, "--raw-output-data-prefix": pyflyte.home / "raw"}
+        stored |= {"--checkpoint-path": pyflyte.home / "checkpoint", "--prev-checkpoint": ""}
+        stored |= {
+            "--inputs": inputs,
+            "--resolver": "flytekit.core.python_auto_container.default_task_resolver",
+        }
+        options = [str(word) for option in stored.items() for word in option]
+        loader = ["--", "task-module", "in_pod", "task-name", task]
+        command = [PYFLYTE.with_name("pyflyte-execute"), *options, *loader]
         process = subprocess.Popen(
             command,
             env={**os.environ, **environment(task, index, port), MARK: pyflyte.mark},

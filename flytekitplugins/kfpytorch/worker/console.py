@@ -124,7 +124,7 @@ class Console:
                 )
 
     def ask(self, number: int) -> None:
-        """The process in the slot wants a line from the person; the terminal is listened to until it comes."""
+        """Listen to the terminal until a line comes for the process in the slot."""
         self._asking = self.slots[number]
 
     def readable(self) -> list[int]:

@@ -8,17 +8,20 @@ processes are in `group`, what each does in `replica` and `agent`, what a failur
 import contextlib
 import importlib.util
 import os
-import re
-import socket
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flytekit.core.context_manager import FlyteContextManager
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 
-from flytekitplugins.kfpytorch.worker import machine, mode, topology
+from flytekitplugins.kfpytorch.worker import (
+    TORCH_IMPORT_ERROR_MESSAGE,
+    machine,
+    mode,
+    surroundings,
+    topology,
+)
 from kfpytorch_common import environment
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
         IgnoreOutputs: In a pod, on every rank but 0.
         FlyteUserRuntimeException: A replica failed; a `FlyteRecoverableException` if it raised one.
     """
-    if not is_local():
+    if not surroundings.is_local():
         return _in_pod(task, inputs)
     with _refusals_told(task):
         chosen = mode.chosen(os.environ, replicas_by_default=mode.under_pyflyte_run())
@@ -59,7 +62,7 @@ def elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
         _require_torch()
         from flytekitplugins.kfpytorch.worker import local
 
-        if not is_local() or "PET_RDZV_ENDPOINT" in os.environ:
+        if not surroundings.is_local() or "PET_RDZV_ENDPOINT" in os.environ:
             return local.node_of_cluster(task, inputs)
         chosen = mode.chosen(os.environ, replicas_by_default=True)
         if chosen.inline:
@@ -82,28 +85,25 @@ def _refusals_told(task: Any) -> Iterator[None]:
         raise aftermath.refusal(task, error) from None
 
 
-def is_local() -> bool:
-    """Whether flytekit runs this without a cluster."""
-    state = FlyteContextManager.current_context().execution_state
-    return state is None or state.mode is None or bool(state.is_local_execution())
-
-
 def _fit(nodes: int, nproc_per_node: int, chosen: mode.Mode) -> topology.Topology:
     return topology.fit(nodes, nproc_per_node, machine.here(os.environ), chosen.ranks)
 
 
 def _inline(task: Any, inputs: dict[str, Any]) -> Any:
     """Call the function here, in a world of one in which `init_process_group` works."""
-    with (
-        _free_port() as port,
-        _environment(environment.alone(environment.Rendezvous(address="127.0.0.1", port=port))),
-    ):
-        if importlib.util.find_spec("torch") is None:
-            return task.task_function(**inputs)
-        from flytekitplugins.kfpytorch.worker import gloo
+    with surroundings.reserved_port() as port:
+        master = environment.Rendezvous(address="127.0.0.1", port=port)
+        with _environment(environment.alone(master)):
+            return _call(task, inputs)
 
-        with gloo.instead_of_nccl():
-            return task.task_function(**inputs)
+
+def _call(task: Any, inputs: dict[str, Any]) -> Any:
+    if importlib.util.find_spec("torch") is None:
+        return task.task_function(**inputs)
+    from flytekitplugins.kfpytorch.worker import gloo
+
+    with gloo.instead_of_nccl():
+        return task.task_function(**inputs)
 
 
 def _in_pod(task: Any, inputs: dict[str, Any]) -> Any:
@@ -123,43 +123,16 @@ def _in_pod(task: Any, inputs: dict[str, Any]) -> Any:
 
 def _name_replica(error: Exception, rank: str) -> None:
     """Have the error file say which replica it is from."""
-    note = f"raised on rank {rank} ({pod_name()}) of the PyTorchJob"
+    note = f"raised on rank {rank} ({surroundings.pod_name()}) of the PyTorchJob"
     if sys.version_info >= (3, 11):
         error.add_note(note)
     elif not isinstance(error, FlyteRecoverableException) and len(error.args) == 1:
         error.args = (f"{error.args[0]} [{note}]",)
 
 
-def pod_name() -> str:
-    """``worker-1 on HOST``: the replica as the operator calls it, and the host."""
-    host = socket.gethostname()
-    found = re.search(r"(master|worker)-\d+$", host)
-    node = os.environ.get("NODE_NAME")
-    name = f"{found[0]}, pod {host}" if found else f"host {host}"
-    return f"{name}, node {node}" if node else name
-
-
 def _require_torch() -> None:
     if importlib.util.find_spec("torch") is None:
-        from flytekitplugins.kfpytorch.task import TORCH_IMPORT_ERROR_MESSAGE
-
         raise TorchMissing(TORCH_IMPORT_ERROR_MESSAGE)
-
-
-@contextlib.contextmanager
-def _free_port() -> Iterator[int]:
-    with reserved_port() as (port, _):
-        yield port
-
-
-@contextlib.contextmanager
-def reserved_port() -> Iterator[tuple[int, socket.socket]]:
-    """A port that nobody else is given while a process of ours has yet to listen on it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        # Both sides say so, and neither listens yet: then the port may be bound twice.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", 0))
-        yield sock.getsockname()[1], sock
 
 
 @contextlib.contextmanager

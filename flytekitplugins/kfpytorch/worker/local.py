@@ -11,7 +11,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flytekitplugins.kfpytorch.worker import aftermath, launch, logs, machine, mode, result, servers, shipping
+from flytekitplugins.kfpytorch.worker import (
+    aftermath,
+    logs,
+    machine,
+    mode,
+    result,
+    servers,
+    shipping,
+    surroundings,
+)
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.group import Group, Terminated
 from flytekitplugins.kfpytorch.worker.replica import Place
@@ -70,7 +79,7 @@ class Run:
 
 def replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     """Run a `PyTorch` task: a process for the master and for each worker."""
-    with _run(task, inputs, "spawn") as (run, client), launch.reserved_port() as (port, _):
+    with _run(task, inputs, "spawn") as (run, client), surroundings.reserved_port() as port:
         run.console.say(f"{task.name}: {_layout(fitted.ranks, 'replica')}{_devices(fitted)}")
         _note(run, fitted)
         master = environment.Rendezvous(address=_HOME, port=port)
@@ -92,7 +101,7 @@ def replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
 def nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     """Run an `Elastic` task: an agent for each node, with a real rendezvous between them."""
     config = task.task_config
-    with _run(task, inputs, config.start_method) as (run, client), launch.reserved_port() as (port, _):
+    with _run(task, inputs, config.start_method) as (run, client), surroundings.reserved_port() as port:
         run.console.say(
             f"{task.name}: {_layout(fitted.nodes, 'node')} x {fitted.nproc_per_node}{_devices(fitted)}"
         )
@@ -145,7 +154,7 @@ def _settings(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> Laun
     config = task.task_config
     import flytekit
 
-    in_cluster = not launch.is_local()
+    in_cluster = not surroundings.is_local()
     settings = Launch(
         min_nodes=task.min_nodes if in_cluster else nodes,
         max_nodes=nodes,
@@ -184,7 +193,7 @@ def _agent(run: Run, index: int, settings: Launch, env: dict[str, str]) -> Proce
     directory = run.scratch / f"node{index}"
     directory.mkdir()
     (directory / "settings.pkl").write_bytes(pickle.dumps(settings))
-    replica = name if run.on_this_machine else launch.pod_name()
+    replica = name if run.on_this_machine else surroundings.pod_name()
     args = {
         "index": index,
         "directory": str(directory),

@@ -76,7 +76,8 @@ def fresh_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[Non
     torch 2.15 keeps the store of the first generation, and no longer gives each its own prefix: the
     workers find the addresses of those that are gone, and `init_process_group` fails.
     """
-    kept = {name: vars(rendezvous).get(name) for name in ("_shared_tcp_store_server", "_bootstrap_store_info")}
+    names = ("_shared_tcp_store_server", "_bootstrap_store_info")
+    kept = {name: vars(rendezvous).get(name) for name in names}
     if restart:
         for name, value in kept.items():
             if value is not None:

@@ -5,8 +5,9 @@ import sys
 import time
 
 from flytekit import task
-from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 from rich.progress import track
+
+from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
 
 @task(task_config=Elastic(nnodes=1, nproc_per_node=2))

@@ -5,6 +5,7 @@ import time
 
 from flytekit import task
 from flytekit.exceptions.user import FlyteRecoverableException
+
 from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
 PATIENCE = {"join_timeout": 4, "timeout": 30}

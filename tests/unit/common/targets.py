@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 from typing import Any
 
 from kfpytorch_common.forkserver import client
@@ -31,9 +32,9 @@ def tell_all(start: Start) -> int:
             "args": start.args,
             "env": {name: os.environ.get(name) for name in start.args["names"]},
             "getenv": subprocess.run(
-                ["printenv", *start.args["names"]], capture_output=True, text=True
+                ["printenv", *start.args["names"]], stdout=subprocess.PIPE, text=True, check=False
             ).stdout,
-            "cwd": os.getcwd(),
+            "cwd": str(Path.cwd()),
             "path": sys.path,
             "argv": sys.argv,
             "input": sys.stdin.readline(),
@@ -42,8 +43,8 @@ def tell_all(start: Start) -> int:
             "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
         },
     )
-    print("to standard output")
-    print("to standard error", file=sys.stderr)
+    sys.stdout.write("to standard output\n")
+    sys.stderr.write("to standard error\n")
     return 0
 
 
@@ -91,7 +92,7 @@ def leave_traces(start: Start) -> int:
     """Each thing that an interpreter does before it ends leaves a word."""
     atexit.register(say, start, "exit handler")
     threading.Thread(target=lambda: (time.sleep(0.05), say(start, "thread"))).start()
-    print("no line end", end="")
+    sys.stdout.write("no line end")
     return 0
 
 
@@ -143,7 +144,9 @@ def agent(start: Start) -> int:
     assert start.server is not None
     own = client.Client(start.server)
     null = os.open(os.devnull, os.O_RDWR)
-    _, pid = own.start(client.Job("targets:sleep", {}, None), [null, null, null, null])
+    begun, begun_end = os.pipe()
+    _, pid = own.start(client.Job("targets:sleep", {}, None), [null, null, null, begun_end])
+    os.read(begun, 100)
     say(start, {"pids": [os.getpid(), pid]})
     if start.args.get("how") == "collect":
         os.kill(pid, signal.SIGKILL)
@@ -161,14 +164,14 @@ def caller(kind: str, scratch: str) -> None:
     reader, writer = os.pipe()
     server.client.start(client.Job("targets:sleep_with_grandchild", {}, None), [null, null, null, writer])
     pids = json.loads(os.read(reader, 1000))["pids"]
-    print(json.dumps([server.pid, *pids]), flush=True)
+    os.write(1, json.dumps([server.pid, *pids]).encode() + b"\n")
     time.sleep(LONG)
 
 
 def polite_caller() -> None:
     """Has exit handlers and half a line in its buffer when it forks a server."""
     atexit.register(print, "goodbye of the caller")
-    print("half a line of the caller", end=" ")
+    sys.stdout.write("half a line of the caller ")
     server = client.start_forked(())
     null = os.open(os.devnull, os.O_RDWR)
     server.client.start(client.Job("targets:end", {"how": "code", "code": 0}, None), [null, 1, 2])

@@ -130,7 +130,7 @@ def test_a_rendezvous_to_which_nobody_came() -> None:
     assert lines(cause=alone, others=[], ranks=4) == [
         "✗ flow.train failed on node 1 after 4.3 s (hang)",
         "  NobodyCame: 1 of 2 nodes came",
-        "  hint   are the missing pods scheduled and running? rdzv_configs={'join_timeout': seconds} waits longer",
+        "  hint   are the missing pods scheduled and running? rdzv_configs={'join_timeout': seconds} waits longer",  # noqa: E501
         "  logs   /logs/run",
     ]
 
@@ -142,7 +142,7 @@ def test_a_module_that_a_worker_lacks() -> None:
     assert lines(cause=lacking, others=[], ranks=1, logs="") == [
         "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error)",
         "  ModuleNotFoundError: No module named 'pandas'",
-        "  hint   the worker imports what the function uses; is it installed, and is its directory on sys.path?",
+        "  hint   the worker imports what the function uses; is it installed, and is its directory on sys.path?",  # noqa: E501
     ]
 
 

@@ -111,7 +111,7 @@ def test_each_node_has_a_device_for_each_of_its_ranks_while_there_are_enough(
                 nodes=2,
                 nproc_per_node=1,
                 devices=("4", "5"),
-                note="8 ranks scaled down to 2: this machine has 2 GPU(s); FLYTE_KFPYTORCH_LOCAL=8 runs them all",
+                note="8 ranks scaled down to 2: this machine has 2 GPU(s); FLYTE_KFPYTORCH_LOCAL=8 runs them all",  # noqa: E501
             ),
         ),
         (
