@@ -43,10 +43,11 @@ class Pyflyte:
     home: Path
     env: dict[str, str] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    callers: list[int] = field(default_factory=list)
 
     def start(self, script: Path, *args: str, **env: str) -> subprocess.Popen[str]:
         (self.home / "tmp").mkdir(exist_ok=True)
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [PYFLYTE, "run", str(script), *args],
             env={**os.environ, **self.env, **env, MARK: self.mark, "TMPDIR": str(self.home / "tmp")},
             cwd=script.parent,
@@ -57,6 +58,8 @@ class Pyflyte:
             errors="replace",
             start_new_session=True,
         )
+        self.callers.append(process.pid)
+        return process
 
     def run(self, script: Path, *args: str, timeout: float = 60, **env: str) -> Ran:
         process = self.start(script, *args, **env)
@@ -77,8 +80,9 @@ class Pyflyte:
             return False
 
     def files(self) -> list[str]:
-        """Temporary files of ours that are left."""
-        return [path.name for path in (self.home / "tmp").glob("kfpytorch-*")]
+        """Files of ours that are left, on disk and in memory."""
+        shared = [path for pid in self.callers for path in Path("/dev/shm").glob(f"kfpytorch-{pid}-*")]
+        return [path.name for path in [*(self.home / "tmp").glob("kfpytorch-*"), *shared]]
 
     def left(self, patience: float = 3.0) -> tuple[list[int], list[str]]:
         """What is left after `patience` seconds at most: processes and files."""
@@ -96,11 +100,3 @@ def pyflyte(tmp_path: Path) -> Iterator[Pyflyte]:
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert left == []
-
-
-@pytest.fixture
-def shared_memory() -> Iterator[None]:
-    """Nothing of ours is left in shared memory."""
-    before = set(Path("/dev/shm").glob("kfpytorch-*"))
-    yield
-    assert set(Path("/dev/shm").glob("kfpytorch-*")) <= before

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.conftest import Pyflyte
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(120), pytest.mark.usefixtures("shared_memory")]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 BUSY = Path(__file__).parent / "scripts" / "busy.py"
 RANKS = 4

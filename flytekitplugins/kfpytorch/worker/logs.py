@@ -43,8 +43,8 @@ def _root() -> Path:
 
 
 def private_path(place: str | None) -> Path:
-    """A name in `place`, or among the temporary files, that nobody has."""
-    return Path(place or tempfile.gettempdir()) / f"kfpytorch-{secrets.token_hex(8)}"
+    """A name in `place`, or among the temporary files, that nobody has and that tells whose it is."""
+    return Path(place or tempfile.gettempdir()) / f"kfpytorch-{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def workspace(announce: Callable[[str], None]) -> str:

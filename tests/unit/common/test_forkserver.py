@@ -168,11 +168,12 @@ def test_a_fresh_server_has_nothing_to_inherit() -> None:
 @pytest.mark.xfail(reason="atexit._clear() drops weakref's handler, which is registered only once")
 def test_a_finalizer_runs_also_if_the_server_has_known_others() -> None:
     ours = Finalized()
-    weakref.finalize(ours, print, "this one is not the child's")
+    end = weakref.finalize(ours, print, "this one is not the child's")
     with ExitStack() as ending:
         forked = Caller(client.start_forked((), {}), ending)
         child = forked.start("leave_finalizer")
         assert (child.code(), child.all_told(), child.out.read()) == (0, ["finalizer"], "")
+    end.detach()
 
 
 def test_the_exit_handlers_of_a_caller_and_its_half_lines_are_its_own() -> None:
