@@ -25,6 +25,11 @@ PRELOAD: Final = (
 )
 """What every worker needs and no user wrote."""
 
+_DATA_PARALLEL: Final = (b"DistributedDataParallel", b"FullyShardedDataParallel", b"fully_shard")
+# Their constructors import it, and all that it needs: a second in every worker.
+_COMPILER: Final = "torch._dynamo"
+_MOST_FILES: Final = 100
+
 _started: "Server | None" = None
 
 
@@ -53,19 +58,29 @@ def script_of(argv: Sequence[str]) -> Path | None:
     return None
 
 
-def _worth_it() -> bool:
+def preload_for(script: Path) -> tuple[str, ...]:
+    """What to load for a script: more if it, or a module beside it, wraps a model."""
+    for path in sorted(script.parent.glob("*.py"))[:_MOST_FILES]:
+        text = path.read_bytes()
+        if any(name in text for name in _DATA_PARALLEL):
+            return (*PRELOAD, _COMPILER)
+    return PRELOAD
+
+
+def _wanted() -> tuple[str, ...] | None:
     if os.environ.get("FLYTE_KFPYTORCH_PRESTART") == "0" or sys.platform != "linux":
-        return False
+        return None
     script = script_of(sys.argv)
     if script is None or threading.active_count() > 1:
-        return False
+        return None
     try:
-        return b"kfpytorch" in script.read_bytes()
+        return preload_for(script) if b"kfpytorch" in script.read_bytes() else None
     except OSError:
-        return False
+        return None
 
 
-if _worth_it():
+_preload = _wanted()
+if _preload:
     from kfpytorch_common.forkserver.client import start_forked
 
-    _started = start_forked(PRELOAD)
+    _started = start_forked(_preload)

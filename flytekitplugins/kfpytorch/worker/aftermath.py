@@ -136,7 +136,7 @@ def refusal(task: Any, error: Exception) -> Exception:
     """An error that kept the run from beginning; under `pyflyte run` it is on the screen by then."""
     if not mode.under_pyflyte_run():
         return error
-    return _said(RunRefused, f"✗ {task.name} did not start\n  {type(error).__name__}: {error}", str(error))
+    return _said(RunRefused, report.refusal(task.name, error), str(error))
 
 
 def _said(kind: type[Exception], text: str, *args: Any) -> Exception:

@@ -27,7 +27,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher import api as launcher
 
-from flytekitplugins.kfpytorch.worker import failure, meeting, settings
+from flytekitplugins.kfpytorch.worker import failure, meeting, report, settings
 from kfpytorch_common.causes import Failure, root_cause
 from kfpytorch_common.forkserver.client import Client, Job
 
@@ -42,6 +42,7 @@ EXIT_RENDEZVOUS: Final = 3
 # After the first failure, how long others may take to say what they saw of it (seconds).
 _SETTLE: Final = 0.3
 # torch's loop sleeps this long before each look; the wait itself is in `_monitor_workers`.
+_LONGEST_REASON: Final = 300
 _GENERATION: Final = "kfpytorch/generation"
 _NO_SLEEP: Final = 1e-6
 # A worker writes its stack in a signal handler, at once if it is scheduled at all (seconds).
@@ -153,12 +154,12 @@ class _Workers:
         self._node = node
         self._events, self._streams = fds[0], fds[1:]
         self.running: dict[int, _Running] = {}
-        self._generation, self._last_try = 0, True
+        self._generation = 0
 
-    def begin(self, generation: int, *, last_try: bool) -> None:
-        """Forget the last generation; this node's next, and whether it is the last one."""
+    def begin(self, generation: int) -> None:
+        """Forget the last generation of workers; this node's next has this number."""
         self.running.clear()
-        self._generation, self._last_try = generation, last_try
+        self._generation = generation
 
     def start(self, worker: Worker, env: Mapping[str, str]) -> _Running:
         place = self._node.places[worker.local_rank]
@@ -167,7 +168,7 @@ class _Workers:
         fds = [*self._streams[first : first + 3], self._events]
         job = Job(
             target="flytekitplugins.kfpytorch.worker.replica:main",
-            args={**place, "directory": str(directory), "last_try": self._last_try},
+            args={**place, "directory": str(directory)},
             env={**os.environ, **env},
         )
         child, pid = self._client.start(job, fds)
@@ -245,7 +246,7 @@ class _Agent(SimpleElasticAgent):
         self._rounds += 1
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        self._workers.begin(self._rounds, last_try=self._remaining_restarts == 0)
+        self._workers.begin(self._rounds)
         return {
             worker.local_rank: self._workers.start(worker, self._env(worker, worker_group)).pid
             for worker in worker_group.workers
@@ -295,15 +296,12 @@ class _Agent(SimpleElasticAgent):
 
     def _tell_of_restart(self) -> None:
         if self._remaining_restarts > 0:
+            for each in self._workers.running.values():
+                if each.code:
+                    self._workers.tell({"event": "failed", "directory": str(each.directory)})
             first = root_cause(self.failures)
-            self._workers.tell(
-                {
-                    "event": "restart",
-                    "rank": first.rank,
-                    "why": (first.exception or first.signal or f"exit code {first.exit_code}")[:200],
-                    "left": self._remaining_restarts - 1,
-                }
-            )
+            why = report.in_one_line(first)[:_LONGEST_REASON]
+            self._workers.tell({"event": "restart", "why": why, "left": self._remaining_restarts - 1})
 
     def _failure_of(self, ended: _Running) -> Failure:
         said = failure.read(ended.directory)

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import shutil
 import struct
 import sys
 import termios
@@ -100,7 +101,7 @@ class Console:
         settings[1] &= ~termios.OPOST  # What it writes arrives as it is.
         settings[3] &= ~termios.ECHO  # The person's own terminal echoes.
         termios.tcsetattr(slave, termios.TCSANOW, settings)
-        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        columns, rows = shutil.get_terminal_size()
         width = max(20, columns - len(b"[r0] "))
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, width, 0, 0))
         self._add(Stream(slot, master, is_error=False, terminal=TerminalLines(b"[r0] ")))

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from flytekitplugins.kfpytorch.worker import failure
@@ -123,9 +124,12 @@ class Group:
             self.console.started(event["slot"], event["rank"])
         elif event["event"] == "input":
             self.console.ask(event["slot"])
+        elif event["event"] == "failed":
+            said = failure.read(Path(event["directory"]))
+            if said is not None:
+                self.console.last(said.rank, said.traceback)
         else:
-            left = f"{event['left']} restart(s) left"
-            self.console.say(f"rank {event['rank']} failed with {event['why']}: all ranks restart, {left}")
+            self.console.say(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
 
     def _end(self, events: int) -> None:
         """Stop who still runs: asked first, then killed; then take what they said last."""

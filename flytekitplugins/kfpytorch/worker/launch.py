@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import os
 import sys
+import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
         from flytekitplugins.kfpytorch.worker import local
 
         _require_torch()
-        return local.replicas(task, inputs, _fit(1 + (task.task_config.workers() or 0), 1, chosen))
+        return local.replicas(task, inputs, _fit(task, (1 + (task.task_config.workers() or 0), 1), chosen))
 
 
 def elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
@@ -67,7 +68,9 @@ def elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
         chosen = mode.chosen(os.environ, replicas_by_default=True)
         if chosen.inline:
             return _inline(task, inputs)
-        return local.nodes(task, inputs, _fit(task.min_nodes, task.task_config.nproc_per_node, chosen))
+        return local.nodes(
+            task, inputs, _fit(task, (task.min_nodes, task.task_config.nproc_per_node), chosen)
+        )
 
 
 class TorchMissing(ImportError):
@@ -85,8 +88,21 @@ def _refusals_told(task: Any) -> Iterator[None]:
         raise aftermath.refusal(task, error) from None
 
 
-def _fit(nodes: int, nproc_per_node: int, chosen: mode.Mode) -> topology.Topology:
-    return topology.fit(nodes, nproc_per_node, machine.here(os.environ), chosen.ranks)
+def _fit(task: Any, size: tuple[int, int], chosen: mode.Mode) -> topology.Topology:
+    here = machine.here(os.environ)
+    words = _words(getattr(task.task_function, "__code__", None))
+    if "gloo" in words and "nccl" not in words:
+        # Ranks that talk over gloo may share a GPU; nccl refuses two on one.
+        return topology.fit(*size, here, chosen.ranks or here.without_gpus().most_ranks())
+    return topology.fit(*size, here, chosen.ranks)
+
+
+def _words(code: types.CodeType | None) -> set[str]:
+    """The texts that a function names, and the functions within it."""
+    if code is None:
+        return set()
+    inner = [_words(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return {constant for constant in code.co_consts if isinstance(constant, str)}.union(*inner)
 
 
 def _inline(task: Any, inputs: dict[str, Any]) -> Any:

@@ -243,7 +243,18 @@ def _run(
         directory = None if in_pod else logs.directory(task.name)
         console = Console(directory, all_ranks=in_pod or mode.verbose(os.environ))
         ending.callback(console.close)
+        ending.enter_context(_stop_told(console))
         yield Run(task, console, scratch, workspace, str(file) if packed else None, not in_pod), server.client
+
+
+@contextlib.contextmanager
+def _stop_told(console: Console) -> Iterator[None]:
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated):
+        if console.directory is not None:
+            console.say(f"stopped, logs of all ranks in {console.directory}")
+        raise
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import os
 import pickle
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +44,6 @@ class Place:
     """The file with the payload; None when it was inherited."""
     on_this_machine: bool
     """Whether there is no cluster, so that gloo may stand in for nccl."""
-    last_try: bool = True
-    """No restart follows if it fails."""
     asks_for_input: bool = False
     """Standard input is a person at a terminal, asked for a line at a time."""
 
@@ -81,9 +78,6 @@ def _report(error: BaseException, place: Place, directory: Path) -> int:
     if recoverable:
         recovery.create_recoverable_error_file()
     failure.record(directory, error, replica=place.replica, recoverable=recoverable)
-    if not place.last_try:
-        # Of the last try the caller prints it, where it belongs; of the others nobody else would.
-        traceback.print_exception(type(error), error, error.__traceback__)
     return failure.exit_code(error) or 1
 
 

@@ -51,6 +51,24 @@ def render(after: Aftermath) -> str:
     return "\n".join([*lines[: MOST_LINES - len(foot)], *foot])
 
 
+def in_one_line(failure: Failure) -> str:
+    """``rank 1 (node 0): ValueError: no data, at train.py:7 in train``."""
+    place = f", at {_place(failure.frames[-1])}" if failure.frames else ""
+    said = failure.message.partition("\n")[0]
+    what = (
+        f"{failure.exception}: {said}"
+        if failure.exception
+        else failure.signal or f"exit code {failure.exit_code}"
+    )
+    return f"{where(failure)}: {what}{place}"
+
+
+def refusal(task: str, error: Exception) -> str:
+    """A run that did not begin, and why."""
+    lines = textwrap.wrap(f"{type(error).__name__}: {error}", _WIDTH, break_long_words=False)
+    return "\n".join([f"✗ {task} did not start", *(f"  {line}" for line in lines)])
+
+
 def where(failure: Failure) -> str:
     """``rank 1 (worker-0)``, with all that is known."""
     if failure.rank is None:
@@ -125,11 +143,12 @@ def _others(after: Aftermath) -> list[str]:
     for other in after.others:
         if other.rank is not None and other.rank != after.cause.rank:
             fates.setdefault(_fate(other), []).append(other.rank)
-    told = sum(len(ranks) for ranks in fates.values())
-    if told < rest:
-        fates.setdefault("ended well", []).extend([-1] * (rest - told))
+    told = {rank for ranks in fates.values() for rank in ranks} | {after.cause.rank}
+    well = sorted(set(range(after.ranks)) - told)
+    if well and after.at_terminal:  # In a pod, the ranks of other pods are unknown.
+        fates["ended well"] = well
     parts = [f"{_named(ranks)} {fate}" for fate, ranks in fates.items()]
-    return _labelled("others", "; ".join(parts))
+    return _labelled("others", "; ".join(parts)) if parts else []
 
 
 def _fate(other: Failure) -> str:
@@ -143,9 +162,7 @@ def _fate(other: Failure) -> str:
 
 
 def _named(ranks: Sequence[int]) -> str:
-    known = sorted(rank for rank in ranks if rank >= 0)
-    if not known:
-        return f"{len(ranks)} rank(s)"
+    known = sorted(ranks)
     listed = ", ".join(str(rank) for rank in known[:8]) + (" …" if len(known) > 8 else "")
     return f"rank {listed}" if len(known) == 1 else f"ranks {listed}"
 
@@ -163,7 +180,8 @@ def _hint(cause: Failure) -> str:
 
 
 def _labelled(label: str, text: str) -> list[str]:
-    return [f"  {label:<6} {text}"] if text else []
+    lines = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return [f"  {label if first == 0 else '':<6} {line}" for first, line in enumerate(lines)]
 
 
 def _more(after: Aftermath) -> list[str]:

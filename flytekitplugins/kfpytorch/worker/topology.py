@@ -1,7 +1,7 @@
 """How many processes a job becomes on one machine: pure, from what was asked and what there is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 # A rank that trains holds about this much of its own on top of what it shares with the fork server.
@@ -22,6 +22,10 @@ class Machine:
     """Free for us, in bytes."""
     gpus: tuple[str, ...] = ()
     """As ``CUDA_VISIBLE_DEVICES`` names them."""
+
+    def without_gpus(self) -> "Machine":
+        """The same machine, for ranks that need none of their own."""
+        return replace(self, gpus=())
 
     def most_ranks(self) -> int:
         """How many ranks it should hold: one a GPU if there are any, else as memory and processors allow."""
@@ -70,7 +74,7 @@ def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = No
         nodes=nodes,
         nproc_per_node=nproc_per_node,
         devices=_shares(machine.gpus, nodes, nproc_per_node),
-        note=_note(asked, ranks, machine, chosen=most is not None),
+        note=_note(asked, ranks, machine, most),
     )
 
 
@@ -89,8 +93,13 @@ def _shares(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tuple[str, 
     )
 
 
-def _note(asked: int, ranks: int, machine: Machine, *, chosen: bool) -> str:
-    if asked == ranks or chosen:
+def _note(asked: int, ranks: int, machine: Machine, most: int | None) -> str:
+    if most is not None:
+        uneven = ranks < min(asked, most)
+        return (
+            f"{OVERRIDE}={most} does not divide evenly among the nodes: {ranks} ranks run" if uneven else ""
+        )
+    if asked == ranks:
         return ""
     why = f"{len(machine.gpus)} GPU(s)" if machine.gpus else _size(machine)
     return f"{asked} ranks scaled down to {ranks}: this machine has {why}; {OVERRIDE}={asked} runs them all"

@@ -228,3 +228,16 @@ def test_a_module_that_cannot_be_loaded_ahead_is_left_to_the_children() -> None:
     with ExitStack() as ending:
         unharmed = Caller(client.start_fresh(["no_such_module", "json"]), ending)
         assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0
+
+
+@pytest.mark.xfail(reason="`python -c` looks into the working directory first")
+def test_a_fresh_server_loads_no_file_that_happens_to_lie_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("selectors", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('of the user')")
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as ending:
+        unharmed = Caller(client.start_fresh(["json"]), ending)
+        monkeypatch.undo()
+        assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0
