@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 # `make soak` looks at this many generated cases where `make test` looks at the library's hundred.
-settings.register_profile("soak", max_examples=5_000, deadline=None)
+settings.register_profile("soak", max_examples=1_000, deadline=None)
 
 UNIT = Path(__file__).parent / "unit"
 # A unit test that takes seconds is none; the margin is for two busy cores.

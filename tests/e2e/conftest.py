@@ -1,12 +1,13 @@
 """Real runs: `pyflyte` in a process of its own, watched from outside for what it leaves behind."""
 
+import functools
 import os
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 PYFLYTE = Path(sys.executable).with_name("pyflyte")
 MARK = "KFPYTORCH_TEST_MARK"
+FAILURES = Path(__file__).parent / "failures"
 
 
 @dataclass
@@ -57,6 +59,8 @@ class Pyflyte:
             text=True,
             errors="replace",
             start_new_session=True,
+            # Whoever runs the tests may ignore it, as nohup does.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
         self.callers.append(process.pid)
         return process
@@ -100,3 +104,19 @@ def pyflyte(tmp_path: Path) -> Iterator[Pyflyte]:
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert left == []
+
+
+@pytest.fixture(scope="session")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ran]:
+    """What each program that must fail showed, and that it left nothing; each runs once."""
+
+    @functools.cache
+    def run(name: str) -> Ran:
+        pyflyte = Pyflyte(tmp_path_factory.mktemp(name))
+        ran = pyflyte.run(
+            FAILURES / f"{name}.py", "train", FLYTE_KFPYTORCH_LOG_DIR=str(pyflyte.home / "logs")
+        )
+        assert pyflyte.left() == ([], [])
+        return ran
+
+    return run

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Pyflyte
+from e2e.conftest import Pyflyte
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 

@@ -1,15 +1,14 @@
 """A failure fits on one screen: the cause first, the right rank, little else. The outputs are in the docs."""
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
-from tests.e2e.conftest import Pyflyte
+from e2e.conftest import FAILURES, Pyflyte, Ran
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
-PROGRAMS = Path(__file__).parent / "failures"
 MOST_IN_REPORT, MOST_IN_ALL = 25, 35
 
 
@@ -37,14 +36,14 @@ EXPECTED = {
 
 
 def test_every_program_has_its_expectation() -> None:
-    assert {path.stem for path in PROGRAMS.glob("*.py")} == set(EXPECTED)
+    assert {path.stem for path in FAILURES.glob("*.py")} == set(EXPECTED)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_failure_is_reported_on_one_screen(pyflyte: Pyflyte, name: str) -> None:
+def test_a_failure_is_reported_on_one_screen(failed: Callable[[str], Ran], name: str) -> None:
     expected = EXPECTED[name]
 
-    ran = pyflyte.run(PROGRAMS / f"{name}.py", "train")
+    ran = failed(name)
 
     first = ran.report[:3]
     assert ran.code == 1
@@ -53,17 +52,16 @@ def test_a_failure_is_reported_on_one_screen(pyflyte: Pyflyte, name: str) -> Non
     assert expected.rank is None or f"failed on rank {expected.rank} (" in first[0]
     assert len(ran.report) <= MOST_IN_REPORT
     assert len(ran.lines) < MOST_IN_ALL
-    assert pyflyte.left() == ([], [])
 
 
-def test_who_waited_in_vain_says_for_whom_and_where_that_one_was(pyflyte: Pyflyte) -> None:
-    ran = pyflyte.run(PROGRAMS / "missing_rank.py", "train")
+def test_who_waited_in_vain_says_for_whom_and_where_that_one_was(failed: Callable[[str], Ran]) -> None:
+    ran = failed("missing_rank")
 
     assert "  it waited for rank 1, which was at missing_rank.py:15 in train" in ran.report[:3]
 
 
 def test_verbose_shows_the_whole_traceback_and_every_rank(pyflyte: Pyflyte) -> None:
-    ran = pyflyte.run(PROGRAMS / "exception.py", "train", FLYTE_KFPYTORCH_VERBOSE="1")
+    ran = pyflyte.run(FAILURES / "exception.py", "train", FLYTE_KFPYTORCH_VERBOSE="1")
 
     assert "Traceback (most recent call last):" in ran.err
     assert "[r0] " in ran.err

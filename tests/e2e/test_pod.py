@@ -15,7 +15,7 @@ from flyteidl.core import errors_pb2, literals_pb2
 from flytekit.core.context_manager import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
 
-from tests.e2e.conftest import MARK, PYFLYTE, Pyflyte
+from e2e.conftest import MARK, PYFLYTE, Pyflyte
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.e2e.conftest import MARK, PYFLYTE, Pyflyte
+from e2e.conftest import MARK, PYFLYTE, Pyflyte
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 

@@ -45,7 +45,7 @@ def render(after: Aftermath) -> str:
         *_frames(cause.frames),
         *_last_words(after),
     ]
-    foot = [*_others(after), *_labelled("hint", _hint(cause)), *_labelled("logs", after.logs), *_more(after)]
+    foot = [*_others(after), *_labelled("hint", _hint(cause)), *_logs(after), *_more(after)]
     if after.verbose and cause.traceback:
         return "\n".join([*lines, *foot, cause.traceback.rstrip()])
     return "\n".join([*lines[: MOST_LINES - len(foot)], *foot])
@@ -182,6 +182,10 @@ def _hint(cause: Failure) -> str:
 def _labelled(label: str, text: str) -> list[str]:
     lines = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
     return [f"  {label if first == 0 else '':<6} {line}" for first, line in enumerate(lines)]
+
+
+def _logs(after: Aftermath) -> list[str]:
+    return [f"  {'logs':<6} {after.logs}"] if after.logs else []  # Not wrapped: a path is to be copied.
 
 
 def _more(after: Aftermath) -> list[str]:

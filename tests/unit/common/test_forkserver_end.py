@@ -175,7 +175,7 @@ def test_a_caller_with_other_processes_can_stop_its_server(kind: str) -> None:
 @pytest.mark.xfail(reason="stop() waits until all is loaded")
 def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_to_load.py").write_text("import time; time.sleep(4)")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     server = client.start_fresh(["slow_to_load"])
     time.sleep(0.3)
     started = time.monotonic()

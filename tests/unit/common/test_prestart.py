@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfpytorch_common.prestart import script_of
+from kfpytorch_common.prestart import PRELOAD, preload_for, script_of
 
 LOOK = """
 import os, sys
@@ -56,6 +56,22 @@ def test_the_script_is_found_in_the_command(command: str, script: str | None) ->
 
 def test_no_command_at_all_runs_no_script() -> None:
     assert script_of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [
+        ("from torch import nn", PRELOAD),
+        ("from torch.nn.parallel import DistributedDataParallel", (*PRELOAD, "torch._dynamo")),
+        ("from torch.distributed.fsdp import fully_shard", (*PRELOAD, "torch._dynamo")),
+    ],
+)
+def test_more_is_loaded_where_a_model_is_wrapped(
+    tmp_path: Path, beside: str, expected: tuple[str, ...]
+) -> None:
+    (tmp_path / "train.py").write_text("from flytekitplugins.kfpytorch import Elastic\nimport model\n")
+    (tmp_path / "model.py").write_text(beside)
+    assert preload_for(tmp_path / "train.py") == expected
 
 
 @pytest.fixture

@@ -61,11 +61,12 @@ def test_processes_are_given_up_before_nodes(
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
-def test_a_note_says_so_if_the_machine_was_too_small_and_only_then(
+def test_a_note_says_so_if_there_are_fewer_ranks_than_a_person_wants_and_only_then(
     nodes: int, nproc: int, machine: Machine, most: int | None
 ) -> None:
     fitted = fit(nodes, nproc, machine, most)
-    assert bool(fitted.note) == (fitted.ranks < nodes * nproc and most is None)
+    wanted = nodes * nproc if most is None else min(nodes * nproc, most)
+    assert bool(fitted.note) == (fitted.ranks < wanted)
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
@@ -132,8 +133,18 @@ def test_each_node_has_a_device_for_each_of_its_ranks_while_there_are_enough(
             3,
             Topology(nodes=3, nproc_per_node=1),
         ),
+        (
+            (2, 4),
+            Machine(processors=2, memory=8 * GIB),
+            3,
+            Topology(
+                nodes=2,
+                nproc_per_node=1,
+                note="FLYTE_KFPYTORCH_LOCAL=3 does not divide evenly among the nodes: 2 ranks run",
+            ),
+        ),
     ],
-    ids=["fits", "processors", "gpus", "gpus to spare", "gpus shared", "chosen"],
+    ids=["fits", "processors", "gpus", "gpus to spare", "gpus shared", "chosen", "chosen unevenly"],
 )
 def test_a_job_is_laid_out(
     asked: tuple[int, int], machine: Machine, most: int | None, expected: Topology
