@@ -81,7 +81,7 @@ _CONSEQUENCE: Final = re.compile(
     r"connection (closed|reset|refused|was closed)|socket (closed|timeout)|broken pipe|read error|"
     r"recvvalue failed|failed to recv|sendbytes failed|writev? \[|readall|remote process exited|"
     r"ncclremoteerror|ncclsystemerror|unhandled system error|"
-    r"timed out (after \d+ ?(seconds|ms)? )?waiting|timed out waiting|wait timeout|"
+    r"timed out (after \d+ ?(seconds|ms)? )?(waiting|while trying to connect)|timed out waiting|wait timeout|"
     r"watchdog caught collective|collective operation timeout|"
     r"store is down|broken ?barrier|application timeout caused pair closure",
     re.IGNORECASE,
@@ -95,7 +95,8 @@ _PEER_EXCEPTIONS: Final = frozenset(
 def is_consequence(failure: Failure) -> bool:
     """Whether a failure only tells of a peer's: a lost connection, a broken collective."""
     name = failure.exception.rpartition(".")[2]
-    named = failure.from_torch and name in _PEER_EXCEPTIONS
+    # A DataLoader raises again, from torch, what the user's own code raised in its worker.
+    named = failure.from_torch and name in _PEER_EXCEPTIONS and "in DataLoader worker" not in failure.message
     return named and _CONSEQUENCE.search(failure.message) is not None
 
 
@@ -119,8 +120,11 @@ def _order(failure: Failure) -> tuple[int, int]:
     return (2 if is_consequence(failure) else 1), failure.time_ns
 
 
-_GPU_MEMORY: Final = re.compile(r"cuda out of memory|hip out of memory|outofmemoryerror", re.IGNORECASE)
-_COLLECTIVE: Final = re.compile(r"nccl.*(timeout|timed out)|watchdog caught collective", re.IGNORECASE)
+_GPU_MEMORY: Final = re.compile(r"(cuda|hip)( error:)? out of memory|outofmemoryerror", re.IGNORECASE)
+_HOST_MEMORY: Final = re.compile(r"DefaultCPUAllocator: (can't|not enough)", re.IGNORECASE)
+_COLLECTIVE: Final = re.compile(
+    r"watchdog caught collective|nccl[^:]* operation timed out|collective timed out", re.IGNORECASE
+)
 _WAITING: Final = re.compile(r"timed out|timeout", re.IGNORECASE)
 
 
@@ -129,7 +133,8 @@ def classify(failure: Failure) -> Cause:
     said = f"{failure.exception} {failure.message}"
     if _GPU_MEMORY.search(said):
         return Cause.OOM_GPU
-    if failure.exception.rpartition(".")[2] == "MemoryError" or failure.signal == "SIGKILL":
+    out_of_memory = failure.exception.rpartition(".")[2] == "MemoryError" or _HOST_MEMORY.search(said)
+    if out_of_memory or failure.signal == "SIGKILL":
         return Cause.OOM_HOST
     if _COLLECTIVE.search(said):
         return Cause.NCCL_TIMEOUT

@@ -3,8 +3,10 @@
 import re
 
 _LONGEST = 16 * 1024 * 1024
-_ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-_REDRAWN = re.compile(rb"[^\n]*\r(?!\n)(?=[^\n]*[^\n\r])")
+# Control sequences, and operating system commands (titles, links) up to their end on the same line.
+_CSI = rb"\x1b\[[0-?]*[ -/]*[@-~]"
+_OSC = rb"\x1b\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)"
+_ESCAPES = re.compile(_CSI + rb"|" + _OSC)
 
 
 class Lines:
@@ -51,9 +53,12 @@ def plain(lines: bytes) -> bytes:
     """Lines as a file should hold them: no colours, and of a redrawn line the last state."""
     if b"\x1b" in lines:
         lines = _ESCAPES.sub(b"", lines)
-    if b"\r" in lines:
-        lines = _REDRAWN.sub(b"", lines).replace(b"\r", b"")
-    return lines
+    return b"\n".join(map(_last_state, lines.split(b"\n"))) if b"\r" in lines else lines
+
+
+def _last_state(line: bytes) -> bytes:
+    """Of a line that was redrawn, what stood there last."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 class TerminalLines:
@@ -82,8 +87,8 @@ class TerminalLines:
         return b"".join(out)
 
 
-_TOKENS = re.compile(rb"\n|\r|\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[^\[]|[^\n\r\x1b]+|\x1b")
-_OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*)?\Z")
+_TOKENS = re.compile(rb"\n|\r|" + _CSI + rb"|" + _OSC + rb"|\x1b[^\[\]\x1b]|[^\n\r\x1b]+|\x1b")
+_OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b\r\n]{0,4096}\x1b?)?\Z")
 
 
 def _split_partial_escape(text: bytes) -> tuple[bytes, bytes]:

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import importlib
 import json
+import logging
 import multiprocessing.process
 import multiprocessing.util
 import os
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -24,7 +26,7 @@ EXIT_BROKEN: Final = 70
 """The child could not even start what it was asked for (EX_SOFTWARE of sysexits.h)."""
 
 _PR_SET_PDEATHSIG: Final = 1
-_RESET: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD", "SIGPIPE")
+_RESET: Final = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD")
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,29 @@ def can_fork() -> bool:
     return sys.platform == "linux" and os.environ.get("FLYTE_KFPYTORCH_FORK") != "0"
 
 
-def run(job: Message, fds: list[int], server: socket.socket | None, inherited: Any) -> NoReturn:
-    """Become the process that `job` describes, run its target, end with its exit code."""
+def run(
+    job: Message,
+    fds: list[int],
+    server: socket.socket | None,
+    *,
+    inherited: Any = None,
+    begun: int | None = None,
+) -> NoReturn:
+    """Become the process that `job` describes, run its target, end with its exit code.
+
+    Args:
+        job: The request.
+        fds: Standard input, output and error, then extras.
+        server: A connection to the server for this process alone.
+        inherited: The value that the server was started with.
+        begun: Closed when this process has its own group and its own signal handlers.
+    """
     _die_with_parent()
-    os.setsid()
-    for name in _RESET:
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    _own_signals()
+    if begun is not None:
+        os.close(begun)  # The server waits for this: from now on a signal to the group arrives.
     for number in range(3):
         os.dup2(fds[number], number)
         os.close(fds[number])
@@ -84,6 +102,8 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
         env=job["env"],
         cwd=job["cwd"],
         start_new_session=True,
+        # What the server ignores, a new program would go on ignoring.
+        preexec_fn=_own_signals,  # noqa: PLW1509 - the server has one thread.
     )
     os.close(reader)
     with open(writer, "w") as pipe:
@@ -97,7 +117,7 @@ def main(fd: int) -> NoReturn:
     with os.fdopen(fd) as pipe:
         body = json.load(pipe)
     sock = None if body["server"] is None else socket.socket(fileno=body["server"])
-    run({**body["job"]}, body["fds"], sock, None)
+    run({**body["job"]}, body["fds"], sock)
 
 
 def interpreter(code: str) -> list[str]:
@@ -130,9 +150,20 @@ def _finish(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _own_signals() -> None:
+    """What a new interpreter does on each signal."""
+    for name in _RESET:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _forget_parent() -> None:
-    """Drop what the server's process had planned for its own end."""
+    """Drop what the server's process had planned for its own end; a new interpreter plans anew."""
     atexit._clear()
+    atexit.register(logging.shutdown)
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
     multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]
     multiprocessing.process._children.clear()  # type: ignore[attr-defined]
     numpy = sys.modules.get("numpy")

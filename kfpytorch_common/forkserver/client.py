@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -73,6 +74,7 @@ class Client:
         self._sock = sock
         self._next = 0
         self._exits: list[tuple[int, int]] = []
+        self._scratch: list[str] = []
 
     def fileno(self) -> int:
         """For `select`: readable when there may be exits to collect."""
@@ -114,6 +116,7 @@ class Client:
 
     def scratch(self, path: str) -> None:
         """Have the directory removed when the caller is gone, however it went."""
+        self._scratch.append(path)
         self._send({"op": "scratch", "path": path})
 
     def exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
@@ -131,6 +134,17 @@ class Client:
             self._receive()
         found, self._exits = self._exits, []
         return found
+
+    def stop(self) -> None:
+        """Tell the server to end, with all children, and hang up."""
+        with contextlib.suppress(ServerGone):
+            self._send({"op": "stop"})
+        self.close()
+
+    def remove_scratch(self) -> None:
+        """Do what a server that was stopped while it loaded could not."""
+        for path in self._scratch:
+            shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """Hang up: the server ends all children of this client."""
@@ -174,9 +188,14 @@ class Server:
         atexit.unregister(self.stop)
         if self.owner != os.getpid():
             return
-        self.client.close()
+        # While it loads it obeys the signal; then it ignores it, and obeys the message, which arrives
+        # also when another process of ours has a copy of the socket.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+        self.client.stop()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
+        self.client.remove_scratch()
 
     def _alive(self) -> bool:
         with contextlib.suppress(ChildProcessError):
@@ -198,7 +217,8 @@ def start_fresh(preload: Sequence[str]) -> Server:
     ours, theirs = socket.socketpair()
     home = str(Path(__file__).resolve().parents[2])
     code = (
-        f"import sys; sys.path.append({home!r})\n"
+        # An interpreter with -c looks into the working directory first, where a user's random.py may be.
+        f"import sys; sys.path[:] = [*filter(None, sys.path), {home!r}]\n"
         "from kfpytorch_common.forkserver import server\n"
         f"server.main({theirs.fileno()}, {os.getpid()}, {list(preload)!r})"
     )

@@ -50,6 +50,7 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
     gc.collect()
     gc.freeze()
     gc.enable()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     server = _Server(control, parent, inherited)
     try:
         server.run()
@@ -64,9 +65,10 @@ def _quiet() -> None:
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     os.close(null)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
+    for name in ("SIGINT", "SIGHUP", "SIGQUIT"):
         # The caller decides when its group ends; a signal to the whole terminal is not an order to us.
         signal.signal(getattr(signal, name), signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Until there are children, the quickest way out.
 
 
 @dataclass
@@ -80,6 +82,8 @@ class _Client:
 class _Child:
     client: _Client
     number: int
+    served: _Client | None
+    """Its own connection, if it has one: what it starts ends with it."""
     exited: bool = False
 
 
@@ -113,7 +117,7 @@ class _Server:
 
     def end(self) -> None:
         for client in list(self._clients):
-            self._hang_up(client)
+            self._hang_up(client)  # One may take others along.
         for path in self._scratch:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -126,6 +130,8 @@ class _Server:
             self._hang_up(client)
             return True
         message, fds = received
+        if message["op"] == "stop":
+            return False
         requests: dict[str, Callable[[], object]] = {
             "start": lambda: self._start(client, message, fds),
             "kill": lambda: self._signal(os.killpg, client, message),
@@ -142,25 +148,30 @@ class _Server:
         pid = self._fork(job, fds, theirs)
         for fd in fds:
             os.close(fd)
-        if ours and theirs:
+        served = _Client(ours) if ours else None
+        if served and theirs:
             theirs.close()
-            other = _Client(ours)
-            self._clients.append(other)
-            self._selector.register(ours, selectors.EVENT_READ, other)
+            self._clients.append(served)
+            self._selector.register(served.sock, selectors.EVENT_READ, served)
         client.children[job["child"]] = pid
-        self._children[pid] = _Child(client, job["child"])
+        self._children[pid] = _Child(client, job["child"], served)
         self._tell(client, {"op": "started", "child": job["child"], "pid": pid})
 
     def _fork(self, job: messages.Message, fds: list[int], sock: socket.socket | None) -> int:
         if not child.can_fork():
             return child.spawn(job, fds, sock)
+        waiting, begun = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
+                os.close(waiting)
                 self._forget()
-                child.run(job, fds, sock, self._inherited)
+                child.run(job, fds, sock, inherited=self._inherited, begun=begun)
             finally:
                 os._exit(child.EXIT_BROKEN)
+        os.close(begun)
+        os.read(waiting, 1)
+        os.close(waiting)
         return pid
 
     def _forget(self) -> None:
@@ -197,9 +208,13 @@ class _Server:
         # The process id was not given back until now, so the group could only be ours.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
-        del self._children[pid]
+        served = self._children.pop(pid).served
+        if served is not None:
+            self._hang_up(served)
 
     def _hang_up(self, client: _Client) -> None:
+        if client not in self._clients:
+            return
         for number in list(client.children):
             self._release(client, number)
         self._clients.remove(client)

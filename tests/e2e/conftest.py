@@ -60,7 +60,7 @@ class Pyflyte:
             errors="replace",
             start_new_session=True,
             # Whoever runs the tests may ignore it, as nohup does.
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
         )
         self.callers.append(process.pid)
         return process

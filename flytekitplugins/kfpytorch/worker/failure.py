@@ -147,8 +147,14 @@ def _is_installed(file: str) -> bool:
 
 
 def _is_from_torch(error: BaseException) -> bool:
+    """Whether torch raised it: in a file of its own, or from C++ in the line of its caller."""
+    if _TRANSPORT.search(_message(error)) or type(error).__name__.startswith("Dist"):
+        return True
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and f"{os.sep}torch{os.sep}" in frames[-1].filename
+    return bool(frames) and f"{os.sep}site-packages{os.sep}torch{os.sep}" in frames[-1].filename
+
+
+_TRANSPORT = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp")
 
 
 def _class_name(error: BaseException) -> str:
@@ -157,10 +163,10 @@ def _class_name(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"the function called sys.exit({error.code!r})"
     try:
-        return str(error)
+        return (
+            f"the function called sys.exit({error.code!r})" if isinstance(error, SystemExit) else str(error)
+        )
     except Exception as unprintable:  # noqa: BLE001 - a user's __str__ may do anything.
         return f"(its message cannot be printed: {type(unprintable).__name__})"
 

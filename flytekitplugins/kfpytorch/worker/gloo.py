@@ -22,10 +22,11 @@ def instead_of_nccl() -> Iterator[None]:
     if torch.cuda.is_available() or not distributed.is_available():
         yield
         return
+    warn = _warn_once()
     places = [distributed, distributed.distributed_c10d]
     originals = [(place, name, getattr(place, name)) for place in places for name in _TAKES_BACKEND]
     for place, name, original in originals:
-        setattr(place, name, _with_gloo(original, _TAKES_BACKEND[name]))
+        setattr(place, name, _with_gloo(original, _TAKES_BACKEND[name], warn))
     try:
         yield
     finally:
@@ -37,14 +38,16 @@ def instead_of_nccl() -> Iterator[None]:
 _TAKES_BACKEND = {"init_process_group": 0, "new_group": 2}
 
 
-def _with_gloo(function: Callable[..., Any], position: int) -> Callable[..., Any]:
+def _with_gloo(function: Callable[..., Any], position: int, warn: Callable[[], None]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         given = list(args)
         if len(given) > position and _asks_for_nccl(given[position]):
+            warn()
             given[position] = _replaced(given[position])
             kwargs.pop("device_id", None)
         elif _asks_for_nccl(kwargs.get("backend")):
+            warn()
             kwargs["backend"] = _replaced(kwargs["backend"])
             kwargs.pop("device_id", None)
         return function(*given, **kwargs)
@@ -52,12 +55,19 @@ def _with_gloo(function: Callable[..., Any], position: int) -> Callable[..., Any
     return call
 
 
+def _warn_once() -> Callable[[], None]:
+    @functools.cache
+    def warn() -> None:
+        if os.environ.get("RANK", "0") == "0":
+            print(WARNING, file=sys.stderr)  # noqa: T201 - for the person at the terminal.
+
+    return warn
+
+
 def _asks_for_nccl(backend: object) -> bool:
     return isinstance(backend, str) and "nccl" in backend.lower()
 
 
 def _replaced(backend: str) -> str:
-    if os.environ.get("RANK", "0") == "0":
-        print(WARNING, file=sys.stderr)  # noqa: T201 - for the person at the terminal, once.
     devices = dict(part.split(":") for part in backend.lower().split(",") if ":" in part)
     return ",".join(f"{device}:gloo" for device in devices if device != "cuda") or "gloo"

@@ -15,6 +15,8 @@ LOG_DIR: Final = "FLYTE_KFPYTORCH_LOG_DIR"
 
 # Of runs before this one; older logs make room.
 _KEPT: Final = 50
+# The directory may be one that a person named, with other things in it.
+_OURS: Final = re.compile(r"\d{8}-\d{6}-\d{6}-.")
 
 _workspace: str | None = None
 
@@ -29,7 +31,8 @@ def directory(task: str) -> Path | None:
         made.mkdir(parents=True)
     except OSError:
         return None
-    for old in sorted(root.iterdir())[:-_KEPT]:
+    ours = sorted(path for path in root.iterdir() if path.is_dir() and _OURS.match(path.name))
+    for old in ours[:-_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return made
 

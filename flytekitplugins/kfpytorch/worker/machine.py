@@ -1,5 +1,6 @@
 """What this machine has, asked of the operating system: processors, memory, GPUs."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -39,7 +40,8 @@ def gpus(env: Mapping[str, str]) -> tuple[str, ...]:
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         names = [name.strip() for name in visible.split(",")]
-        return tuple(name for name in names if name not in {"", "-1", "NoDevFiles"})
+        # As CUDA reads it: the first that is none hides all behind it.
+        return tuple(itertools.takewhile(lambda name: name not in {"", "-1", "NoDevFiles"}, names))
     if not Path("/proc/driver/nvidia/version").exists():
         return ()
     try:

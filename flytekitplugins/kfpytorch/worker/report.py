@@ -12,6 +12,7 @@ _WIDTH = 110
 _MESSAGE_LINES = 5
 _FRAMES = 4
 _LAST_WORDS = 4
+_FATES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ def _missing(after: Aftermath) -> list[str]:
         if other.stopped and not other.waiting
     ]
     ended = sorted(set(range(after.ranks)) - known)
-    if ended:
+    if ended and after.at_terminal:
         lines.append(f"  it waited for {_named(ended)}, which had already ended")
     return lines[:_FRAMES]
 
@@ -148,7 +149,8 @@ def _others(after: Aftermath) -> list[str]:
     if well and after.at_terminal:  # In a pod, the ranks of other pods are unknown.
         fates["ended well"] = well
     parts = [f"{_named(ranks)} {fate}" for fate, ranks in fates.items()]
-    return _labelled("others", "; ".join(parts)) if parts else []
+    lines = _labelled("others", "; ".join(parts))
+    return lines if len(lines) <= _FATES else [*lines[: _FATES - 1], "         …"]
 
 
 def _fate(other: Failure) -> str:

@@ -67,11 +67,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
         if kind.__module__ == "torch.storage" and kind.__name__ == "TypedStorage":
-            memory = obj.untyped()
+            memory = obj._untyped_storage  # noqa: SLF001 - `untyped()` warns, on the user's screen too.
             if memory.device.type == "cpu" and memory.nbytes() >= _LARGE:
                 return _storage, (*self._shared(memory), obj.dtype)
         if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and _is_plain(obj):
-            return _array, (_store(self._directory, obj.data.cast("B")), obj.dtype, obj.shape)
+            return _array, (_store(self._directory, obj.reshape(-1).view("u1").data), obj.dtype, obj.shape)
         return super().reducer_override(obj)
 
     def _shared(self, memory: Any) -> tuple[str, int]:

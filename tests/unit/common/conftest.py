@@ -11,11 +11,7 @@ from kfpytorch_common.forkserver import client
 FRESH, FORKED, INTERPRETERS = "fresh", "forked", "fresh interpreters"
 
 
-# Not strict: some of the tests pass by accident.
-BROKEN = pytest.mark.xfail(strict=False, reason="without forks each child dies of its second setsid()")
-
-
-@pytest.fixture(params=[FRESH, FORKED, pytest.param(INTERPRETERS, marks=BROKEN)])
+@pytest.fixture(params=[FRESH, FORKED, INTERPRETERS])
 def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Caller]:
     """This process, with a server: a new interpreter, a fork, or one that cannot fork."""
     if request.param == INTERPRETERS:

@@ -26,8 +26,6 @@ def raised_by_torch(exception: str, message: str, **said: Any) -> Failure:
     return failure(exception, message, from_torch=True, **said)
 
 
-UNKNOWN = pytest.mark.xfail(reason="not known to the patterns, or too well known")
-
 CONSEQUENCES = [
     ("RuntimeError", f"{GLOO}pair.cc:561] {LOST}"),
     ("RuntimeError", f"{GLOO}pair.cc:550] Read error [127.0.0.1]:4711: Connection reset by peer"),
@@ -79,7 +77,6 @@ def test_what_the_user_says_of_a_connection_is_an_error_of_its_own(exception: st
         pytest.param(
             "ConnectionResetError",
             "Caught ConnectionResetError in DataLoader worker process 0.\nConnection reset by peer",
-            marks=pytest.mark.xfail(reason="a DataLoader hands on the user's own error"),
         ),
     ],
 )
@@ -150,7 +147,6 @@ def test_there_is_no_cause_of_nothing() -> None:
         pytest.param(
             raised_by_torch("AcceleratorError", "CUDA error: out of memory\nCUDA kernel errors might"),
             Cause.OOM_GPU,
-            marks=UNKNOWN,
         ),
         (failure("MemoryError", ""), Cause.OOM_HOST),
         (failure("MemoryError", "Unable to allocate 7.28 TiB for an array"), Cause.OOM_HOST),
@@ -160,7 +156,6 @@ def test_there_is_no_cause_of_nothing() -> None:
                 "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory",
             ),
             Cause.OOM_HOST,
-            marks=UNKNOWN,
         ),
         (failure(exit_code=-signal.SIGKILL), Cause.OOM_HOST),
         (raised_by_torch("DistBackendError", WATCHDOG), Cause.NCCL_TIMEOUT),
@@ -177,7 +172,6 @@ def test_there_is_no_cause_of_nothing() -> None:
                 "The client socket has timed out after 60000ms while trying to connect to (train-master-0, 23456).",  # noqa: E501
             ),
             Cause.HANG,
-            marks=UNKNOWN,
         ),
         (failure("NobodyCame", "1 of 2 nodes came"), Cause.HANG),
         (failure(exit_code=-signal.SIGTERM), Cause.PREEMPTED),
@@ -185,7 +179,7 @@ def test_there_is_no_cause_of_nothing() -> None:
         (failure(exit_code=3), Cause.USER_ERROR),
         (failure("SystemExit", "the function called sys.exit(3)", exit_code=3), Cause.USER_ERROR),
         (failure("TimeoutError", "timed out waiting for the database"), Cause.USER_ERROR),
-        pytest.param(failure("ValueError", "nccl_timeout must be above 0"), Cause.USER_ERROR, marks=UNKNOWN),
+        pytest.param(failure("ValueError", "nccl_timeout must be above 0"), Cause.USER_ERROR),
         (raised_by_torch(*CONSEQUENCES[0]), Cause.USER_ERROR),
     ],
     ids=lambda each: each.value if isinstance(each, Cause) else f"{each.exception or each.exit_code}",

@@ -103,7 +103,6 @@ def test_a_child_ends_like_an_interpreter(caller: Caller) -> None:
     )
 
 
-@pytest.mark.xfail(reason="atexit._clear() drops logging.shutdown, which is registered only once")
 def test_what_a_child_of_a_fork_has_logged_is_written_when_it_ends() -> None:
     with ExitStack() as ending:
         child = Caller(client.start_forked(()), ending).start("leave_log_lines")
@@ -116,7 +115,6 @@ def test_what_a_child_of_a_fresh_server_has_logged_is_written_when_it_ends() -> 
         assert (child.code(), child.out.read()) == (0, "from the log\n")
 
 
-@pytest.mark.xfail(reason="children have SIGPIPE's default, which kills; an interpreter ignores it")
 def test_a_write_to_nobody_is_an_exception_and_no_death(caller: Caller) -> None:
     assert caller.start("write_to_nobody").code() == 0
 
@@ -165,15 +163,14 @@ def test_a_fresh_server_has_nothing_to_inherit() -> None:
         assert Caller(client.start_fresh(()), ending).start("tell_inherited").told() is None
 
 
-@pytest.mark.xfail(reason="atexit._clear() drops weakref's handler, which is registered only once")
 def test_a_finalizer_runs_also_if_the_server_has_known_others() -> None:
     ours = Finalized()
     end = weakref.finalize(ours, print, "this one is not the child's")
     with ExitStack() as ending:
+        ending.callback(end.detach)
         forked = Caller(client.start_forked((), {}), ending)
         child = forked.start("leave_finalizer")
         assert (child.code(), child.all_told(), child.out.read()) == (0, ["finalizer"], "")
-    end.detach()
 
 
 def test_the_exit_handlers_of_a_caller_and_its_half_lines_are_its_own() -> None:
@@ -230,7 +227,6 @@ def test_a_module_that_cannot_be_loaded_ahead_is_left_to_the_children() -> None:
         assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0
 
 
-@pytest.mark.xfail(reason="`python -c` looks into the working directory first")
 def test_a_fresh_server_loads_no_file_that_happens_to_lie_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

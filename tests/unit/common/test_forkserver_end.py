@@ -47,9 +47,6 @@ def test_what_a_child_leaves_behind_is_gone_when_it_is_released(caller: Caller) 
     assert all_gone(first, grandchild, within=2.0)
 
 
-@pytest.mark.xfail(
-    run=False, reason="the server kills a group that does not exist yet, then waits for the child"
-)
 def test_a_child_that_has_hardly_begun_can_be_released(caller: Caller) -> None:
     started = time.monotonic()
     pids = []
@@ -62,9 +59,6 @@ def test_a_child_that_has_hardly_begun_can_be_released(caller: Caller) -> None:
     assert time.monotonic() - started < 8
 
 
-@pytest.mark.xfail(
-    run=False, reason="the signal goes to a group that does not exist yet, or is still ignored"
-)
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
 def test_a_child_that_has_hardly_begun_can_be_killed(caller: Caller, signum: signal.Signals) -> None:
     for _ in range(10):
@@ -73,7 +67,6 @@ def test_a_child_that_has_hardly_begun_can_be_killed(caller: Caller, signum: sig
         assert child.code() == -signum
 
 
-@pytest.mark.xfail(run=False, reason="the server has not yet seen that the released child hung up")
 def test_the_children_of_a_released_child_are_gone_when_the_server_has_settled(caller: Caller) -> None:
     for _ in range(5):
         child = caller.start("agent", serve=True)
@@ -155,7 +148,6 @@ def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: Caller) -> None
     assert caller.start("end", {"how": "code", "code": 0}).code() == 0
 
 
-@pytest.mark.xfail(reason="another process has a copy of the socket: stop() waits for its end")
 @BOTH
 def test_a_caller_with_other_processes_can_stop_its_server(kind: str) -> None:
     with ExitStack() as ending:
@@ -172,7 +164,6 @@ def test_a_caller_with_other_processes_can_stop_its_server(kind: str) -> None:
     assert seconds < 2
 
 
-@pytest.mark.xfail(reason="stop() waits until all is loaded")
 def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_to_load.py").write_text("import time; time.sleep(4)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)

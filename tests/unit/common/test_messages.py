@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from kfpytorch_common.forkserver import messages
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
 )
-MESSAGES = st.dictionaries(st.text(), JSON, max_size=4)
+MESSAGES = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
 
 
 @settings(deadline=None)

@@ -140,7 +140,6 @@ def test_whatever_an_exception_says_is_written(tmp_path: Path, error: BaseExcept
     assert (said.message, said.exception) == (message, type(error).__name__)
 
 
-@pytest.mark.xfail(reason="the repr of an exit code is not guarded")
 def test_an_exit_with_an_unprintable_code_is_written(tmp_path: Path) -> None:
     class Code:
         def __repr__(self) -> str:
@@ -173,9 +172,7 @@ def test_a_class_of_a_function_is_called_by_its_own_name(tmp_path: Path) -> None
     [
         ("/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", True),
         ("/home/me/train.py", False),
-        pytest.param(
-            "/home/me/torch/train.py", False, marks=pytest.mark.xfail(reason="any directory torch counts")
-        ),
+        pytest.param("/home/me/torch/train.py", False),
         ("/home/me/torch_models/train.py", False),
     ],
 )
@@ -183,7 +180,6 @@ def test_torch_is_known_by_the_file_that_raised(tmp_path: Path, file: str, expec
     assert recorded(tmp_path, raised_in(file)).from_torch is expected
 
 
-@pytest.mark.xfail(reason="what C++ raises in the user's line has no frame of torch's")
 def test_what_a_transport_of_torch_says_in_the_users_line_is_from_torch(tmp_path: Path) -> None:
     # As `work.wait()` raises it after `all_reduce(..., async_op=True)`.
     file = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561]"
@@ -192,7 +188,6 @@ def test_what_a_transport_of_torch_says_in_the_users_line_is_from_torch(tmp_path
     ).from_torch
 
 
-@pytest.mark.xfail(reason="what C++ raises in the user's line has no frame of torch's")
 @pytest.mark.torch
 def test_what_torch_raises_from_its_own_code_in_the_users_line_is_from_torch(tmp_path: Path) -> None:
     from torch import distributed

@@ -76,7 +76,6 @@ def test_a_group_within_the_world_is_of_gloo_too(world: dict[str, Any], new_grou
         assert distributed.get_backend(new_group()) == "gloo"
 
 
-@pytest.mark.xfail(reason="each call warns")
 def test_the_warning_is_one_line(world: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     with gloo.instead_of_nccl():
         distributed.init_process_group("nccl", **world)

@@ -67,7 +67,6 @@ def test_the_logs_of_the_last_fifty_runs_are_kept(root: Path) -> None:
     assert sorted(root.iterdir()) == made[3:]
 
 
-@pytest.mark.xfail(reason="DATA LOSS: whatever sorts first in the directory is removed")
 def test_what_is_not_ours_is_never_removed(root: Path) -> None:
     root.mkdir()
     theirs = [root / f"0-experiment-{number}" for number in range(60)]

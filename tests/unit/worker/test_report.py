@@ -177,7 +177,6 @@ def test_ranks_of_one_fate_are_named_together(others: list[Failure], expected: s
     assert told == f"  others {expected} /home/me/flow.py:30 in train; rank 0 ended well"
 
 
-@pytest.mark.xfail(reason="the ranks of a report in a pod are those of its node, numbered as all")
 def test_a_rank_in_a_pod_does_not_claim_to_know_of_other_pods() -> None:
     hung = cause(rank=3, exception="DistStoreError", message="wait timeout after 9 ms", from_torch=True)
     neighbour = dataclasses.replace(WAITED, rank=2)
@@ -185,7 +184,6 @@ def test_a_rank_in_a_pod_does_not_claim_to_know_of_other_pods() -> None:
     assert [line for line in shown if "it waited for" in line] == []
 
 
-@pytest.mark.xfail(reason="what became of the others has as many lines as it likes")
 def test_however_many_ranks_were_at_different_places_the_report_fits() -> None:
     def at(rank: int) -> Failure:
         return dataclasses.replace(WAITED, rank=rank, frames=(dataclasses.replace(CALLER, line=rank),))

@@ -18,8 +18,7 @@ from flytekitplugins.kfpytorch.worker.result import ElasticWorkerResult
 # Above the limit under which a copy is cheaper than a file.
 MANY = 1 << 18
 
-NO_BUFFER = pytest.mark.xfail(reason="numpy gives no buffer of dates: look at the bytes instead")
-DATES = [pytest.param(name, marks=NO_BUFFER) for name in ("M8[ns]", "m8[s]")]
+DATES = [pytest.param(name) for name in ("M8[ns]", "m8[s]")]
 
 
 @dataclasses.dataclass

@@ -11,7 +11,6 @@ from flytekitplugins.kfpytorch.worker import result
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.xfail(reason="TypedStorage.untyped() warns, on the user's screen too"),
 ]
 
 MANY = 1 << 19
