@@ -3,7 +3,9 @@
 import atexit
 import contextlib
 import ctypes
+import gc
 import importlib
+import io
 import json
 import logging
 import multiprocessing.process
@@ -144,9 +146,10 @@ def _finish(code: int) -> NoReturn:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         multiprocessing.util._exit_function()  # type: ignore[attr-defined]
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
+    for thing in gc.get_objects():  # Files that nobody closed; an interpreter's end would write them.
+        if isinstance(thing, io.IOBase):
+            with contextlib.suppress(Exception):
+                thing.flush()
     os._exit(code)
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,25 +30,28 @@ _APPLIED_LATER = (
 _PATIENCE = 5.0
 
 
+_GONE = "the process that starts the workers is gone; it may have been killed for lack of memory"
+
+
 class ServerGone(ConnectionError):
     """The fork server died (the kernel may have killed it for lack of memory)."""
 
 
 def import_path() -> list[str]:
-    """`sys.path`, and after it where this process found modules that are not on it any more.
+    """`sys.path`, and before it where this process found modules that are not on it any more.
 
-    `pyflyte run` has the script's directory on the path only while it loads the script.
+    `pyflyte run` has the script's directory in front only while it loads the script.
     """
-    path = list(sys.path)
+    path: list[str] = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not file or "." in name or name == "__main__":
             continue
         place = Path(file).parent
         root = str(place.parent if Path(file).stem == "__init__" else place)
-        if root not in path and place.is_absolute():
+        if root not in sys.path and root not in path and place.is_absolute():
             path.append(root)
-    return path
+    return [*path, *sys.path]
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Client:
         self._next = 0
         self._exits: list[tuple[int, int]] = []
         self._scratch: list[str] = []
+        self._lock = threading.Lock()
 
     def fileno(self) -> int:
         """For `select`: readable when there may be exits to collect."""
@@ -107,6 +112,20 @@ class Client:
     def release(self, number: int) -> None:
         """Kill what is left of the child's group and forget the child."""
         self._send({"op": "release", "child": number})
+
+    def connect(self) -> "Client":
+        """One more connection to the server, for a run that may be one of several at a time."""
+        with self._lock:
+            self._send({"op": "connect"})
+            received = messages.receive(self._sock)
+        if received is None:
+            raise ServerGone(_GONE)
+        return Client(socket.socket(fileno=received[1][0]))
+
+    def keep(self, path: str) -> None:
+        """Leave a directory that was announced by `scratch`."""
+        self._scratch.remove(path)
+        self._send({"op": "keep", "path": path})
 
     def settle(self) -> None:
         """Wait until the server has carried out all that was asked."""
@@ -159,7 +178,7 @@ class Client:
     def _receive(self) -> messages.Message:
         received = messages.receive(self._sock)
         if received is None:
-            raise ServerGone("the fork server is gone; it may have been killed for lack of memory")
+            raise ServerGone(_GONE)
         message = received[0]
         if message["op"] == "exited":
             self._exits.append((message["child"], message["code"]))

@@ -76,6 +76,8 @@ class _Client:
     sock: socket.socket
     children: dict[int, int] = field(default_factory=dict)
     """Process ids by the number that the client gave."""
+    scratch: list[str] = field(default_factory=list)
+    """Directories to remove when it hangs up."""
 
 
 @dataclass
@@ -92,7 +94,6 @@ class _Server:
         self._control = _Client(control)
         self._clients = [self._control]
         self._children: dict[int, _Child] = {}
-        self._scratch: list[str] = []
         self._parent = parent
         self._inherited = inherited
         self._wake, wake_end = os.pipe()
@@ -118,8 +119,6 @@ class _Server:
     def end(self) -> None:
         for client in list(self._clients):
             self._hang_up(client)  # One may take others along.
-        for path in self._scratch:
-            shutil.rmtree(path, ignore_errors=True)
 
     def _serve(self, client: _Client) -> bool:
         """Carry out one request; False when the caller itself has hung up."""
@@ -138,10 +137,23 @@ class _Server:
             "poke": lambda: self._signal(os.kill, client, message),
             "release": lambda: self._release(client, message["child"]),
             "settle": lambda: self._tell(client, {"op": "settled"}),
-            "scratch": lambda: self._scratch.append(message["path"]),
+            "connect": lambda: self._connect(client),
+            "scratch": lambda: client.scratch.append(message["path"]),
+            "keep": lambda: client.scratch.remove(message["path"]),
         }
         requests[message["op"]]()
         return True
+
+    def _connect(self, client: _Client) -> None:
+        """Give the caller one more connection, for a run of its own."""
+        ours, theirs = socket.socketpair()
+        self._add(_Client(ours))
+        with contextlib.suppress(OSError), theirs:
+            messages.send(client.sock, {"op": "connected"}, [theirs.fileno()])
+
+    def _add(self, client: _Client) -> None:
+        self._clients.append(client)
+        self._selector.register(client.sock, selectors.EVENT_READ, client)
 
     def _start(self, client: _Client, job: messages.Message, fds: list[int]) -> None:
         ours, theirs = socket.socketpair() if job["serve"] else (None, None)
@@ -151,8 +163,7 @@ class _Server:
         served = _Client(ours) if ours else None
         if served and theirs:
             theirs.close()
-            self._clients.append(served)
-            self._selector.register(served.sock, selectors.EVENT_READ, served)
+            self._add(served)
         client.children[job["child"]] = pid
         self._children[pid] = _Child(client, job["child"], served)
         self._tell(client, {"op": "started", "child": job["child"], "pid": pid})
@@ -217,6 +228,8 @@ class _Server:
             return
         for number in list(client.children):
             self._release(client, number)
+        for path in client.scratch:
+            shutil.rmtree(path, ignore_errors=True)
         self._clients.remove(client)
         self._selector.unregister(client.sock)
         client.sock.close()

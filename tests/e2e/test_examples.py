@@ -50,7 +50,7 @@ SHOWN = {
     ("03_guide_snippets", "elastic_training"): [r"^\d\.0$"],
     ("04_checkpoint_resume", "train"): [
         r"^\[r0\] 0 epochs are done\n(.*\n)*\[r0\] 3 epochs are done$",
-        r"rank 1 failed with FlyteRecoverableException: all ranks restart",
+        r"rank 1 \(node 0\): FlyteRecoverableException: .*: all ranks restart, 0 restart\(s\) left$",
         r"^Outcome\(resumed_after=3, loss=",
     ],
     ("05_pod_template", "both"): [r"o0=2, o1=2"],

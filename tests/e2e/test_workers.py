@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -306,3 +307,15 @@ def test_a_launch_leaves_the_callers_context_as_it_was() -> None:
 
     assert (FlyteContextManager.size(), dict(os.environ)) == (size, before)
     assert nothing.task_config.rdzv_configs == {"join_timeout": 20}
+
+
+def test_runs_of_several_threads_do_not_mix() -> None:
+    @task(task_config=Elastic(nproc_per_node=2))
+    def add(value: int) -> int:
+        dist.init_process_group("gloo")
+        total = torch.tensor(value)
+        dist.all_reduce(total)
+        return int(total.item())
+
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(lambda value: add(value=value), range(3))) == [0, 2, 4]

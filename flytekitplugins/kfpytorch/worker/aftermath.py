@@ -106,6 +106,12 @@ def _wordless(member: "Member", *, rank: int | None, name: str) -> Failure:
     )
 
 
+def no_result(time_ns: int) -> Failure:
+    """Rank 0 ended well as far as the system knows, and said nothing."""
+    said = "it ended with exit code 0 before the function returned"
+    return Failure(rank=0, replica="", exit_code=0, time_ns=time_ns, exception="NoResult", message=said)
+
+
 def exception(task: Any, console: "Console", ended: Ended, ranks: int, seconds: float) -> Exception:
     """The failure of a run, to be raised; under `pyflyte run` the report is on the screen by then."""
     cause = root_cause(ended.failures)

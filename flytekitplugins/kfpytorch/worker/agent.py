@@ -79,7 +79,7 @@ def main(start: "Start") -> int:
     except SignalException as stop:
         return 128 + stop.sigval
     except Exception as error:  # noqa: BLE001 - whatever torch raises, the caller names and reports it.
-        failure.record(directory, error, replica=f"node {node.index}", recoverable=False)
+        failure.record(directory, error, failure.who(f"node {node.index}"), recoverable=False)
         return EXIT_RENDEZVOUS
     failure.write_all(directory, failures)
     return EXIT_FAILED if failures else 0

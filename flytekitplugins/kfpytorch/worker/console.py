@@ -83,7 +83,7 @@ class Console:
         if self.directory is not None:
             slot.log = (self.directory / f"{label.replace(' ', '-')}.log").open("wb", buffering=0)
         self.slots.append(slot)
-        if interactive and not self._all_ranks and sys.stdout.isatty():
+        if interactive and not self._all_ranks and sys.stdout is not None and sys.stdout.isatty():
             return slot, self._terminal(slot)
         ends = [os.open(os.devnull, os.O_RDONLY)]
         for is_error in (False, True):
@@ -202,7 +202,9 @@ class Console:
         self._keep(stream.slot, lines)
 
     @staticmethod
-    def _write(data: bytes, out: TextIO) -> None:
+    def _write(data: bytes, out: TextIO | None) -> None:
+        if out is None:  # Closed by whoever started us.
+            return
         raw = getattr(out, "buffer", None)
         if raw is None:  # A notebook's stream takes text only.
             out.write(data.decode(errors="replace"))
@@ -216,7 +218,11 @@ class Console:
         if lines:
             slot.tail.append(lines[-_KEPT:])
             if slot.log is not None:
-                slot.log.write(lines)
+                try:
+                    slot.log.write(lines)
+                except OSError as full:
+                    slot.log = None
+                    print(f"kfpytorch  no log of {slot.label} any more: {full}", file=sys.stderr)  # noqa: T201
 
     def _close(self, stream: Stream) -> None:
         rest = stream.lines.rest()

@@ -35,14 +35,28 @@ _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _LONGEST_TEXT = 64_000
 
 
-def record(directory: Path, error: BaseException, *, replica: str, recoverable: bool) -> None:
+@dataclasses.dataclass(frozen=True)
+class Who:
+    """Which worker this is, read before a user's code can change the environment."""
+
+    replica: str
+    rank: int | None
+    local_rank: int | None
+
+
+def who(replica: str) -> Who:
+    """This process, as its environment names it."""
+    return Who(replica, _number("RANK"), _number("LOCAL_RANK"))
+
+
+def record(directory: Path, error: BaseException, who: Who, *, recoverable: bool) -> None:
     """Write `error` into `directory` as this process's failure, for us and for torch's tools."""
     now = time.time_ns()
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-_LONGEST_TEXT:]
     failure = Failure(
-        rank=_number("RANK"),
-        local_rank=_number("LOCAL_RANK"),
-        replica=replica,
+        rank=who.rank,
+        local_rank=who.local_rank,
+        replica=who.replica,
         exit_code=exit_code(error),
         time_ns=now,
         pid=os.getpid(),
@@ -164,11 +178,16 @@ def _class_name(error: BaseException) -> str:
 
 def _message(error: BaseException) -> str:
     try:
-        return (
+        said = (
             f"the function called sys.exit({error.code!r})" if isinstance(error, SystemExit) else str(error)
         )
     except Exception as unprintable:  # noqa: BLE001 - a user's __str__ may do anything.
         return f"(its message cannot be printed: {type(unprintable).__name__})"
+    # An exception group says how many it holds; what they are is what a reader needs.
+    parts = getattr(error, "exceptions", None)
+    if isinstance(parts, tuple):
+        said = "\n".join([said, *(f"{_class_name(part)}: {_message(part)}" for part in parts)])
+    return said
 
 
 def _number(name: str) -> int | None:

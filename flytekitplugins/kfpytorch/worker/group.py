@@ -14,7 +14,7 @@ from typing import Any, Final
 from flytekitplugins.kfpytorch.worker import failure
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.settings import Process
-from kfpytorch_common.forkserver.client import Client, Job
+from kfpytorch_common.forkserver.client import Client, Job, ServerGone
 
 # After the first failure, how long the others may take to fail by themselves (seconds): what they
 # say then tells a consequence from a second fault.
@@ -76,7 +76,8 @@ class Group:
                     os.close(writer)
                 self._watch(reader)
         finally:
-            self._end(reader)
+            with contextlib.suppress(ServerGone):  # Who finds it gone has said so.
+                self._end(reader)
         return self.members
 
     def _start(self, process: Process, ends: dict[int, list[int]], events: int) -> None:

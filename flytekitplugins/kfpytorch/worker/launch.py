@@ -24,6 +24,7 @@ from flytekitplugins.kfpytorch.worker import (
     topology,
 )
 from kfpytorch_common import environment
+from kfpytorch_common.forkserver.client import ServerGone
 
 if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask, PyTorchFunctionTask
@@ -84,7 +85,7 @@ def _refusals_told(task: Any) -> Iterator[None]:
 
     try:
         yield
-    except (mode.BadMode, shipping.CannotShip, TorchMissing) as error:
+    except (mode.BadMode, shipping.CannotShip, ServerGone, TorchMissing) as error:
         raise aftermath.refusal(task, error) from None
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import pickle
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -236,15 +235,17 @@ def _run(
             ending.callback(server.stop)
         else:
             server = servers.shared()
-        scratch = ending.enter_context(_scratch(server.client))
+        client = server.client.connect()
+        ending.callback(client.close)
+        scratch = ending.enter_context(logs.scratch(client, len(packed or b"")))
         file = scratch / "payload.pkl"
         file.write_bytes(packed or b"")
-        workspace = logs.workspace(server.client.scratch)
+        workspace = ending.enter_context(logs.workspace(client))
         directory = None if in_pod else logs.directory(task.name)
         console = Console(directory, all_ranks=in_pod or mode.verbose(os.environ))
         ending.callback(console.close)
         ending.enter_context(_stop_told(console))
-        yield Run(task, console, scratch, workspace, str(file) if packed else None, not in_pod), server.client
+        yield Run(task, console, scratch, workspace, str(file) if packed else None, not in_pod), client
 
 
 @contextlib.contextmanager
@@ -257,21 +258,10 @@ def _stop_told(console: Console) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def _scratch(client: "Client") -> Iterator[Path]:
-    """A directory in memory for the time of a run, if there is such a file system."""
-    place = "/dev/shm"  # noqa: S108 - a private directory is made in it.
-    path = logs.private_path(place if os.access(place, os.W_OK) else None)
-    client.scratch(str(path))  # Before it exists: killed in between, we leave nothing.
-    path.mkdir(mode=0o700)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def _outcome(run: Run, ended: aftermath.Ended, ranks: int) -> Any:
     seconds = time.monotonic() - run.began
+    if run.on_this_machine and ended.rank_zero is None and not ended.failures:
+        ended.failures.append(aftermath.no_result(time.time_ns()))
     if ended.failures:
         raise aftermath.exception(run.task, run.console, ended, ranks, seconds)
     if run.console.directory is not None:

@@ -1,15 +1,17 @@
 """Where a run's logs are kept, and its passing files."""
 
-import atexit
+import contextlib
 import datetime
 import os
 import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from kfpytorch_common.forkserver.client import Client
 
 LOG_DIR: Final = "FLYTE_KFPYTORCH_LOG_DIR"
 
@@ -18,7 +20,8 @@ _KEPT: Final = 50
 # The directory may be one that a person named, with other things in it.
 _OURS: Final = re.compile(r"\d{8}-\d{6}-\d{6}-.")
 
-_workspace: str | None = None
+_MEMORY: Final = "/dev/shm"  # noqa: S108 - private directories are made in it.
+_ROOM: Final = 512 * 1024 * 1024
 
 
 def directory(task: str) -> Path | None:
@@ -50,24 +53,51 @@ def private_path(place: str | None) -> Path:
     return Path(place or tempfile.gettempdir()) / f"kfpytorch-{os.getpid()}-{secrets.token_hex(8)}"
 
 
-def workspace(announce: Callable[[str], None]) -> str:
-    """The directory for files that flytekit makes in workers; removed when this process ends.
-
-    Not earlier: a file that the task returned is read after the workers are gone.
+@contextlib.contextmanager
+def scratch(client: Client, needed: int) -> Iterator[Path]:
+    """A directory for the time of a run, in memory if there is room.
 
     Args:
-        announce: Told the path before it is made, so that somebody removes it if we cannot.
+        client: Told the path before it exists, so that nothing is left if we are killed.
+        needed: The size of what is sure to be written there, in bytes.
     """
-    global _workspace  # noqa: PLW0603 - one for the process.
-    path = Path(_workspace) if _workspace else private_path(None)
-    announce(str(path))
-    if not path.exists():
-        path.mkdir(mode=0o700)
-        atexit.register(_remove, str(path), os.getpid())
-    _workspace = str(path)
-    return _workspace
+    path = private_path(_in_memory(needed))
+    client.scratch(str(path))
+    path.mkdir(mode=0o700)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def _remove(path: str, owner: int) -> None:
-    if os.getpid() == owner:
+def _in_memory(needed: int) -> str | None:
+    """The file system in memory, if it has much more room than a container's default of 64 MiB."""
+    if not os.access(_MEMORY, os.W_OK):
+        return None
+    for path in Path(_MEMORY).glob("kfpytorch-*-*"):
+        owner = path.name.split("-")[1]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():  # Killed with all its processes.
+            shutil.rmtree(path, ignore_errors=True)
+    room = os.statvfs(_MEMORY)
+    return _MEMORY if room.f_bavail * room.f_frsize > _ROOM + 2 * needed else None
+
+
+@contextlib.contextmanager
+def workspace(client: Client) -> Iterator[str]:
+    """A directory for files that flytekit makes in workers.
+
+    After a run that went well it stays if there is anything in it, as flytekit's own does: the
+    files may be what the task returned.
+    """
+    path = private_path(None)
+    client.scratch(str(path))
+    path.mkdir(mode=0o700)
+    try:
+        yield str(path)
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    if any(each.is_file() for each in path.rglob("*")):
+        client.keep(str(path))
+    else:
         shutil.rmtree(path, ignore_errors=True)

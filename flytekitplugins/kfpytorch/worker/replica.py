@@ -54,30 +54,32 @@ def main(start: "Start") -> int:
     directory = Path(place.directory)
     directory.mkdir(parents=True, exist_ok=True)
     failure.watch(directory)
+    who = failure.who(place.replica)
     os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)
     say = _teller(start.fds[0], place.slot)
-    say({"event": "started", "rank": int(os.environ["RANK"]), "pid": os.getpid()})
+    say({"event": "started", "rank": who.rank, "pid": os.getpid()})
     if place.asks_for_input:
         sys.stdin = _AskedInput(say)
     try:
         with _stand_in_for_nccl(place):
             outcome = _run(place, start.inherited)
-        if os.environ["RANK"] == "0":
+        if who.rank == 0:
             _send_back(outcome, directory)
     except BaseException as error:  # noqa: BLE001 - the last frame of the worker: all of it is reported.
-        if isinstance(error, SystemExit) and failure.exit_code(error) == 0 and os.environ["RANK"] != "0":
+        if isinstance(error, SystemExit) and failure.exit_code(error) == 0 and who.rank != 0:
             return 0
-        return _report(error, place, directory)
+        return _report(error, who, directory)
     return 0
 
 
-def _report(error: BaseException, place: Place, directory: Path) -> int:
+def _report(error: BaseException, who: failure.Who, directory: Path) -> int:
     from flytekit.exceptions.user import FlyteRecoverableException
 
     recoverable = isinstance(error, FlyteRecoverableException)
     if recoverable:
+        os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)
         recovery.create_recoverable_error_file()
-    failure.record(directory, error, replica=place.replica, recoverable=recoverable)
+    failure.record(directory, error, who, recoverable=recoverable)
     return failure.exit_code(error) or 1
 
 

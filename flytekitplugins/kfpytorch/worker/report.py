@@ -1,5 +1,6 @@
 """A failure on one screen: the cause first, at most 25 lines."""
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ _MESSAGE_LINES = 5
 _FRAMES = 4
 _LAST_WORDS = 4
 _FATES = 4
+# A message may hold the escapes of a terminal; a report is also read in a browser.
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,7 @@ def render(after: Aftermath) -> str:
     foot = [*_others(after), *_labelled("hint", _hint(cause)), *_logs(after), *_more(after)]
     if after.verbose and cause.traceback:
         return "\n".join([*lines, *foot, cause.traceback.rstrip()])
-    return "\n".join([*lines[: MOST_LINES - len(foot)], *foot])
+    return _CONTROL.sub("", "\n".join([*lines[: MOST_LINES - len(foot)], *foot]))
 
 
 def in_one_line(failure: Failure) -> str:
@@ -67,14 +70,14 @@ def in_one_line(failure: Failure) -> str:
 def refusal(task: str, error: Exception) -> str:
     """A run that did not begin, and why."""
     lines = textwrap.wrap(f"{type(error).__name__}: {error}", _WIDTH, break_long_words=False)
-    return "\n".join([f"✗ {task} did not start", *(f"  {line}" for line in lines)])
+    return "\n".join([f"✗ {task} did not run", *(f"  {line}" for line in lines)])
 
 
 def where(failure: Failure) -> str:
     """``rank 1 (worker-0)``, with all that is known."""
     if failure.rank is None:
         return failure.replica
-    return f"rank {failure.rank} ({failure.replica})"
+    return f"rank {failure.rank} ({failure.replica})" if failure.replica else f"rank {failure.rank}"
 
 
 def _missing(after: Aftermath) -> list[str]:

@@ -160,7 +160,10 @@ def test_there_is_no_cause_of_nothing() -> None:
         (failure(exit_code=-signal.SIGKILL), Cause.OOM_HOST),
         (raised_by_torch("DistBackendError", WATCHDOG), Cause.NCCL_TIMEOUT),
         (
-            raised_by_torch("RuntimeError", "NCCL communicator was aborted: collective timed out"),
+            raised_by_torch(
+                "RuntimeError",
+                "NCCL communicator was aborted on rank 0. Original reason for failure was: " + WATCHDOG,
+            ),
             Cause.NCCL_TIMEOUT,
         ),
         (raised_by_torch(*CONSEQUENCES[2]), Cause.HANG),

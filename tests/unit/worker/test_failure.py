@@ -43,7 +43,7 @@ outer()
 
 def recorded(directory: Path, error: BaseException, **said: Any) -> Failure:
     how = {"replica": "worker-0", "recoverable": False, **said}
-    failure.record(directory, error, **how)
+    failure.record(directory, error, failure.who(how["replica"]), recoverable=how["recoverable"])
     found = failure.read(directory)
     assert found is not None
     return found
@@ -124,16 +124,23 @@ class NotText(Exception):
         return 3  # type: ignore[return-value]
 
 
+class Several(Exception):
+    """As an exception group, which Python 3.10 does not have."""
+
+    exceptions = (ValueError("no data"), KeyError("name"))
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
+        (Several("2 sub-exceptions"), "2 sub-exceptions\nValueError: no data\nKeyError: 'name'"),
         (Unprintable(), "(its message cannot be printed: KeyError)"),
         (NotText(), "(its message cannot be printed: TypeError)"),
         (ValueError(), ""),
         (ValueError("\udcff lone"), "\udcff lone"),
         (KeyError("column"), "'column'"),
     ],
-    ids=["unprintable", "not text", "empty", "surrogate", "key"],
+    ids=["several", "unprintable", "not text", "empty", "surrogate", "key"],
 )
 def test_whatever_an_exception_says_is_written(tmp_path: Path, error: BaseException, message: str) -> None:
     said = recorded(tmp_path, raised(error))

@@ -2,27 +2,13 @@
 
 import re
 import stat
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from flytekitplugins.kfpytorch.worker import logs
-
-WORKSPACE = """
-import os, sys
-from pathlib import Path
-from flytekitplugins.kfpytorch.worker import logs
-announced = []
-first = logs.workspace(announced.append)
-(Path(first) / "file").touch()
-second = logs.workspace(announced.append)
-if os.fork() == 0:
-    sys.exit()
-os.wait()
-print(first, first == second, announced == [first, first], (Path(first) / "file").exists())
-"""
+from kfpytorch_common.forkserver import client
 
 
 @pytest.fixture
@@ -89,18 +75,35 @@ def test_a_private_path_is_a_new_name(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_workspace_of_a_process_is_announced_kept_and_removed_at_its_end(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WORKSPACE],
-        env={"TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    path, *facts = ran.stdout.split()
-    assert (Path(path).parent, facts, list(tmp_path.glob("kfpytorch-*"))) == (tmp_path, ["True"] * 3, [])
+@pytest.fixture
+def connection() -> Iterator[client.Client]:
+    server = client.start_fresh(())
+    yield server.client
+    server.stop()
 
 
-def test_the_workspace_is_for_its_owner_only(tmp_path: Path) -> None:
-    announced: list[str] = []
-    assert stat.S_IMODE(Path(logs.workspace(announced.append)).stat().st_mode) == 0o700
+def test_a_workspace_with_files_stays_after_a_run_that_went_well(connection: client.Client) -> None:
+    with logs.workspace(connection) as made:
+        (Path(made) / "model.pt").write_text("weights")
+    connection.settle()
+    assert (Path(made) / "model.pt").read_text() == "weights"
+
+
+def test_a_workspace_without_files_or_of_a_run_that_failed_is_removed(connection: client.Client) -> None:
+    with logs.workspace(connection) as empty:
+        (Path(empty) / "directory").mkdir()
+    with pytest.raises(TypeError), logs.workspace(connection) as failed:
+        Path(failed, "model.pt").write_bytes("not bytes")  # type: ignore[arg-type]
+    assert [Path(path).exists() for path in (empty, failed)] == [False, False]
+
+
+def test_directories_of_a_run_are_for_their_owner_only(connection: client.Client) -> None:
+    with logs.workspace(connection) as workspace, logs.scratch(connection, 0) as scratch:
+        modes = [stat.S_IMODE(Path(path).stat().st_mode) for path in (workspace, scratch)]
+    assert modes == [0o700, 0o700]
+
+
+def test_more_than_memory_holds_is_kept_on_disk(connection: client.Client, tmp_path: Path) -> None:
+    with logs.scratch(connection, 1 << 60) as scratch:
+        assert not scratch.is_relative_to("/dev/shm")
+    assert not scratch.exists()

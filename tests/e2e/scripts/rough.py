@@ -1,0 +1,47 @@
+"""Functions that treat their process in ways that a launcher does not hope for."""
+
+import os
+import signal
+from pathlib import Path
+
+from flytekit import task
+from flytekit.types.file import FlyteFile
+
+from flytekitplugins.kfpytorch import Elastic
+
+TWO = Elastic(nproc_per_node=2)
+OPEN = []
+
+
+@task(task_config=TWO)
+def leaves_at_once() -> int:
+    if os.environ["RANK"] == "0":
+        os._exit(0)
+    return 1
+
+
+@task(task_config=TWO)
+def takes_another_rank() -> None:
+    if os.environ["RANK"] == "1":
+        os.environ["RANK"] = "0"
+        raise ValueError("I was rank 1")
+
+
+@task(task_config=TWO)
+def leaves_a_file_open(path: str) -> None:
+    file = Path(path + os.environ["RANK"]).open("w")  # noqa: SIM115 - what is tested.
+    OPEN.append(file)
+    file.write("all of it")
+
+
+@task(task_config=TWO)
+def kills_its_parent() -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    signal.pause()
+
+
+@task(task_config=TWO)
+def returns_a_file() -> FlyteFile:
+    path = Path("model.txt")
+    path.write_text("weights")
+    return FlyteFile(str(path.absolute()))

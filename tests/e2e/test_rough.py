@@ -1,0 +1,79 @@
+"""Functions that are unkind to their process, and surroundings that are unkind to ours."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from e2e.conftest import PYFLYTE, Pyflyte
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+ROUGH = Path(__file__).parent / "scripts" / "rough.py"
+
+SHADOWED = """
+import helpers_of_this_script
+from flytekit import task
+from flytekitplugins.kfpytorch import Elastic
+
+@task(task_config=Elastic(nproc_per_node=2))
+def train() -> str:
+    import helpers_of_this_script as found_in_the_worker
+    return f"{helpers_of_this_script.WHOSE} {found_in_the_worker.WHOSE}"
+"""
+
+
+def test_a_rank_0_that_leaves_without_a_result_is_a_failure(pyflyte: Pyflyte) -> None:
+    ran = pyflyte.run(ROUGH, "leaves_at_once")
+    assert ran.code == 1
+    assert ran.report[0].startswith("✗ rough.leaves_at_once failed on rank 0")
+    assert ran.report[1] == "  NoResult: it ended with exit code 0 before the function returned"
+
+
+def test_a_rank_is_named_as_it_was_started(pyflyte: Pyflyte) -> None:
+    ran = pyflyte.run(ROUGH, "takes_another_rank")
+    assert ran.report[0].startswith("✗ rough.takes_another_rank failed on rank 1 (node 0)")
+    assert ran.report[1] == "  ValueError: I was rank 1"
+
+
+def test_what_was_written_to_an_open_file_is_not_lost(pyflyte: Pyflyte, tmp_path: Path) -> None:
+    ran = pyflyte.run(ROUGH, "leaves_a_file_open", "--path", str(tmp_path / "of-rank-"))
+    assert ran.code == 0, ran.err
+    assert [(tmp_path / f"of-rank-{rank}").read_text() for rank in range(2)] == ["all of it"] * 2
+
+
+@pytest.mark.parametrize("start", ["server", "fresh"])
+def test_losing_the_server_is_said_and_leaves_nothing(pyflyte: Pyflyte, start: str) -> None:
+    env = {"FLYTE_KFPYTORCH_FORK": "0"} if start == "fresh" else {}
+    ran = pyflyte.run(ROUGH, "kills_its_parent", **env)
+    assert ran.code == 1
+    assert ran.report[0] == "✗ rough.kills_its_parent did not run"
+    assert ran.report[1].startswith("  ServerGone: the process that starts the workers is gone")
+    assert len(ran.lines) < 10
+    assert pyflyte.left() == ([], [])
+
+
+def test_a_file_that_was_returned_is_there_after_the_run(pyflyte: Pyflyte, tmp_path: Path) -> None:
+    script = tmp_path / "rough.py"
+    script.write_text(ROUGH.read_text())
+    ran = pyflyte.run(script, "returns_a_file")
+    assert ran.code == 0, ran.err
+    (path,) = re.findall(r"/\S+model\.txt", ran.out)
+    assert Path(path).read_text() == "weights"
+
+
+def test_a_worker_imports_the_module_that_the_caller_did(pyflyte: Pyflyte, tmp_path: Path) -> None:
+    for place in ("beside", "elsewhere"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "helpers_of_this_script.py").write_text(f"WHOSE = {place!r}\n")
+    (tmp_path / "beside" / "flow.py").write_text(SHADOWED)
+    ran = pyflyte.run(tmp_path / "beside/flow.py", "train", PYTHONPATH=str(tmp_path / "elsewhere"))
+    assert ran.out.splitlines()[-1] == "beside beside", ran.err
+
+
+def test_nobody_has_to_listen(pyflyte: Pyflyte) -> None:
+    command = f"exec {PYFLYTE} run {ROUGH} takes_another_rank >&-"
+    ran = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert ran.returncode == 1
+    assert "ValueError: I was rank 1" in ran.stderr
