@@ -11,7 +11,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,6 +78,10 @@ class Command:
     program: str
     arguments: tuple[str, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
+
+    def with_variables(self, variables: Mapping[str, str]) -> "Command":
+        """The same with more variables in its environment."""
+        return replace(self, variables={**self.variables, **variables})
 
     def run(self) -> Run:
         """Run it in an empty directory, and see that no process is left.

@@ -1,45 +1,63 @@
-"""A training loop with DistributedDataParallel; the result is rank 0's median step in seconds."""
+"""A training loop with DistributedDataParallel; the result is rank 0's median step of every turn, in seconds.
 
+Two of these run at a time and take turns: each waits for a byte in the pipe MINE before it trains, and
+writes one to THEIRS after that.
+"""
+
+import json
 import os
 import statistics
 import time
+from pathlib import Path
 
-WARM_UP = 50
-STEPS = 200
+WARM_UP, STEPS = 10, 50
 # Some milliseconds of arithmetic and three megabytes of gradients in a step.
 WIDTH, BATCH = 512, 64
 
 
-def median_step() -> float:
+def median_steps() -> list[float]:
     import torch
     from torch import distributed, nn
     from torch.nn.parallel import DistributedDataParallel
 
     distributed.init_process_group("gloo")
-    torch.manual_seed(distributed.get_rank())
+    rank = distributed.get_rank()
+    torch.manual_seed(rank)
     layers = [nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)]
     model = DistributedDataParallel(nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     features, wanted = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
-    seconds = []
-    for _ in range(WARM_UP + STEPS):
+
+    def step() -> float:
         began = time.perf_counter()
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(features), wanted)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        seconds.append(time.perf_counter() - began)
+        return time.perf_counter() - began
+
+    medians = []
+    with Path(os.environ["MINE"]).open("rb", 0) as mine, Path(os.environ["THEIRS"]).open("wb", 0) as theirs:
+        for _ in range(int(os.environ["TURNS"])):
+            if rank == 0:
+                mine.read(1)
+            distributed.barrier()
+            seconds = [step() for _ in range(WARM_UP + STEPS)]
+            medians.append(statistics.median(seconds[WARM_UP:]))
+            distributed.barrier()
+            if rank == 0:
+                theirs.write(b".")
     distributed.destroy_process_group()
-    return statistics.median(seconds[WARM_UP:])
+    return medians
 
 
 if __name__ == "__main__":
-    step = median_step()
+    medians = median_steps()
     if os.environ["RANK"] == "0":
-        print(step)
+        print(json.dumps(medians))
 else:
     from flytekit import task
 
     from flytekitplugins.kfpytorch import Elastic
 
-    run = task(median_step, task_config=Elastic(nnodes=1, nproc_per_node=int(os.environ["RANKS"])))
+    run = task(median_steps, task_config=Elastic(nnodes=1, nproc_per_node=int(os.environ["RANKS"])))
