@@ -6,12 +6,16 @@ this process, which has flytekit and no user's module, loads torch meanwhile. In
 this costs one look at `sys.argv`. ``FLYTE_KFPYTORCH_PRESTART=0`` switches it off.
 """
 
+import ast
+import contextlib
+import gc
+import importlib
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from kfpytorch_common.forkserver.client import Server
@@ -29,6 +33,7 @@ _DATA_PARALLEL: Final = (b"DistributedDataParallel", b"FullyShardedDataParallel"
 # Their constructors import it, and all that it needs: a second in every worker.
 _COMPILER: Final = "torch._dynamo"
 _MOST_FILES: Final = 100
+_ENVIRONMENT: Final = frozenset({"environ", "putenv", "load_dotenv"})
 
 _started: "Server | None" = None
 
@@ -58,29 +63,84 @@ def script_of(argv: Sequence[str]) -> Path | None:
     return None
 
 
-def preload_for(script: Path) -> tuple[str, ...]:
-    """What to load for a script: more if it, or a module beside it, wraps a model."""
-    for path in sorted(script.parent.glob("*.py"))[:_MOST_FILES]:
-        text = path.read_bytes()
-        if any(name in text for name in _DATA_PARALLEL):
-            return (*PRELOAD, _COMPILER)
-    return PRELOAD
+class Needs(NamedTuple):
+    """What a script will import, as far as its text says."""
+
+    compiler: bool = False
+    """It, or a module beside it that it imports, wraps a model for several ranks."""
+    torch_at_top: bool = False
+    """Whoever loads the script imports torch."""
 
 
-def _wanted() -> tuple[str, ...] | None:
+def needs_of(script: Path) -> Needs:
+    """Look into a script and the modules beside it that it imports."""
+    compiler = torch_at_top = False
+    waiting, seen = [(script, True)], {script}
+    while waiting:
+        file, loaded_at_once = waiting.pop()
+        text = file.read_bytes()
+        compiler = compiler or any(name in text for name in _DATA_PARALLEL)
+        for name, at_top in _imports(text):
+            at_once = loaded_at_once and at_top
+            torch_at_top = torch_at_top or (at_once and name.partition(".")[0] == "torch")
+            beside = script.parent.joinpath(*name.split("."))
+            for path in (beside.with_suffix(".py"), beside / "__init__.py"):
+                if path not in seen and len(seen) < _MOST_FILES and path.is_file():
+                    seen.add(path)
+                    waiting.append((path, at_once))
+    return Needs(compiler, torch_at_top)
+
+
+def _imports(text: bytes) -> Iterator[tuple[str, bool]]:
+    """The modules that a file names in its imports, and whether loading the file imports them.
+
+    Those after a statement that may change the environment do not count as such: they must see it.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return  # Whoever loads the file will say so.
+    changes = (number for number, node in enumerate(tree.body) if _touches_environment(node))
+    at_top = {id(node) for node in tree.body[: next(changes, None)]}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((each.name, id(node) in at_top) for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module, id(node) in at_top
+            yield from ((f"{node.module}.{each.name}", id(node) in at_top) for each in node.names)
+
+
+def _touches_environment(node: ast.stmt) -> bool:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return False
+    return any(isinstance(part, ast.Attribute) and part.attr in _ENVIRONMENT for part in ast.walk(node))
+
+
+def _wanted() -> Needs | None:
     if os.environ.get("FLYTE_KFPYTORCH_PRESTART") == "0" or sys.platform != "linux":
         return None
     script = script_of(sys.argv)
     if script is None or threading.active_count() > 1:
         return None
     try:
-        return preload_for(script) if b"kfpytorch" in script.read_bytes() else None
+        return needs_of(script) if b"kfpytorch" in script.read_bytes() else None
     except OSError:
         return None
 
 
-_preload = _wanted()
-if _preload:
+def _start(needs: Needs) -> "Server":
     from kfpytorch_common.forkserver.client import start_forked
 
-    _started = start_forked(_preload)
+    if needs.torch_at_top:
+        # This process is about to import it anyway; the fork gets it for nothing.
+        gc.disable()  # The collector would walk all that is new, again and again, and once more at the end.
+        with contextlib.suppress(Exception):  # Whoever needs it will say why.
+            importlib.import_module("torch")
+        gc.freeze()
+        gc.enable()
+    return start_forked((*PRELOAD, _COMPILER) if needs.compiler else PRELOAD)
+
+
+_needs = _wanted()
+if _needs is not None:
+    _started = _start(_needs)

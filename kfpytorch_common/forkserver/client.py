@@ -115,12 +115,10 @@ class Client:
 
     def connect(self) -> "Client":
         """One more connection to the server, for a run that may be one of several at a time."""
-        with self._lock:
-            self._send({"op": "connect"})
-            received = messages.receive(self._sock)
-        if received is None:
-            raise ServerGone(_GONE)
-        return Client(socket.socket(fileno=received[1][0]))
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs:
+            self._send({"op": "connect"}, [theirs.fileno()])
+        return Client(ours)
 
     def keep(self, path: str) -> None:
         """Leave a directory that was announced by `scratch`."""

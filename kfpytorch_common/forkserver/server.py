@@ -47,8 +47,7 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
     for name in preload:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # What little is garbage by now is cheaper to keep than to find.
     gc.enable()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     server = _Server(control, parent, inherited)
@@ -137,19 +136,12 @@ class _Server:
             "poke": lambda: self._signal(os.kill, client, message),
             "release": lambda: self._release(client, message["child"]),
             "settle": lambda: self._tell(client, {"op": "settled"}),
-            "connect": lambda: self._connect(client),
+            "connect": lambda: self._add(_Client(socket.socket(fileno=fds.pop()))),
             "scratch": lambda: client.scratch.append(message["path"]),
             "keep": lambda: client.scratch.remove(message["path"]),
         }
         requests[message["op"]]()
         return True
-
-    def _connect(self, client: _Client) -> None:
-        """Give the caller one more connection, for a run of its own."""
-        ours, theirs = socket.socketpair()
-        self._add(_Client(ours))
-        with contextlib.suppress(OSError), theirs:
-            messages.send(client.sock, {"op": "connected"}, [theirs.fileno()])
 
     def _add(self, client: _Client) -> None:
         self._clients.append(client)

@@ -1,6 +1,7 @@
 """Functions that are unkind to their process, and surroundings that are unkind to ours."""
 
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from e2e.conftest import PYFLYTE, Pyflyte
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 ROUGH = Path(__file__).parent / "scripts" / "rough.py"
+EAGER = Path(__file__).parent / "scripts" / "eager_flow.py"
 
 SHADOWED = """
 import helpers_of_this_script
@@ -77,3 +79,21 @@ def test_nobody_has_to_listen(pyflyte: Pyflyte) -> None:
     ran = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert ran.returncode == 1
     assert "ValueError: I was rank 1" in ran.stderr
+
+
+def test_an_eager_workflow_runs_its_tasks_on_all_ranks(pyflyte: Pyflyte) -> None:
+    ran = pyflyte.run(EAGER, "flow", "--seconds", "0")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[-1] == "4"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
+def test_stopping_an_eager_workflow_leaves_nothing(pyflyte: Pyflyte, signum: signal.Signals) -> None:
+    started = pyflyte.start(EAGER, "flow", "--seconds", "100")
+    assert started.stdout is not None
+    while "[r0] training" not in started.stdout.readline():
+        assert started.poll() is None
+    started.send_signal(signum)
+    started.communicate(timeout=30)
+    assert started.returncode != 0
+    assert pyflyte.left() == ([], [])

@@ -2,11 +2,13 @@
 
 import difflib
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from flytekitplugins.kfpytorch.worker.topology import OVERRIDE
+from kfpytorch_common import prestart
 
 VERBOSE = "FLYTE_KFPYTORCH_VERBOSE"
 
@@ -55,6 +57,9 @@ def verbose(env: Mapping[str, str]) -> bool:
 
 def under_pyflyte_run() -> bool:
     """Whether `pyflyte run` without --remote is what runs now."""
+    if threading.current_thread() is not threading.main_thread():
+        # flytekit runs an eager workflow in a thread, and click knows its command in the main one only.
+        return prestart.script_of(sys.argv) is not None
     return _pyflyte_run() is not None
 
 

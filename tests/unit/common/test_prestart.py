@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfpytorch_common.prestart import PRELOAD, preload_for, script_of
+from kfpytorch_common.prestart import Needs, needs_of, script_of
 
 LOOK = """
 import os, sys
@@ -58,20 +58,40 @@ def test_no_command_at_all_runs_no_script() -> None:
     assert script_of([]) is None
 
 
+WRAPS = "from torch.nn.parallel import DistributedDataParallel"
+IN_A_FUNCTION = "def train():\n    import torch\n    os.environ['A'] = 'b'\n"
+
+
 @pytest.mark.parametrize(
-    ("beside", "expected"),
+    ("files", "needs"),
     [
-        ("from torch import nn", PRELOAD),
-        ("from torch.nn.parallel import DistributedDataParallel", (*PRELOAD, "torch._dynamo")),
-        ("from torch.distributed.fsdp import fully_shard", (*PRELOAD, "torch._dynamo")),
+        ({"train": "import json"}, Needs()),
+        ({"train": "import torch"}, Needs(torch_at_top=True)),
+        ({"train": "import torch.nn as nn"}, Needs(torch_at_top=True)),
+        ({"train": IN_A_FUNCTION}, Needs()),
+        ({"train": IN_A_FUNCTION + "from torch import nn"}, Needs(torch_at_top=True)),
+        ({"train": "import os\nos.environ['OMP_NUM_THREADS'] = '4'\nimport torch"}, Needs()),
+        ({"train": "import json, torch\nos.environ.update(A='b')"}, Needs(torch_at_top=True)),
+        ({"train": WRAPS}, Needs(compiler=True, torch_at_top=True)),
+        ({"train": "", "model": WRAPS}, Needs()),
+        ({"train": "import model", "model": WRAPS}, Needs(compiler=True, torch_at_top=True)),
+        ({"train": "from parts import model", "parts/model": WRAPS}, Needs(True, True)),
+        ({"train": "from parts.model import Net", "parts/model": WRAPS}, Needs(True, True)),
+        ({"train": "import parts", "parts/__init__": "import torch"}, Needs(torch_at_top=True)),
+        ({"train": "def f():\n    import model", "model": WRAPS}, Needs(compiler=True)),
+        ({"train": "import a", "a": "import b", "b": "import a, torch"}, Needs(torch_at_top=True)),
+        ({"train": "import torch, ("}, Needs()),
+        ({"train": "from torch.distributed.fsdp import fully_shard"}, Needs(True, True)),
     ],
+    ids=str,
 )
-def test_more_is_loaded_where_a_model_is_wrapped(
-    tmp_path: Path, beside: str, expected: tuple[str, ...]
+def test_what_a_script_will_import_is_known_from_its_text(
+    tmp_path: Path, files: dict[str, str], needs: Needs
 ) -> None:
-    (tmp_path / "train.py").write_text("from flytekitplugins.kfpytorch import Elastic\nimport model\n")
-    (tmp_path / "model.py").write_text(beside)
-    assert preload_for(tmp_path / "train.py") == expected
+    for name, text in files.items():
+        (tmp_path / name).with_suffix(".py").parent.mkdir(exist_ok=True)
+        (tmp_path / name).with_suffix(".py").write_text(text)
+    assert needs_of(tmp_path / "train.py") == needs
 
 
 @pytest.fixture
