@@ -50,7 +50,7 @@ generate:  ## generated code: none exists yet
 	@echo "Nothing generated: there are no protos yet."
 
 lock: $(READY)  ## resolve the dependencies anew, for every supported Python at once
-	$(BIN)/uv pip compile setup.py --extra elastic --extra dev --universal --python-version 3.10 \
+	$(BIN)/uv pip compile setup.py --extra backend --extra elastic --extra dev --universal --python-version 3.10 \
 		--upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 		--output-file requirements.lock
 

@@ -16,7 +16,10 @@ setup(
     # flytekit's own range.
     python_requires=">=3.10,<3.13",
     # `flytekitplugins` is shared with other distributions: a namespace without __init__.py.
-    packages=find_namespace_packages(include=["flytekitplugins.*", "kfpytorch_common*"]),
+    packages=[
+        *find_namespace_packages(include=["flytekitplugins.*", "kfpytorch_common*", "backend_plugin*"]),
+        *find_namespace_packages("protos", include=["kfpytorch_idl*"]),
+    ],
     # One plain root directory: an editable install is then a .pth line, not an import hook
     # that every interpreter pays for at start.
     package_dir={"": "."},
@@ -31,9 +34,11 @@ setup(
         "rich>=13",
     ],
     extras_require={
+        "backend": ["msgspec>=0.19", "pyyaml>=6", "rich-click>=1.7"],
         "elastic": ["torch>=2.3"],
         "dev": [
             "coverage",
+            "grpcio-tools",
             "hypothesis",
             "import-linter",
             "mypy",
@@ -48,6 +53,7 @@ setup(
             "types-pexpect",
             "types-protobuf",
             "types-psutil",
+            "types-PyYAML",
             "types-setuptools",
             "uv",
         ],

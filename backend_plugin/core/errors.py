@@ -1,0 +1,47 @@
+"""What can be wrong with a task, said once: every problem of it, each with its remedy.
+
+Lives here: the family of errors that the core raises. Does not: passing trouble of a cluster, which
+only the shell can have.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class BackendError(Exception):
+    """Something we can name went wrong."""
+
+    retryable: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One value that cannot be meant."""
+
+    field: str
+    """Where it stands, as a path from the task template: ``custom.workerReplicas.replicas``."""
+    value: str
+    """What stands there, shortened for display."""
+    message: str
+    """What is wrong with it, in a sentence without a full stop."""
+    remedy: str
+    """What would be right."""
+
+    def __str__(self) -> str:
+        return f"{self.field}={self.value}: {self.message}; {self.remedy}"
+
+
+class InvalidTask(BackendError):
+    """The task asks for something that no retry can give; all its problems at once."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class InvalidSettings(BackendError):
+    """The platform's settings say something that cannot be meant; all problems at once."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
