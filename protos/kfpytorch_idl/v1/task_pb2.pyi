@@ -1,0 +1,78 @@
+from google.protobuf import struct_pb2 as _struct_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TaskExtension(_message.Message):
+    __slots__ = ["version", "master", "worker", "gang", "train_job"]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MASTER_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    GANG_FIELD_NUMBER: _ClassVar[int]
+    TRAIN_JOB_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    master: Role
+    worker: Role
+    gang: Gang
+    train_job: TrainJob
+    def __init__(self, version: _Optional[int] = ..., master: _Optional[_Union[Role, _Mapping]] = ..., worker: _Optional[_Union[Role, _Mapping]] = ..., gang: _Optional[_Union[Gang, _Mapping]] = ..., train_job: _Optional[_Union[TrainJob, _Mapping]] = ...) -> None: ...
+
+class Role(_message.Message):
+    __slots__ = ["node_selector", "tolerations", "pod_template", "priority_class_name"]
+    class NodeSelectorEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NODE_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    TOLERATIONS_FIELD_NUMBER: _ClassVar[int]
+    POD_TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
+    node_selector: _containers.ScalarMap[str, str]
+    tolerations: _containers.RepeatedCompositeFieldContainer[Toleration]
+    pod_template: _struct_pb2.Struct
+    priority_class_name: str
+    def __init__(self, node_selector: _Optional[_Mapping[str, str]] = ..., tolerations: _Optional[_Iterable[_Union[Toleration, _Mapping]]] = ..., pod_template: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., priority_class_name: _Optional[str] = ...) -> None: ...
+
+class Toleration(_message.Message):
+    __slots__ = ["key", "operator", "value", "effect", "toleration_seconds"]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    TOLERATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    operator: str
+    value: str
+    effect: str
+    toleration_seconds: int
+    def __init__(self, key: _Optional[str] = ..., operator: _Optional[str] = ..., value: _Optional[str] = ..., effect: _Optional[str] = ..., toleration_seconds: _Optional[int] = ...) -> None: ...
+
+class Gang(_message.Message):
+    __slots__ = ["scheduler", "queue", "min_member", "priority_class_name", "queue_timeout_seconds", "pending_timeout_seconds"]
+    SCHEDULER_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    MIN_MEMBER_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PENDING_TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    scheduler: str
+    queue: str
+    min_member: int
+    priority_class_name: str
+    queue_timeout_seconds: int
+    pending_timeout_seconds: int
+    def __init__(self, scheduler: _Optional[str] = ..., queue: _Optional[str] = ..., min_member: _Optional[int] = ..., priority_class_name: _Optional[str] = ..., queue_timeout_seconds: _Optional[int] = ..., pending_timeout_seconds: _Optional[int] = ...) -> None: ...
+
+class TrainJob(_message.Message):
+    __slots__ = ["runtime", "runtime_kind"]
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_KIND_FIELD_NUMBER: _ClassVar[int]
+    runtime: str
+    runtime_kind: str
+    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ...) -> None: ...
