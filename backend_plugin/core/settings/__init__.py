@@ -1,5 +1,9 @@
-"""The platform's settings: Flyte's ``plugins.k8s`` section under its own names, ours beside it."""
+"""The platform's settings: Flyte's ``plugins.k8s`` section under its own names, ours beside it.
 
-from backend_plugin.core.settings.values import Settings
+`read` makes them; nothing else does.
+"""
 
-__all__ = ["Settings"]
+from backend_plugin.core.settings.reading import read
+from backend_plugin.core.settings.values import Ours, Settings, TaskResources
+
+__all__ = ["Ours", "Settings", "TaskResources", "read"]

@@ -1,8 +1,72 @@
-"""Every setting, typed."""
+"""Every setting, typed: Flyte's under Flyte's names in snake case, ours under `Settings.kfpytorch`.
 
-from dataclasses import dataclass
+A value that exists has been read by `reading` or is a default of the platform. What each setting does is
+said where it is used.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from backend_plugin.core.quantity import Quantity, parse
+from backend_plugin.core.values import Manifest
+
+# Without it the cluster autoscaler would move replicas of a running job.
+_NOT_TO_BE_EVICTED: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+_ONE_CPU: Final = parse("1000m")
+_ONE_GIB: Final = parse("1024Mi")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResources:
+    """What the platform gives and allows a container, by Kubernetes' resource names."""
+
+    defaults: Mapping[str, Quantity] = field(default_factory=dict)
+    limits: Mapping[str, Quantity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """What Flyte's section has no name for."""
+
+    task_resources: TaskResources = field(default_factory=TaskResources)
+    """What propeller is given by admin's ``task_resources``, which connectors are not told."""
+    pod_template_namespace: str = "flyte"
+    """Where PodTemplates are looked for when the task's namespace has none of that name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of a platform."""
+    """The settings of a platform; all defaults are Flyte's."""
+
+    inject_finalizer: bool = False
+    default_annotations: Mapping[str, str] = field(default_factory=lambda: dict(_NOT_TO_BE_EVICTED))
+    default_labels: Mapping[str, str] = field(default_factory=dict)
+    default_env_vars: Mapping[str, str] = field(default_factory=dict)
+    """With those of ``default-env-vars-from-env`` already looked up."""
+    default_env_from_configmaps: Sequence[str] = ()
+    default_env_from_secrets: Sequence[str] = ()
+    default_cpus: Quantity = _ONE_CPU
+    default_memory: Quantity = _ONE_GIB
+    default_tolerations: Sequence[Manifest] = ()
+    default_node_selector: Mapping[str, str] = field(default_factory=dict)
+    default_affinity: Manifest | None = None
+    scheduler_name: str = ""
+    interruptible_tolerations: Sequence[Manifest] = ()
+    interruptible_node_selector: Mapping[str, str] = field(default_factory=dict)
+    interruptible_node_selector_requirement: Manifest | None = None
+    non_interruptible_node_selector_requirement: Manifest | None = None
+    resource_tolerations: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    image_pull_policy: str = ""
+    gpu_device_node_label: str = "k8s.amazonaws.com/accelerator"
+    gpu_partition_size_node_label: str = "k8s.amazonaws.com/gpu-partition-size"
+    gpu_unpartitioned_node_selector_requirement: Manifest | None = None
+    gpu_unpartitioned_toleration: Manifest | None = None
+    gpu_resource_name: str = "nvidia.com/gpu"
+    default_pod_security_context: Manifest | None = None
+    default_security_context: Manifest | None = None
+    enable_host_networking_pod: bool | None = None
+    default_pod_dns_config: Manifest | None = None
+    default_pod_template_name: str = ""
+    add_tolerations_for_extended_resources: Sequence[str] = ()
+    kfpytorch: Ours = field(default_factory=Ours)

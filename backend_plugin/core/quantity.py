@@ -1,0 +1,113 @@
+"""Amounts of cpu, memory, devices: read, compared and written as Kubernetes does.
+
+Lives here: the number and its text. What a container asks for is in `manifest.pod_resources`.
+"""
+
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+from typing import Final
+
+_NUMBER: Final = re.compile(
+    r"(?P<sign>[+-]?)0*(?=[0-9]|\.[0-9])(?P<whole>[0-9]*)\.?(?P<part>[0-9]*)"
+    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,2}))?"
+)
+_NANO: Final = 10**9
+_DECIMAL: Final = {name: 3 * power for power, name in enumerate(("n", "u", "m", "", *"kMGTPE"), start=-3)}
+_DECIMAL_NAMES: Final = {exponent: name for name, exponent in _DECIMAL.items()}
+_BINARY: Final = {name + "i": 10 * power for power, name in enumerate("KMGTPE", start=1)}
+_BINARY_NAMES: Final = ("", *_BINARY)
+# Kubernetes cuts amounts of bytes down to what an int64 holds.
+_MOST_BYTES: Final = (2**63 - 1) * _NANO
+# Nobody means longer ones; exact arithmetic on them would not be quick.
+_LONGEST: Final = 60
+# Kubernetes keeps a text that is in order already and has no more digits than an int64.
+_SHORT: Final = 18
+_SHORT_BINARY: Final = 14
+
+
+class NotAQuantity(ValueError):
+    """The text is not an amount that Kubernetes would read."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """An amount; two are equal when they mean the same, however they are written."""
+
+    nano: int
+    """The amount in billionths, the finest that Kubernetes knows."""
+    text: str = field(compare=False)
+    """As Kubernetes would print it: ``500m`` for ``0.5``, ``1Gi`` for ``1024Mi``."""
+
+    def __bool__(self) -> bool:
+        """Whether it is more, or less, than nothing."""
+        return self.nano != 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it may count things that cannot be split."""
+        return self.nano % _NANO == 0
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Quantity:
+    """Read ``2``, ``0.5``, ``500m``, ``16Gi``, ``1e3``; raises `NotAQuantity`."""
+    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise NotAQuantity(text)
+    whole, part = match["whole"] or "0", match["part"]
+    number = Fraction(int(match["sign"] + whole + part), 10 ** len(part))
+    if match["suffix"] in _BINARY:
+        return _binary(text, number, whole + "." * bool(part), _BINARY[match["suffix"]])
+    power = int(match["exponent"]) if match["exponent"] else _DECIMAL[match["suffix"] or ""]
+    nano = _from_zero(number * Fraction(10) ** power * _NANO)
+    if _is_in_order(whole + part, power - len(part)):
+        return Quantity(nano, text)
+    return Quantity(nano, _decimal_text(nano, exponential=match["exponent"] is not None))
+
+
+def _is_in_order(digits: str, power: int) -> bool:
+    return (
+        len(digits) <= _SHORT
+        and power in range(-9, 100, 3)
+        and not digits.endswith("000")
+        and not digits.startswith("0")
+    )
+
+
+def _binary(text: str, number: Fraction, digits: str, power: int) -> Quantity:
+    nano = _from_zero(number * 2**power * _NANO)
+    nano = max(min(nano, _MOST_BYTES), -_MOST_BYTES)
+    # Kubernetes looks at three bits only, so that it keeps 1001Mi, but also writes 8Mi anew (as 8Mi).
+    if digits.isdigit() and int(digits) % 8 and len(digits) + power * 3 // 10 <= _SHORT_BINARY:
+        return Quantity(nano, text)
+    return Quantity(nano, _binary_text(nano))
+
+
+def _from_zero(amount: Fraction) -> int:
+    """Rounded up, so that who asks for a little gets a little."""
+    return ceil(amount) if amount >= 0 else -ceil(-amount)
+
+
+def _decimal_text(nano: int, *, exponential: bool = False) -> str:
+    if nano == 0:
+        return "0"
+    mantissa, exponent = nano, -9
+    while mantissa % 1000 == 0 and (exponential or exponent < _DECIMAL["E"]):
+        mantissa, exponent = mantissa // 1000, exponent + 3
+    if exponential:
+        return f"{mantissa}e{exponent}" if exponent else str(mantissa)
+    return f"{mantissa}{_DECIMAL_NAMES[exponent]}"
+
+
+def _binary_text(nano: int) -> str:
+    mantissa, rest = divmod(nano, _NANO)
+    # Small and broken amounts of bytes get decimal suffixes, so that nothing of them is lost.
+    if rest or -1024 < mantissa < 1024:
+        return _decimal_text(nano)
+    power = 0
+    while mantissa % 1024 == 0 and power < len(_BINARY):
+        mantissa, power = mantissa // 1024, power + 1
+    return f"{mantissa}{_BINARY_NAMES[power]}"

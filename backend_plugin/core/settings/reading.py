@@ -1,0 +1,138 @@
+"""From a mapping, as YAML gives it, to `Settings`, or to every problem of it.
+
+Lives here: which key is which setting, of which kind. To add a setting, add a field and a row.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final, TypeAlias
+
+from backend_plugin.core.errors import InvalidSettings, Problem
+from backend_plugin.core.settings import kinds
+from backend_plugin.core.settings.kinds import Read, Wrong
+from backend_plugin.core.settings.values import Ours, Settings, TaskResources
+
+# A value in a message identifies itself; nobody reads more of it there.
+_LONGEST_SHOWN: Final = 80
+
+# A reader for each key, or for each key of a section below.
+_Readers: TypeAlias = "Mapping[str, Read | _Readers]"
+
+# Settings of Flyte's section that concern what a connector never does: they may stand there and mean nothing.
+_OF_OTHERS: Final = frozenset({
+    "co-pilot",
+    "create-container-config-error-grace-period",
+    "create-container-error-grace-period",
+    "default-pod-template-resync",
+    "delete-resource-on-finalize",
+    "enable-distributed-error-aggregation",
+    "image-pull-backoff-grace-period",
+    "pod-pending-timeout",
+    "send-object-events",
+    "update-backoff-retries",
+    "update-base-backoff-duration",
+})  # fmt: skip
+
+_FLYTES: Final[_Readers] = {
+    "inject-finalizer": kinds.boolean,
+    "default-annotations": kinds.texts,
+    "default-labels": kinds.texts,
+    "default-env-vars": kinds.texts,
+    "default-env-vars-from-env": kinds.texts,
+    "default-env-from-configmaps": kinds.names,
+    "default-env-from-secrets": kinds.names,
+    "default-cpus": kinds.quantity,
+    "default-memory": kinds.quantity,
+    "default-tolerations": kinds.tolerations,
+    "default-node-selector": kinds.texts,
+    "default-affinity": kinds.manifest,
+    "scheduler-name": kinds.text,
+    "interruptible-tolerations": kinds.tolerations,
+    "interruptible-node-selector": kinds.texts,
+    "interruptible-node-selector-requirement": kinds.requirement,
+    "non-interruptible-node-selector-requirement": kinds.requirement,
+    "resource-tolerations": kinds.tolerations_by_resource,
+    "image-pull-policy": kinds.pull_policy,
+    "gpu-device-node-label": kinds.text,
+    "gpu-partition-size-node-label": kinds.text,
+    "gpu-unpartitioned-node-selector-requirement": kinds.requirement,
+    "gpu-unpartitioned-toleration": kinds.toleration,
+    "gpu-resource-name": kinds.text,
+    "default-pod-security-context": kinds.manifest,
+    "default-security-context": kinds.manifest,
+    "enable-host-networking-pod": kinds.boolean,
+    "default-pod-dns-config": kinds.manifest,
+    "default-pod-template-name": kinds.text,
+    "add-tolerations-for-extended-resources": kinds.names,
+}
+
+_OURS: Final[_Readers] = {
+    "pod-template-namespace": kinds.text,
+    "task-resources": {"defaults": kinds.quantities, "limits": kinds.quantities},
+}
+
+_ALL: Final[_Readers] = {**_FLYTES, **dict.fromkeys(_OF_OTHERS, kinds.anything), "kfpytorch": _OURS}
+
+
+def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings that a ``plugins.k8s`` section means; raises `InvalidSettings` with all its problems.
+
+    ``environment`` is where ``default-env-vars-from-env`` finds its values.
+    """
+    problems: list[Problem] = []
+    said = _read(section, _ALL, "", problems)
+    if problems:
+        raise InvalidSettings(*problems)
+    flytes = {key.replace("-", "_"): said[key] for key in _FLYTES if key in said}
+    flytes["default_env_vars"] = _env(flytes, environment or {})
+    return Settings(**flytes, kfpytorch=_ours(said.get("kfpytorch", {}), flytes))
+
+
+def _env(flytes: dict[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
+    # Flyte, too, gives an empty value when its own environment lacks the variable.
+    looked_up = flytes.pop("default_env_vars_from_env", {})
+    values = {name: environment.get(source, "") for name, source in looked_up.items()}
+    return {**flytes.get("default_env_vars", {}), **values}
+
+
+def _ours(said: Mapping[str, Any], flytes: Mapping[str, Any]) -> Ours:
+    gpu = flytes.get("gpu_resource_name", Settings().gpu_resource_name)
+    resources = {
+        part: {gpu if name == "gpu" else name: amount for name, amount in amounts.items()}
+        for part, amounts in said.get("task-resources", {}).items()
+    }
+    plain = {key.replace("-", "_"): value for key, value in said.items() if key != "task-resources"}
+    return Ours(task_resources=TaskResources(**resources), **plain)
+
+
+def _read(section: Any, readers: _Readers, path: str, problems: list[Problem]) -> dict[str, Any]:
+    """What a section says, by its keys; what is wrong with it is added to ``problems``."""
+    if not isinstance(section, Mapping):
+        wrong = Wrong("is not a section", "write keys with values")
+        problems.append(_problem(path.rstrip("."), section, wrong))
+        return {}
+    said: dict[str, Any] = {}
+    for key, value in section.items():
+        name = f"{path}{key}"
+        reader = readers.get(key)
+        if reader is None:
+            problems.append(_problem(name, value, Wrong("is not a setting", _nearest(str(key), readers))))
+        elif value is None:
+            continue  # A key with nothing behind it says nothing.
+        elif isinstance(reader, Mapping):
+            said[key] = _read(value, reader, f"{name}.", problems)
+        else:
+            try:
+                said[key] = reader(value)
+            except Wrong as wrong:
+                problems.append(_problem(name, value, wrong))
+    return said
+
+
+def _problem(path: str, value: Any, wrong: Wrong) -> Problem:
+    return Problem(field=path, value=repr(value)[:_LONGEST_SHOWN], message=wrong.message, remedy=wrong.remedy)
+
+
+def _nearest(key: str, readers: _Readers) -> str:
+    nearest = get_close_matches(key, list(readers), n=1)
+    return f"did you mean {nearest[0]}?" if nearest else "remove it"
