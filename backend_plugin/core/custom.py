@@ -1,0 +1,162 @@
+"""Task template → TrainingJob: the mirror image of ``flytekitplugins.kfpytorch.custom``.
+
+Decides what the replicas are, never what their pods look like (`manifest.pod`). Both layouts of the
+custom are read: version 0, flyteidl's ``plugins.pytorch``, and version 1, ``plugins.kubeflow.pytorch``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from flyteidl.plugins import pytorch_pb2 as version_0
+from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
+
+from backend_plugin.core import extension, protojson, replicas
+from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.job import ElasticPolicy, ReplicaGroup, Role, Run, RunPolicy, TrainingJob
+from backend_plugin.core.values import Manifest
+
+TASK_TYPE: Final = "pytorch"
+
+# Keys that only one of the two layouts has; read as the other, they would lose all workers.
+_OF_VERSION_0: Final = ("workers",)
+_OF_VERSION_1: Final = (
+    *("workerReplicas", "worker_replicas", "masterReplicas", "master_replicas", "runPolicy", "run_policy"),
+)
+# Without any of them nothing was said about replicas; Flyte would run a master alone.
+_OF_REPLICAS: Final = {*_OF_VERSION_0, *_OF_VERSION_1, "elasticConfig", "elastic_config"} - {"runPolicy", "run_policy"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What a custom says, whatever its layout."""
+
+    groups: tuple[ReplicaGroup, ...]
+    """The master first; groups of none and, when elastic, the master are still among them."""
+    elastic: Any
+    """flyteidl's ElasticConfig, or None."""
+    run_policy: RunPolicy
+
+
+def decode(template: TaskTemplate, run: Run) -> TrainingJob:
+    """Read what a task asks for; its pods, which are not looked at here, apart.
+
+    Raises:
+        InvalidTask: If something cannot be meant, with every problem that there is.
+    """
+    problems: list[Problem] = []
+    custom = protojson.as_json(template.custom)
+    said = _layout(template, custom, problems)(custom, problems)
+    extended = extension.decode(custom.get(extension.KEY), problems)
+    elastic = said.elastic and _elastic_policy(said.elastic)
+    groups = _placed(said, extended)
+    problems += _contradictions(said, groups, template)
+    problems += replicas.gang_problems(extended.gang, groups)
+    if elastic and Role.MASTER in extended.placements:
+        remedy = "say it for the worker"
+        problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))
+    if problems:
+        raise InvalidTask(*problems)
+    return TrainingJob(
+        run=run,
+        groups=groups,
+        nproc_per_node=said.elastic.nproc_per_node if elastic else None,
+        elastic=elastic,
+        run_policy=said.run_policy,
+        gang=extended.gang,
+        train_job=extended.train_job,
+    )
+
+
+_Layout = Callable[[Manifest, list[Problem]], _Said]
+
+
+def _layout(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
+    """How to read the custom; refuses what neither layout, or only the other one, knows."""
+    if template.type != TASK_TYPE:
+        remedy = f"send only tasks of type {TASK_TYPE} here"
+        problems.append(_outside("type", template.type, "is a type that is not run here", remedy))
+    version = template.task_type_version
+    if version not in _LAYOUTS:
+        remedy = "register the task with a plugin that writes version 1"
+        problems.append(_outside("taskTypeVersion", version, "is a layout that nobody knows", remedy))
+        return _LAYOUTS[1]
+    if not custom.keys() & _OF_REPLICAS:
+        remedy = "register the task again, with a task_config"
+        problems.append(_outside("custom", custom, "asks for no replicas at all", remedy))
+    foreign = _OF_VERSION_1 if version == 0 else _OF_VERSION_0
+    for key in custom.keys() & set(foreign):
+        remedy = (
+            f"set the template's taskTypeVersion to {1 - version}, or write the custom of version {version}"
+        )
+        message = f"belongs to version {1 - version} of the custom; version {version} would lose the workers"
+        problems.append(_problem(key, custom[key], message, remedy))
+    return _LAYOUTS[version]
+
+
+def _read_version_0(custom: Manifest, problems: list[Problem]) -> _Said:
+    message = version_0.DistributedPyTorchTrainingTask()
+    problems += protojson.parse(custom, message, "custom")
+    problems += replicas.count_problems(message.workers, "custom.workers")
+    return _Said(
+        groups=(
+            ReplicaGroup(role=Role.MASTER, replicas=1, restart_policy="Never"),
+            ReplicaGroup(role=Role.WORKER, replicas=message.workers, restart_policy="Never"),
+        ),
+        elastic=message.elastic_config if message.HasField("elastic_config") else None,
+        run_policy=RunPolicy(),
+    )
+
+
+def _read_version_1(custom: Manifest, problems: list[Problem]) -> _Said:
+    message = version_1.DistributedPyTorchTrainingTask()
+    problems += protojson.parse(custom, message, "custom")
+    return _Said(
+        groups=(
+            replicas.read(Role.MASTER, message.master_replicas, problems),
+            replicas.read(Role.WORKER, message.worker_replicas, problems),
+        ),
+        elastic=message.elastic_config if message.HasField("elastic_config") else None,
+        run_policy=replicas.run_policy(message.run_policy, problems),
+    )
+
+
+_LAYOUTS: Final[Mapping[int, _Layout]] = {0: _read_version_0, 1: _read_version_1}
+
+
+def _placed(said: _Said, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:
+    """The groups that there are, each where it is to run."""
+    groups = said.groups[1:] if said.elastic else said.groups
+    return tuple(
+        replicas.placed(group, extended.placements.get(group.role)) for group in groups if group.replicas > 0
+    )
+
+
+def _elastic_policy(elastic: Any) -> ElasticPolicy:
+    return ElasticPolicy(
+        min_replicas=elastic.min_replicas,
+        max_replicas=elastic.max_replicas,
+        # Told "", the operator would hand "" to torch, which knows no such backend.
+        rdzv_backend=elastic.rdzv_backend or "c10d",
+        max_restarts=elastic.max_restarts,
+    )
+
+
+def _contradictions(said: _Said, groups: tuple[ReplicaGroup, ...], template: TaskTemplate) -> list[Problem]:
+    """What each part says well and the parts together cannot mean."""
+    if said.elastic is None:
+        return []
+    workers = said.groups[1].replicas
+    problems = [*replicas.elastic_problems(said.elastic, workers)]
+    if not problems:
+        problems += replicas.processes_per_gpu(groups[0], said.elastic.nproc_per_node, template)
+    return problems
+
+
+def _problem(key: str, value: object, message: str, remedy: str) -> Problem:
+    return _outside(f"custom.{key}", value, message, remedy)
+
+
+def _outside(field: str, value: object, message: str, remedy: str) -> Problem:
+    return Problem(field=field, value=protojson.shown(value), message=message, remedy=remedy)

@@ -1,0 +1,116 @@
+"""What a task says beyond flyteidl: the key `kfpytorch` of its custom.
+
+The author's side of it is written by ``flytekitplugins.kfpytorch``; the two meet in
+``kfpytorch_idl/v1/task.proto``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from backend_plugin.core import protojson
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import Gang, Placement, Role, TrainJobOptions
+from backend_plugin.core.values import JsonValue, Manifest
+from kfpytorch_idl.v1 import task_pb2
+
+KEY: Final = "kfpytorch"
+VERSION: Final = 1
+_PATH: Final = f"custom.{KEY}"
+
+_OPERATORS: Final = ("Equal", "Exists")
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
+_POSITIVE: Final = ("min_member", "queue_timeout_seconds", "pending_timeout_seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """What the key says; all of it may be unsaid."""
+
+    placements: Mapping[Role, Placement] = field(default_factory=dict)
+    gang: Gang | None = None
+    train_job: TrainJobOptions | None = None
+
+
+def decode(said: JsonValue, problems: list[Problem]) -> Extension:
+    """Read the value of the key; what cannot be meant goes to `problems`."""
+    if said is None:
+        return Extension()
+    if not isinstance(said, Mapping):
+        problems.append(_problem("", said, "is no object", "leave it out, or let our plugin write it"))
+        return Extension()
+    message = task_pb2.TaskExtension()
+    problems += protojson.parse(said, message, _PATH)
+    if message.HasField("version") and not 1 <= message.version <= VERSION:
+        remedy = f"use a backend that knows it; this one knows {VERSION}"
+        problems.append(_problem(".version", message.version, "is a layout of another release", remedy))
+    problems += _contradictions(message)
+    return Extension(
+        placements={
+            role: _placement(part)
+            for role, name, part in (
+                (Role.MASTER, "master", message.master),
+                (Role.WORKER, "worker", message.worker),
+            )
+            if message.HasField(name)
+        },
+        gang=Gang(**_said(message.gang)) if message.HasField("gang") else None,
+        train_job=TrainJobOptions(**_said(message.train_job)) if message.HasField("train_job") else None,
+    )
+
+
+def _placement(role: task_pb2.Role) -> Placement:
+    return Placement(
+        node_selector=dict(role.node_selector),
+        tolerations=tuple(_toleration(toleration) for toleration in role.tolerations),
+        pod_template=protojson.as_json(role.pod_template) if role.HasField("pod_template") else None,
+        priority_class_name=role.priority_class_name if role.HasField("priority_class_name") else None,
+    )
+
+
+def _toleration(toleration: task_pb2.Toleration) -> Manifest:
+    said = _said(toleration)
+    seconds = said.pop("toleration_seconds", None)
+    return said if seconds is None else {**said, "tolerationSeconds": seconds}
+
+
+def _said(message: Message) -> dict[str, Any]:
+    return {item.name: value for item, value in message.ListFields()}
+
+
+def _contradictions(message: task_pb2.TaskExtension) -> Iterator[Problem]:
+    for name, role in (("master", message.master), ("worker", message.worker)):
+        for index, toleration in enumerate(role.tolerations):
+            yield from _bad_toleration(toleration, f".{name}.tolerations[{index}]")
+    for name in _POSITIVE:
+        if message.gang.HasField(name) and getattr(message.gang, name) < 1:
+            remedy = "write at least 1, or leave it out"
+            key = task_pb2.Gang.DESCRIPTOR.fields_by_name[name].json_name
+            yield _problem(f".gang.{key}", getattr(message.gang, name), "is less than 1", remedy)
+    kind = message.train_job.runtime_kind
+    if kind and kind not in _RUNTIME_KINDS:
+        yield _one_of(".trainJob.runtimeKind", kind, _RUNTIME_KINDS)
+
+
+def _bad_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:
+    if toleration.operator and toleration.operator not in _OPERATORS:
+        yield _one_of(f"{path}.operator", toleration.operator, _OPERATORS)
+    if toleration.effect and toleration.effect not in _EFFECTS:
+        yield _one_of(f"{path}.effect", toleration.effect, _EFFECTS)
+    if toleration.operator == "Exists" and toleration.value:
+        remedy = "leave value out, or write operator Equal"
+        yield _problem(f"{path}.value", toleration.value, "is not looked at by operator Exists", remedy)
+    if not toleration.key and toleration.operator != "Exists":
+        remedy = "write a key, or operator Exists for every taint"
+        yield _problem(f"{path}.key", toleration.key, "names no taint", remedy)
+
+
+def _one_of(path: str, value: str, allowed: tuple[str, ...]) -> Problem:
+    return _problem(path, value, "is none of its values", f"write one of {', '.join(allowed)}")
+
+
+def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
+    return Problem(field=_PATH + path, value=protojson.shown(value), message=message, remedy=remedy)

@@ -1,0 +1,159 @@
+"""From the JSON of a Struct to a message, by protobuf's own rules, with every problem of it.
+
+Numbers may come as doubles or text, enums as names or numbers, keys in camel or snake case; unknown keys
+are passed over, as Flyte does. `json_format` reads the values; it is asked one by one, because it stops at
+the first that is wrong and, told to pass over unknown keys, passes over unknown enum names, too.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeGuard
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct, Value
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.values import JsonValue, Manifest
+
+_SHOWN_CHARACTERS: Final = 80
+_INT32: Final = 2**31
+_STRUCT: Final = Struct.DESCRIPTOR.full_name
+_WHOLE_NUMBER: Final = ("is no whole number of {bits} bits", "write a whole number")
+# What a value must be, by the type of its field, and the remedy.
+_WRONG: Final = {
+    FieldDescriptor.CPPTYPE_INT32: _WHOLE_NUMBER,
+    FieldDescriptor.CPPTYPE_INT64: _WHOLE_NUMBER,
+    FieldDescriptor.CPPTYPE_ENUM: ("is none of its values", "write one of {names}"),
+    FieldDescriptor.CPPTYPE_STRING: ("is no text", "write a string"),
+    FieldDescriptor.CPPTYPE_MESSAGE: ("is not made of the right parts", "write {{...}} with text as keys"),
+}
+_BITS: Final = {FieldDescriptor.CPPTYPE_INT32: 32, FieldDescriptor.CPPTYPE_INT64: 64}
+
+
+def as_json(struct: Struct) -> dict[str, JsonValue]:
+    """The same as plain values; every number is a float."""
+    return {key: _plain(value) for key, value in struct.fields.items()}
+
+
+def _plain(value: Value) -> JsonValue:
+    kind = value.WhichOneof("kind")
+    if kind == "struct_value":
+        return as_json(value.struct_value)
+    if kind == "list_value":
+        return [_plain(item) for item in value.list_value.values]
+    if kind is None or kind == "null_value":
+        return None
+    plain: JsonValue = getattr(value, kind)
+    return plain
+
+
+def shown(value: object) -> str:
+    """A value as a reader would write it, shortened."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+
+
+def parse(value: Manifest, message: Message, path: str) -> Iterator[Problem]:
+    """Read `value` into `message`, leaving out what cannot be read: a problem each, under `path`."""
+    known, seen = _fields(message.DESCRIPTOR), set()
+    for key, item in value.items():
+        if (field := known.get(key)) is None:
+            continue
+        if field.name in seen:
+            yield Problem(
+                field=f"{path}.{key}",
+                value=shown(item),
+                message="is said twice, in camel and in snake case",
+                remedy="leave one of the two out",
+            )
+            continue
+        seen.add(field.name)
+        yield from _read(item, field, message, (path, key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Field:
+    """What decides how a field is read; asking a descriptor again and again is slow."""
+
+    name: str
+    cpp_type: int
+    has_parts: bool
+    """Whether it is a message with fields of ours to look at; maps and Structs are read as a whole."""
+    is_repeated: bool
+    numbers: Mapping[str, int]
+    """Of an enum's names."""
+
+
+@lru_cache(maxsize=64)
+def _fields(descriptor: Descriptor) -> Mapping[str, _Field]:
+    """The fields of a message under both of their names."""
+    return {name: _field(field) for field in descriptor.fields for name in (field.name, field.json_name)}
+
+
+def _field(field: FieldDescriptor) -> _Field:
+    kind, values = field.message_type, field.enum_type
+    # `label` is deprecated by the newest runtimes, `is_repeated` unknown to the oldest.
+    descriptor: Any = field
+    repeated = getattr(descriptor, "is_repeated", None)
+    return _Field(
+        name=field.name,
+        cpp_type=field.cpp_type,
+        has_parts=kind is not None and kind.full_name != _STRUCT and not kind.GetOptions().map_entry,
+        is_repeated=descriptor.label == FieldDescriptor.LABEL_REPEATED if repeated is None else repeated,
+        numbers={} if values is None else {value.name: value.number for value in values.values},
+    )
+
+
+def _read(item: JsonValue, field: _Field, message: Message, where: tuple[str, str]) -> Iterator[Problem]:
+    path, key = where
+    if field.has_parts and not field.is_repeated and isinstance(item, Mapping):
+        part = getattr(message, field.name)
+        part.SetInParent()
+        yield from parse(item, part, f"{path}.{key}")
+    elif field.has_parts and field.is_repeated and _are_parts(item):
+        yield from _read_parts(item, getattr(message, field.name), f"{path}.{key}")
+    elif (plain := _plainly(item, field)) is not None:
+        setattr(message, field.name, plain)
+    else:
+        try:
+            ParseDict({key: item}, message)
+        except ParseError:
+            message.ClearField(field.name)
+            yield _wrong(item, field, f"{path}.{key}")
+
+
+def _read_parts(items: Sequence[Manifest], parts: Any, path: str) -> Iterator[Problem]:
+    for index, item in enumerate(items):
+        problems = [*parse(item, parts.add(), f"{path}[{index}]")]
+        if problems:
+            del parts[-1]
+        yield from problems
+
+
+def _are_parts(item: JsonValue) -> TypeGuard[Sequence[Manifest]]:
+    return isinstance(item, list) and all(isinstance(part, Mapping) for part in item)
+
+
+def _plainly(item: JsonValue, field: _Field) -> str | int | None:
+    """The ordinary case of each type, which needs no parser."""
+    if field.is_repeated:
+        return None
+    if isinstance(item, str):
+        return item if field.cpp_type == FieldDescriptor.CPPTYPE_STRING else field.numbers.get(item)
+    if field.cpp_type != FieldDescriptor.CPPTYPE_INT32 or not isinstance(item, float):
+        return None
+    return int(item) if -_INT32 <= item < _INT32 and item.is_integer() else None
+
+
+def _wrong(item: JsonValue, field: _Field, path: str) -> Problem:
+    message, remedy = _WRONG[field.cpp_type]
+    return Problem(
+        field=path,
+        value=shown(item),
+        message=message.format(bits=_BITS.get(field.cpp_type)),
+        remedy=remedy.format(names=", ".join(field.numbers)),
+    )

@@ -1,0 +1,198 @@
+"""flyteidl's words for one role, for restarts and for elasticity → ours, with what they cannot mean."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from flyteidl.core.tasks_pb2 import Resources as WireResources
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from flyteidl.plugins import common_pb2
+from flyteidl.plugins.kubeflow import common_pb2 as kubeflow_pb2
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import Gang, Placement, ReplicaGroup, Resources, Role, RunPolicy
+from backend_plugin.core.protojson import as_json, shown
+
+GPU: Final = "nvidia.com/gpu"
+# A replica is named <job>-worker-<index>, at most 63 characters, of which the job takes up to 50.
+MOST_REPLICAS: Final = 100_000
+# Of a number of GPUs; a longer one is more than any number of processes.
+_DIGITS: Final = 10
+
+_KEYS: Final = {Role.MASTER: "masterReplicas", Role.WORKER: "workerReplicas"}
+_RESTART_POLICIES: Final = {
+    common_pb2.RESTART_POLICY_NEVER: "Never",
+    common_pb2.RESTART_POLICY_ON_FAILURE: "OnFailure",
+    common_pb2.RESTART_POLICY_ALWAYS: "Always",
+}
+_CLEAN_POD_POLICIES: Final = {
+    kubeflow_pb2.CLEANPOD_POLICY_NONE: "None",
+    kubeflow_pb2.CLEANPOD_POLICY_RUNNING: "Running",
+    kubeflow_pb2.CLEANPOD_POLICY_ALL: "All",
+}
+_RESOURCES: Final = {
+    WireResources.CPU: "cpu",
+    WireResources.MEMORY: "memory",
+    WireResources.GPU: GPU,
+    WireResources.EPHEMERAL_STORAGE: "ephemeral-storage",
+}
+
+
+def read(role: Role, spec: Any, problems: list[Problem]) -> ReplicaGroup:
+    """One role, as the wire says it; there is always one master."""
+    path = f"custom.{_KEYS[role]}"
+    if spec.HasField("common"):
+        spec, path = spec.common, f"{path}.common"
+    problems += count_problems(spec.replicas, f"{path}.replicas")
+    if role is Role.MASTER and spec.replicas > 1:
+        remedy = "write 1, and the others as workers"
+        problems.append(_problem(f"{path}.replicas", spec.replicas, "a job has exactly one master", remedy))
+    return ReplicaGroup(
+        role=role,
+        replicas=1 if role is Role.MASTER else spec.replicas,
+        restart_policy=_named(_RESTART_POLICIES, spec.restart_policy, f"{path}.restartPolicy", problems),
+        image=spec.image or None,
+        resources=_resources(spec.resources, f"{path}.resources", problems),
+    )
+
+
+def run_policy(message: Any, problems: list[Problem]) -> RunPolicy:
+    """What the operator does with the job as a whole; the wire's 0 is nothing said."""
+    path = "custom.runPolicy"
+    numbers = {
+        "ttlSecondsAfterFinished": message.ttl_seconds_after_finished,
+        "activeDeadlineSeconds": message.active_deadline_seconds,
+        "backoffLimit": message.backoff_limit,
+    }
+    for key, number in numbers.items():
+        problems += _negative(number, f"{path}.{key}")
+    return RunPolicy(
+        clean_pod_policy=_named(
+            _CLEAN_POD_POLICIES, message.clean_pod_policy, f"{path}.cleanPodPolicy", problems
+        ),
+        ttl_seconds_after_finished=message.ttl_seconds_after_finished or None,
+        active_deadline_seconds=message.active_deadline_seconds or None,
+        backoff_limit=message.backoff_limit or None,
+    )
+
+
+def placed(group: ReplicaGroup, placement: Placement | None) -> ReplicaGroup:
+    """The same group, there."""
+    return group if placement is None else replace(group, placement=placement)
+
+
+def count_problems(replicas: int, path: str) -> Iterator[Problem]:
+    """What is wrong with a number of replicas."""
+    yield from _negative(replicas, path)
+    if replicas > MOST_REPLICAS:
+        message = "is more than can be named: the name of a pod has 63 characters"
+        yield _problem(path, replicas, message, f"write at most {MOST_REPLICAS}")
+
+
+def elastic_problems(elastic: Any, workers: int) -> Iterator[Problem]:
+    """What is wrong with an elastic job that has so many workers."""
+    path = "custom.elasticConfig"
+    low, high, processes = elastic.min_replicas, elastic.max_replicas, elastic.nproc_per_node
+    if not elastic.ListFields():
+        remedy = "write minReplicas, maxReplicas and nprocPerNode"
+        yield _problem(path, {}, "says nothing about its nodes", remedy)
+        return
+    yield from _negative(elastic.max_restarts, f"{path}.maxRestarts")
+    if processes < 1:
+        yield _problem(f"{path}.nprocPerNode", processes, "starts no process", "write at least 1")
+    if low < 1:
+        yield _problem(f"{path}.minReplicas", low, "is less than one node", "write at least 1")
+    if high < low:
+        remedy = f"write at least minReplicas, {low}"
+        yield _problem(f"{path}.maxReplicas", high, "is less than minReplicas", remedy)
+    elif not low <= workers <= high:
+        # With fewer, the nodes would wait for each other for ever; more would wait outside.
+        remedy = f"write {high}, or change minReplicas and maxReplicas"
+        message = f"does not lie between minReplicas and maxReplicas, {low} and {high}"
+        yield _problem("custom.workerReplicas.replicas", workers, message, remedy)
+
+
+def processes_per_gpu(group: ReplicaGroup, processes: int, template: TaskTemplate) -> Iterator[Problem]:
+    """Ranks that would find no GPU, on nodes that have some; nodes without any train on processors."""
+    said = _gpus(group.resources) or _gpus(_task_resources(template))
+    # A number of GPUs; a quantity that is none is found with the pod's.
+    if said.isdecimal() and len(said) < _DIGITS and 0 < int(said) < processes:
+        remedy = f"write at most {said}, or ask for {processes} GPUs"
+        message = f"is more processes than the {said} GPUs of a node"
+        yield _problem("custom.elasticConfig.nprocPerNode", processes, message, remedy)
+
+
+def gang_problems(gang: Gang | None, groups: tuple[ReplicaGroup, ...]) -> Iterator[Problem]:
+    """A gang of more members than there are."""
+    there = sum(group.replicas for group in groups)
+    if gang is not None and gang.min_member is not None and gang.min_member > there > 0:
+        message = f"is more than the {there} replicas that there are: none would ever start"
+        yield _problem("custom.kfpytorch.gang.minMember", gang.min_member, message, f"write at most {there}")
+
+
+def _gpus(resources: Resources | None) -> str:
+    if resources is None:
+        return ""
+    return resources.limits.get(GPU) or resources.requests.get(GPU) or ""
+
+
+def _task_resources(template: TaskTemplate) -> Resources | None:
+    """What the task itself asks for, for the container that trains."""
+    if template.WhichOneof("target") == "container":
+        return _resources(template.container.resources, "", [])
+    name = template.config.get("primary_container_name", "")
+    containers = as_json(template.k8s_pod.pod_spec).get("containers")
+    for container in containers if isinstance(containers, list) else ():
+        if isinstance(container, Mapping) and container.get("name") == name:
+            return Resources(**{part: _quantities(container, part) for part in ("requests", "limits")})
+    return None
+
+
+def _quantities(container: Mapping[str, Any], part: str) -> dict[str, str]:
+    resources = container.get("resources")
+    said = resources.get(part) if isinstance(resources, Mapping) else None
+    return {key: _quantity(value) for key, value in said.items()} if isinstance(said, Mapping) else {}
+
+
+def _quantity(value: object) -> str:
+    # Numbers of a Struct are doubles.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _resources(message: Any, path: str, problems: list[Problem]) -> Resources | None:
+    if not message.requests and not message.limits:
+        return None
+    return Resources(
+        requests=_entries(message.requests, f"{path}.requests", problems),
+        limits=_entries(message.limits, f"{path}.limits", problems),
+    )
+
+
+def _entries(entries: Any, path: str, problems: list[Problem]) -> dict[str, str]:
+    remedy = "write CPU, MEMORY, GPU or EPHEMERAL_STORAGE"
+    for index, entry in enumerate(entries):
+        if entry.name not in _RESOURCES:
+            named = WireResources.ResourceName.Name(entry.name) if _is_declared(entry.name) else entry.name
+            message = "is nothing that a container can ask for"
+            problems.append(_problem(f"{path}[{index}].name", named, message, remedy))
+    return {_RESOURCES[entry.name]: entry.value for entry in entries if entry.name in _RESOURCES}
+
+
+def _is_declared(number: int) -> bool:
+    return number in WireResources.ResourceName.values()
+
+
+def _named(names: Mapping[int, str], number: int, path: str, problems: list[Problem]) -> str:
+    if number not in names:
+        allowed = ", ".join(f"{key} ({name})" for key, name in names.items())
+        problems.append(_problem(path, number, "is none of its values", f"write one of {allowed}"))
+    return names.get(number, names[0])
+
+
+def _negative(number: int, path: str) -> Iterator[Problem]:
+    if number < 0:
+        yield _problem(path, number, "is less than nothing", "write 0 or more, or leave it out")
+
+
+def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
+    return Problem(field=path, value=shown(value), message=message, remedy=remedy)
