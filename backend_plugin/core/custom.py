@@ -13,7 +13,7 @@ from flyteidl.plugins import pytorch_pb2 as version_0
 from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
 
 from backend_plugin.core import extension, protojson, replicas
-from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ElasticPolicy, ReplicaGroup, Role, Run, RunPolicy, TrainingJob
 from backend_plugin.core.values import Manifest
 
@@ -25,7 +25,10 @@ _OF_VERSION_1: Final = (
     *("workerReplicas", "worker_replicas", "masterReplicas", "master_replicas", "runPolicy", "run_policy"),
 )
 # Without any of them nothing was said about replicas; Flyte would run a master alone.
-_OF_REPLICAS: Final = {*_OF_VERSION_0, *_OF_VERSION_1, "elasticConfig", "elastic_config"} - {"runPolicy", "run_policy"}
+_OF_REPLICAS: Final = {*_OF_VERSION_0, *_OF_VERSION_1, "elasticConfig", "elastic_config"} - {
+    "runPolicy",
+    "run_policy",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,25 +42,24 @@ class _Said:
     run_policy: RunPolicy
 
 
-def decode(template: TaskTemplate, run: Run) -> TrainingJob:
+def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> TrainingJob:
     """Read what a task asks for; its pods, which are not looked at here, apart.
 
-    Raises:
-        InvalidTask: If something cannot be meant, with every problem that there is.
+    Args:
+        template: Any template; it is not changed.
+        run: The attempt that the job is for.
+        problems: Gets what cannot be meant. With any, the job is only good for finding more of them.
     """
-    problems: list[Problem] = []
     custom = protojson.as_json(template.custom)
     said = _layout(template, custom, problems)(custom, problems)
     extended = extension.decode(custom.get(extension.KEY), problems)
-    elastic = said.elastic and _elastic_policy(said.elastic)
+    elastic = None if said.elastic is None else _elastic_policy(said.elastic)
     groups = _placed(said, extended)
     problems += _contradictions(said, groups, template)
     problems += replicas.gang_problems(extended.gang, groups)
     if elastic and Role.MASTER in extended.placements:
         remedy = "say it for the worker"
         problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))
-    if problems:
-        raise InvalidTask(*problems)
     return TrainingJob(
         run=run,
         groups=groups,

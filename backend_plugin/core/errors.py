@@ -4,6 +4,8 @@ Lives here: the family of errors that the core raises. Does not: passing trouble
 only the shell can have.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,6 +39,22 @@ class InvalidTask(BackendError):
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+
+@contextmanager
+def gathered() -> Iterator[list[Problem]]:
+    """Collect the problems of several stages, so that all are told at once.
+
+    Yields the list to add to; raises `InvalidTask` at the end if there is any, with those of an
+    `InvalidTask` raised meanwhile behind them.
+    """
+    problems: list[Problem] = []
+    try:
+        yield problems
+    except InvalidTask as refusal:
+        raise InvalidTask(*problems, *refusal.problems) from refusal
+    if problems:
+        raise InvalidTask(*problems)
 
 
 class InvalidSettings(BackendError):

@@ -1,0 +1,49 @@
+"""The metadata of a job: what Flyte puts on it, what its pods say, and whose it is."""
+
+from collections.abc import Mapping
+
+from flyteidl.core.tasks_pb2 import TaskTemplate
+
+from backend_plugin.core.job import Run
+from backend_plugin.core.manifest import names
+from backend_plugin.core.values import JsonValue, Manifest
+
+
+def job_metadata(template: TaskTemplate, run: Run, pod: Manifest) -> Manifest:
+    """Name, labels, annotations and owner of the job around `pod`.
+
+    A job has what its pods have, so that queues and bills that look at jobs see it; then what the task
+    says about the job, then what Flyte says about the execution.
+    """
+    said = template.metadata.metadata
+    metadata = _mapping(pod, "metadata")
+    owners = names.owner_references(run.owner)
+    return {
+        "name": names.job_name(run),
+        "namespace": run.namespace,
+        "labels": {
+            **_mapping(metadata, "labels"),
+            **said.labels,
+            **run.labels,
+            **names.identity_labels(run),
+        },
+        "annotations": {
+            **_mapping(metadata, "annotations"),
+            **said.annotations,
+            **run.annotations,
+            names.OUTPUT_PREFIX: run.output_prefix,
+        },
+        **({"ownerReferences": owners} if owners else {}),
+    }
+
+
+def with_identity(pod: Manifest, run: Run) -> Manifest:
+    """The same pod template, findable as one of this job's."""
+    metadata = _mapping(pod, "metadata")
+    labels = {**_mapping(metadata, "labels"), names.IDENTITY: names.identity(run)}
+    return {**pod, "metadata": {**metadata, "labels": labels}}
+
+
+def _mapping(manifest: Manifest, key: str) -> Mapping[str, JsonValue]:
+    part = manifest.get(key)
+    return part if isinstance(part, Mapping) else {}

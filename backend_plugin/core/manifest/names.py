@@ -1,0 +1,70 @@
+"""What a job is called, and how anybody tells whose it is.
+
+A name is a function of the attempt alone: asking twice for the same is asking once, whichever server or
+release of ours asks. So nothing here may change; `tests/unit/core/manifest/test_names.py` holds examples.
+"""
+
+import hashlib
+import re
+from base64 import b32encode
+from typing import Final
+
+from backend_plugin.core.job import OwnerReference, Run
+from backend_plugin.core.values import Manifest
+
+LONGEST_NAME: Final = 50
+"""A pod and its service are named <job>-worker-<index>: 63 characters, as far as index 99999."""
+
+IDENTITY: Final = "kfpytorch.flyte.org/job"
+"""The label of a job and of its pods; what is watched has it."""
+OUTPUT_PREFIX: Final = "kfpytorch.flyte.org/output-prefix"
+"""The annotation of a job: whose it is, in full."""
+
+_MANAGED_BY: Final = {
+    "app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch",
+    "app.kubernetes.io/part-of": "flyte",
+}
+# 50 bits: in a namespace of a million jobs, one in two thousand chances that any two are called the same;
+# they still differ in identity.
+_HASH_CHARACTERS: Final = 10
+_NO_NAME: Final = re.compile(r"[^a-z0-9]+")
+
+
+def job_name(run: Run) -> str:
+    """``<execution>-<node>-<attempt>-<hash>``, DNS-1035; what is too long is cut before the attempt."""
+    digest = b32encode(_digest(run.output_prefix)).decode().lower()[:_HASH_CHARACTERS]
+    tail = f"-{max(run.attempt, 0)}-{digest}"
+    head = _NO_NAME.sub("-", f"{run.execution}-{run.node_id}".lower()).strip("-")
+    if not head[:1].isalpha():
+        head = f"f{head}"
+    return head[: LONGEST_NAME - len(tail)].rstrip("-") + tail
+
+
+def identity(run: Run) -> str:
+    """The value of the label: equal for the same attempt only."""
+    return _digest(run.output_prefix).hex()[:40]
+
+
+def identity_labels(run: Run) -> dict[str, str]:
+    """The labels of a job that make it ours."""
+    return {**_MANAGED_BY, IDENTITY: identity(run)}
+
+
+def owner_references(owner: OwnerReference | None) -> list[Manifest]:
+    """With whom the job goes; as Flyte's own jobs have it."""
+    if owner is None:
+        return []
+    return [
+        {
+            "apiVersion": owner.api_version,
+            "kind": owner.kind,
+            "name": owner.name,
+            "uid": owner.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def _digest(output_prefix: str) -> bytes:
+    return hashlib.sha256(output_prefix.rstrip("/").encode()).digest()

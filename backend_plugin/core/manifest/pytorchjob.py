@@ -1,0 +1,115 @@
+"""TrainingJob and pod templates → PyTorchJob, for training-operator 1.7 to 1.9.
+
+Only what every one of these releases accepts and treats alike; where that is not what Flyte's own plugin
+asks for, docs/reference/differences.md says so. Decides nothing about pods beyond what the operator makes
+of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from backend_plugin.core.job import ReplicaGroup, TrainingJob
+from backend_plugin.core.manifest import metadata
+from backend_plugin.core.values import JsonValue, Manifest
+
+CONTAINER: Final = "pytorch"
+CLEAN_POD_POLICY: Final = "kfpytorch.flyte.org/clean-pod-policy"
+"""What is to become of the pods at the end, where the operator must not be told: see `_run_policy`."""
+
+# Of a replica that succeeds, `Always` would make one that never ends, and of its job, too.
+_RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always": "OnFailure"}
+# A port of a container is a port of its service, which refuses more than one without a name.
+_UNNAMED_PORT: Final = "port-{number}"
+
+
+def build(job: TrainingJob, job_metadata: Manifest, pods: Sequence[Manifest]) -> Manifest:
+    """The PyTorchJob; `pods` are the templates of the job's groups, in their order."""
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": _with_clean_pod_policy(job, job_metadata),
+        "spec": {
+            "pytorchReplicaSpecs": {
+                group.role.value: _replicas(job, group, pod)
+                for group, pod in zip(job.groups, pods, strict=True)
+            },
+            "runPolicy": _run_policy(job),
+            **_elastic(job, job_metadata),
+        },
+    }
+
+
+def _replicas(job: TrainingJob, group: ReplicaGroup, pod: Manifest) -> Manifest:
+    return {
+        "replicas": group.replicas,
+        "restartPolicy": _RESTART_POLICIES[group.restart_policy],
+        "template": metadata.with_identity({**pod, "spec": _pod_spec(pod)}, job.run),
+    }
+
+
+def _pod_spec(pod: Manifest) -> Manifest:
+    """The spec without what the operator overwrites with a warning, every port with a name."""
+    spec = pod.get("spec")
+    if not isinstance(spec, Mapping):
+        return {}
+    containers = spec.get("containers")
+    kept = {key: value for key, value in spec.items() if key != "restartPolicy"}
+    if not isinstance(containers, Sequence) or isinstance(containers, str):
+        return kept
+    return {**kept, "containers": [_with_named_ports(container) for container in containers]}
+
+
+def _with_named_ports(container: JsonValue) -> JsonValue:
+    if not isinstance(container, Mapping) or container.get("name") != CONTAINER:
+        return container
+    ports = container.get("ports")
+    if not isinstance(ports, Sequence) or isinstance(ports, str):
+        return container
+    return {**container, "ports": [_named(port) for port in ports]}
+
+
+def _named(port: JsonValue) -> JsonValue:
+    if not isinstance(port, Mapping) or port.get("name"):
+        return port
+    return {**port, "name": _UNNAMED_PORT.format(number=port.get("containerPort"))}
+
+
+def _run_policy(job: TrainingJob) -> Manifest:
+    policy = job.run_policy
+    said = {
+        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
+        "activeDeadlineSeconds": policy.active_deadline_seconds,
+        "backoffLimit": policy.backoff_limit,
+    }
+    # An elastic job is over for the operator when the first replica is, while the one with rank 0 may
+    # still write the outputs: told to, it would kill it.
+    clean = "None" if job.elastic else policy.clean_pod_policy
+    return {"cleanPodPolicy": clean, **{key: value for key, value in said.items() if value is not None}}
+
+
+def _with_clean_pod_policy(job: TrainingJob, job_metadata: Manifest) -> Manifest:
+    annotations = job_metadata.get("annotations")
+    if not job.elastic or job.run_policy.clean_pod_policy == "None" or not isinstance(annotations, Mapping):
+        return job_metadata
+    return {
+        **job_metadata,
+        "annotations": {**annotations, CLEAN_POD_POLICY: job.run_policy.clean_pod_policy},
+    }
+
+
+def _elastic(job: TrainingJob, job_metadata: Manifest) -> Manifest:
+    """How the agents find each other; a master and workers are told by the operator itself."""
+    if job.elastic is None:
+        return {}
+    return {
+        # Of the operator's two fields, the one within elasticPolicy is deprecated and does not reach
+        # WORLD_SIZE; either is read as a text or not at all.
+        "nprocPerNode": str(job.nproc_per_node),
+        "elasticPolicy": {
+            "minReplicas": job.elastic.min_replicas,
+            "maxReplicas": job.elastic.max_replicas,
+            "rdzvBackend": job.elastic.rdzv_backend,
+            "rdzvId": job_metadata["name"],
+            "maxRestarts": job.elastic.max_restarts,
+        },
+    }
