@@ -154,6 +154,18 @@ REMEDIES: Final[dict[Cause, str]] = {
 }
 """What a person can do, in one sentence; a cause that speaks for itself has none."""
 
+CLUSTER_REMEDIES: Final[dict[Cause, str]] = {
+    Cause.PREEMPTED: "taken away for others' sake; save checkpoints and set retries to go on from them",
+    Cause.NODE_LOST: "its node went away; save checkpoints and set retries to go on from them",
+    Cause.IMAGE: "check the image's name and tag, and that the nodes may pull it",
+    Cause.UNSCHEDULABLE: "ask for less, or for what the nodes have; `kubectl get nodes` shows what that is",
+    Cause.QUOTA: "the namespace's ResourceQuota is too small for it: ask for less, or for a larger quota",
+    Cause.QUEUE: "it waits its turn; the queue's quota and what is ahead of it decide how long",
+    Cause.CONFIG: "the task asks for something that this cluster does not have or allow; change the task",
+    Cause.INFRA: "not the task's fault; if it happens again, show this to whoever runs the cluster",
+}
+"""The same for what only a cluster can know."""
+
 _CRASHES: Final = {
     "SIGSEGV": "a crash in native code, called from the line above; its last words are in the log",
     "SIGBUS": "shared memory may be full: @task(shared_memory=True) gives a pod more",

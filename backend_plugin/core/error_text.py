@@ -1,0 +1,120 @@
+"""What a worker's error file says, as a `Failure`: its text is flytekit's, and inside of that perhaps ours.
+
+Lives here: the shapes of those texts. Does not: what follows from them.
+"""
+
+import re
+import textwrap
+from typing import Final
+
+from backend_plugin.core.observed import ErrorFile
+from kfpytorch_common.causes import Cause, Failure
+
+# flytekit.bin.entrypoint.get_traceback_str: both parts are indented.
+_MESSAGE: Final = re.compile(r"\n\s*Message:\s*\n+", re.ASCII)
+# flytekitplugins.kfpytorch.worker.report.render, the first line of a report.
+_REPORT: Final = re.compile(
+    r"✗ (?P<task>.{0,300}?) failed on (?:rank (?P<rank>\d{1,9}))?\s*\(?(?P<where>[\w .-]{0,63})\)?"
+    r" after [\d.]{1,20} s \((?P<cause>[a-z-]{1,20})\)"
+)
+_EXCEPTION: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<said>[\s\S]*))?$")
+_KILLED: Final = re.compile(
+    r"killed by (?P<signal>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}), without a word"
+)
+_LAST_FILE: Final = re.compile(r'File "([^"\n]{1,500})", line \d+')
+_TRANSPORT: Final = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp|^Dist\w*Error")
+_EXITED: Final = re.compile(r"Pod: (?:[^.\s]{1,63}\.)?([^\s.]{1,253}) exited with code (-?\d{1,9})")
+_REPLICA: Final = re.compile(r"(?:.*-)?((?:master|worker)-\d{1,9})")
+_NUMBERED: Final = re.compile(r"(.*?)(\d{1,9})")
+_CAUSES: Final = {cause.value: cause for cause in Cause}
+
+# Enough for any message that a person reads; a tensor in one may have megabytes.
+_LONGEST: Final = 20_000
+
+
+def failure(file: ErrorFile) -> Failure:
+    """The failure that a file tells of, by the replica that wrote it."""
+    trace, said = _parts(file.message[-_LONGEST:])
+    report = _REPORT.search(said)
+    where = replica(file.worker) or (report["where"] if report else "")
+    known = _EXCEPTION.match(_inner(said) if report else said)
+    silent = _KILLED.search(said) if report else None
+    name = known["name"] if known and silent is None else ("" if silent else "Error")
+    message = ((known["said"] or "") if known else said).strip()
+    files = _LAST_FILE.findall(trace)
+    return Failure(
+        rank=int(report["rank"]) if report and report["rank"] else None,
+        replica=where,
+        exit_code=_exit_code(silent),
+        time_ns=file.time_ns,
+        exception=name,
+        message=message,
+        traceback=trace,
+        from_torch=bool(files and "/torch/" in files[-1])
+        or _TRANSPORT.search(f"{name}: {message}") is not None,
+        recoverable=file.recoverable,
+    )
+
+
+def _exit_code(silent: "re.Match[str] | None") -> int:
+    if silent is None:
+        return 1
+    return -_SIGNALS.get(silent["signal"], 9) if silent["signal"] else int(silent["code"])
+
+
+_SIGNALS: Final = {
+    "SIGABRT": 6,
+    "SIGBUS": 7,
+    "SIGFPE": 8,
+    "SIGILL": 4,
+    "SIGKILL": 9,
+    "SIGSEGV": 11,
+    "SIGTERM": 15,
+}
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """The traceback, and what was raised."""
+    pieces = _MESSAGE.split(text)
+    if len(pieces) < 2:
+        return "", text.strip()
+    return textwrap.dedent(pieces[0].removeprefix("Trace:").strip("\n")), textwrap.dedent(pieces[-1]).strip()
+
+
+def _inner(report: str) -> str:
+    """The exception that a report of ours is about: its second line, and what belongs to it."""
+    lines = [line.strip() for line in report.splitlines()]
+    start = next((at for at, line in enumerate(lines) if line.startswith("✗") or ": ✗" in line), 0)
+    return "\n".join(lines[start + 1 : start + 3])
+
+
+def told_cause(text: str) -> Cause | None:
+    """The word that a report of ours uses, which saw more than a file shows."""
+    report = _REPORT.search(text[-_LONGEST:])
+    return _CAUSES.get(report["cause"]) if report else None
+
+
+def headline(file: ErrorFile, failure: Failure) -> str:
+    """``ValueError: no data``, in one line."""
+    if failure.exception:
+        said = failure.message.partition("\n")[0].strip()
+        return f"{failure.exception}: {said}" if said else failure.exception
+    return f"killed by {failure.signal}" if failure.signal else f"exit code {failure.exit_code} ({file.code})"
+
+
+def replica(pod: str) -> str:
+    """``worker-0`` of the pod ``job-worker-0``; the name itself for any other."""
+    match = _REPLICA.fullmatch(pod)
+    return match[1] if match else pod
+
+
+def order(replica: str) -> tuple[str, int]:
+    """By role, and then by number: worker-2 before worker-10."""
+    match = _NUMBERED.fullmatch(replica)
+    return (match[1], int(match[2])) if match else (replica, -1)
+
+
+def exited(message: str) -> tuple[str, int]:
+    """The pod and its exit code of the operator's event; no pod and 0 for any other text."""
+    match = _EXITED.search(message)
+    return (match[1], int(match[2])) if match else ("", 0)

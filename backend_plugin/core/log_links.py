@@ -1,0 +1,228 @@
+"""Where a person can read the logs of each replica: Flyte's templates, filled in.
+
+Lives here: Flyte's variables and their values. Does not: whether anything is there to be read.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+from backend_plugin.core.job import Run
+from backend_plugin.core.observed import PRIMARY, Job, Pod
+from backend_plugin.core.settings.logs import Logs, LogTemplate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLink:
+    """As Flyte shows it."""
+
+    name: str
+    uri: str
+    message_format: str = "UNKNOWN"
+    show_while_pending: bool = False
+    hide_once_finished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a link may say beyond the cluster's objects."""
+
+    now: datetime
+    run: Run | None = None
+    task_config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One replica, or the job as a whole, whose log is linked to."""
+
+    job: Job
+    about: About
+    name: str = ""
+    """``worker-0 (rank 1)``; empty for the job as a whole."""
+    pod_name: str = ""
+    pod: Pod | None = None
+
+    @property
+    def run(self) -> Run | None:
+        """Whose it is."""
+        return self.about.run
+
+
+def _rfc3339(moment: datetime | None) -> str:
+    return "" if moment is None else moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _unix(moment: datetime | None) -> str:
+    return "" if moment is None else str(int(moment.timestamp()))
+
+
+def _container_id(place: Place) -> str:
+    container = place.pod.primary if place.pod else None
+    return container.id.rpartition("://")[2] if container else ""
+
+
+def _finished(place: Place) -> datetime:
+    return place.job.completed or place.about.now
+
+
+_OF_POD: Final[Mapping[str, Callable[[Place], str]]] = {
+    "podname": lambda place: place.pod_name,
+    "poduid": lambda place: place.pod.uid if place.pod else "",
+    "containerid": _container_id,
+    "hostname": lambda place: place.pod.hostname if place.pod else "",
+    "nodename": lambda place: place.pod.node if place.pod else "",
+    "logname": lambda place: place.name,
+}
+"""A template with one of them is filled in once a replica; without, once a job."""
+
+VARIABLES: Final[Mapping[str, Callable[[Place], str]]] = {
+    **_OF_POD,
+    "namespace": lambda place: place.job.namespace,
+    "containername": lambda _: PRIMARY,
+    "podrfc3339starttime": lambda place: _rfc3339(place.job.created),
+    "podrfc3339finishtime": lambda place: _rfc3339(_finished(place)),
+    "podunixstarttime": lambda place: _unix(place.job.created),
+    "podunixfinishtime": lambda place: _unix(_finished(place)),
+    "taskid": lambda place: place.run.task_name if place.run else "",
+    "taskversion": lambda place: place.run.task_version if place.run else "",
+    "taskproject": lambda place: place.run.task_project if place.run else "",
+    "taskdomain": lambda place: place.run.task_domain if place.run else "",
+    "taskretryattempt": lambda place: str(place.run.attempt) if place.run else "",
+    "nodeid": lambda place: place.run.node_id if place.run else "",
+    "executionname": lambda place: place.run.execution if place.run else "",
+    "executionproject": lambda place: place.run.project if place.run else "",
+    "executiondomain": lambda place: place.run.domain if place.run else "",
+    "generatedname": lambda place: place.job.name,
+}
+"""Flyte's names, in lower case: templates may write them in any."""
+
+_VARIABLE: Final = re.compile(r"\{\{\s*[.$](\w{1,40}(?:\.[\w-]{1,100})?)\s*\}\}")
+_KUBERNETES: Final = "/#!/log/{{ .namespace }}/{{ .podName }}/pod?namespace={{ .namespace }}"
+_CLOUDWATCH: Final = (
+    "https://console.aws.amazon.com/cloudwatch/home?region=%s#logEventViewer:group=%s;"
+    "stream=var.log.containers.{{ .podName }}_{{ .namespace }}_{{ .containerName }}-{{ .containerId }}.log"
+)
+_STACKDRIVER: Final = (
+    "https://console.cloud.google.com/logs/viewer?project=%s&angularJsUrl=%%2Flogs%%2Fviewer%%3Fproject%%3D%s"
+    "&resource=%s&advancedFilter=resource.labels.pod_name%%3D{{ .podName }}"
+)
+
+
+@lru_cache(maxsize=64)
+def _parsed(template: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The text around the variables, and their names; a template has a few hundred jobs at a time."""
+    pieces = _VARIABLE.split(template)
+    return tuple(pieces[::2]), tuple(pieces[1::2])
+
+
+def _fill(template: str, place: Place) -> str:
+    around, names = _parsed(template)
+    parts = [around[0]]
+    for name, following in zip(names, around[1:], strict=True):
+        parts += (_value(name, place), following)
+    return "".join(parts)
+
+
+def _value(name: str, place: Place) -> str:
+    known = VARIABLES.get(name.lower())
+    if known is not None:
+        return known(place)
+    prefix, _, key = name.partition(".")
+    if prefix.lower() == "taskconfig" and key:
+        return place.about.task_config.get(key, "")
+    return "{{ ." + name + " }}"  # As Flyte does: what it does not know stays as it was.
+
+
+def _is_of_pod(template: str) -> bool:
+    return any(name.lower() in _OF_POD for name in _parsed(template)[1])
+
+
+@lru_cache(maxsize=16)
+def _flytes_own(enabled: tuple[bool, bool, bool], uris: tuple[str, str, str]) -> tuple[LogTemplate, ...]:
+    names = ("Kubernetes Logs", "Cloudwatch Logs", "Stackdriver Logs")
+    formats = ("UNKNOWN", "UNKNOWN", "JSON")
+    return tuple(
+        LogTemplate(name=name, template_uris=(uri,), message_format=form)
+        for name, uri, form, on in zip(names, uris, formats, enabled, strict=True)
+        if on
+    )
+
+
+def templates(logs: Logs, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
+    """All that apply to a task, Flyte's own three first."""
+    own = _flytes_own(
+        (logs.kubernetes_enabled, logs.cloudwatch_enabled, logs.stackdriver_enabled),
+        (
+            logs.kubernetes_template_uri or logs.kubernetes_url + _KUBERNETES,
+            logs.cloudwatch_template_uri or _CLOUDWATCH % (logs.cloudwatch_region, logs.cloudwatch_log_group),
+            logs.stackdriver_template_uri
+            or _STACKDRIVER % (logs.gcp_project, logs.gcp_project, logs.stackdriver_logresourcename),
+        ),
+    )
+    asked = {kind.strip() for kind in task_config.get("link_type", "").split(",")}
+    dynamic = tuple(logs.dynamic_log_links[kind] for kind in sorted(asked & logs.dynamic_log_links.keys()))
+    return (*own, *logs.templates, *dynamic)
+
+
+def links(job: Job | None, pods: Iterable[Pod], logs: Logs, about: About) -> tuple[LogLink, ...]:
+    """Those of the job as a whole first, then by template and replica; every replica has its own name."""
+    known = templates(logs, about.task_config)
+    if not known or job is None:
+        return ()
+    by_replica = {(pod.role, pod.index): pod for pod in pods}
+    whole: list[LogLink] = []
+    single: list[LogLink] = []
+    places = _places(job, by_replica, about)
+    whole_job = Place(job=job, about=about)
+    for template in known:
+        label = template.display_name or template.name
+        for uri in (*template.template_uris, *template.dynamic_template_uris):
+            if _is_of_pod(uri):
+                single += [_link(template, f"{label} {place.name}", _fill(uri, place)) for place in places]
+            else:
+                whole.append(_link(template, f"{label} (all replicas)", _fill(uri, whole_job)))
+    return (*whole, *single)
+
+
+# A page with thousands of links is read by nobody, and each travels with every answer.
+_MOST_PLACES: Final = 512
+
+
+def _places(job: Job, by_replica: Mapping[tuple[str, int], Pod], about: About) -> list[Place]:
+    replicas = ((group.role, index) for group in job.groups for index in range(group.replicas))
+    masters = next((group.replicas for group in job.groups if group.role == "master"), 0)
+    return [
+        Place(
+            job=job,
+            about=about,
+            name=replica_name(job, role, index, masters),
+            pod_name=f"{job.name}-{role}-{index}",
+            pod=by_replica.get((role, index)),
+        )
+        for role, index in islice(replicas, _MOST_PLACES)
+    ]
+
+
+def replica_name(job: Job, role: str, index: int, masters: int) -> str:
+    """``worker-0 (ranks 8-15)``; an elastic job gives out its ranks anew at each start."""
+    if job.elastic or job.nproc_per_node is None or job.nproc_per_node < 1:
+        return f"{role}-{index}"
+    first = (index + (masters if role == "worker" else 0)) * job.nproc_per_node
+    last = first + job.nproc_per_node - 1
+    ranks = f"rank {first}" if first == last else f"ranks {first}-{last}"
+    return f"{role}-{index} ({ranks})"
+
+
+def _link(template: LogTemplate, name: str, uri: str) -> LogLink:
+    return LogLink(
+        name=name,
+        uri=uri,
+        message_format=template.message_format,
+        show_while_pending=template.show_while_pending,
+        hide_once_finished=template.hide_once_finished,
+    )

@@ -1,0 +1,400 @@
+"""The few fields that we read of what a cluster holds, as records.
+
+Lives here: one record a kind, and its `read` from the object's JSON. Reading never fails: whoever can
+edit an object of the cluster must not be able to stop us from judging it. Does not: what it means.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from backend_plugin.core.reading import (
+    NOTHING,
+    decimals_ns,
+    entries,
+    flag,
+    moment,
+    number,
+    section,
+    text,
+    texts,
+)
+from backend_plugin.core.values import JsonValue, Manifest
+
+PRIMARY: Final = "pytorch"
+"""The container that the operator looks at."""
+_LABEL: Final = "training.kubeflow.org/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One entry of `status.conditions`; never to be told apart by its position."""
+
+    type: str
+    true: bool
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+    """`lastTransitionTime`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The replicas that a job asks for in one role."""
+
+    role: str
+    """``master`` or ``worker``."""
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A PyTorchJob."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    created: datetime | None = None
+    deleting: bool = False
+    groups: tuple[Group, ...] = ()
+    """The master first."""
+    elastic: bool = False
+    min_replicas: int | None = None
+    """With how many workers an elastic job may begin."""
+    nproc_per_node: int | None = None
+    suspend: bool = False
+    active_deadline: timedelta | None = None
+    conditions: tuple[Condition, ...] = ()
+    started: datetime | None = None
+    """When all pods had been made; not when they ran."""
+    completed: datetime | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def replicas(self) -> int:
+        """How many pods it asks for."""
+        return sum(group.replicas for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Termination:
+    """How one run of a container ended."""
+
+    exit_code: int | None
+    reason: str = ""
+    message: str = ""
+    started: datetime | None = None
+    finished: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One container of a pod."""
+
+    name: str
+    image: str = ""
+    id: str = ""
+    init: bool = False
+    waiting: str = ""
+    """The reason for which it waits; empty when it does not."""
+    waiting_message: str = ""
+    running_since: datetime | None = None
+    ended: Termination | None = None
+    last: Termination | None = None
+    """How its previous run ended, if there was one."""
+    restarts: int = 0
+
+    @property
+    def ever_started(self) -> bool:
+        """Whether it runs or has run."""
+        return bool(self.running_since or self.ended or self.last or self.restarts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One replica, or the placeholder of a gang scheduler."""
+
+    name: str
+    uid: str = ""
+    job_name: str = ""
+    """By its label; empty for a pod that the operator has not made."""
+    owners: tuple[str, ...] = ()
+    role: str = ""
+    index: int = 0
+    created: datetime | None = None
+    deleted: datetime | None = None
+    node: str = ""
+    hostname: str = ""
+    scheduler: str = ""
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    started: datetime | None = None
+    scheduled: Condition | None = None
+    disrupted: Condition | None = None
+    """`DisruptionTarget`: who takes it away."""
+    ready: Condition | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+
+    @property
+    def replica(self) -> str:
+        """Its name as the operator counts: ``worker-0``."""
+        return f"{self.role}-{self.index}" if self.role else self.name
+
+    @property
+    def primary(self) -> Container | None:
+        """The container that trains."""
+        for container in self.containers:
+            if container.name == PRIMARY:
+                return container
+        return self.containers[0] if self.containers else None
+
+    @property
+    def placed(self) -> bool:
+        """Whether a node has been found for it."""
+        return bool(self.node) or (self.scheduled is not None and self.scheduled.true)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What somebody in the cluster said about an object; a hint, for events are dropped and expire."""
+
+    reason: str
+    message: str = ""
+    kind: str = ""
+    name: str = ""
+    warning: bool = False
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGroup:
+    """What a gang scheduler or a queue says of the job: a PodGroup of any of them, or a Kueue Workload."""
+
+    kind: str
+    name: str = ""
+    queue: str = ""
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFile:
+    """An ``error*.pb`` below the output prefix."""
+
+    path: str
+    worker: str = ""
+    """The name of the pod that wrote it; empty when nobody told the pod its name."""
+    code: str = ""
+    message: str = ""
+    recoverable: bool = False
+    system: bool = False
+    """Flyte's own part in the container failed, not the user's function."""
+    at: datetime | None = None
+    time_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """All that is known of one job at one moment."""
+
+    job: Job | None
+    """None when the cluster has none (any more)."""
+    pods: tuple[Pod, ...] = ()
+    events: tuple[Event, ...] = ()
+    pod_groups: tuple[PodGroup, ...] = ()
+    error_files: tuple[ErrorFile, ...] = ()
+    outputs: bool | None = None
+    """Whether ``outputs.pb`` is there; None when nobody has looked."""
+
+
+def read_observed(said: Manifest) -> Observed:
+    """Everything of a job: keys ``job, pods, events, pod_groups, error_files, outputs``."""
+    job = said.get("job")
+    outputs = said.get("outputs")
+    return Observed(
+        job=read_job(job) if isinstance(job, Mapping) and job else None,
+        pods=tuple(read_pod(each) for each in entries(said, "pods")),
+        events=tuple(read_event(each) for each in entries(said, "events")),
+        pod_groups=tuple(read_pod_group(each) for each in entries(said, "pod_groups")),
+        error_files=tuple(read_error_file(each) for each in entries(said, "error_files")),
+        outputs=outputs if isinstance(outputs, bool) else None,
+    )
+
+
+def read_job(manifest: Manifest) -> Job:
+    """A PyTorchJob as the API server returned it."""
+    metadata, spec = section(manifest, "metadata"), section(manifest, "spec")
+    status, policy, elastic = (
+        section(manifest, "status"),
+        section(spec, "runPolicy"),
+        spec.get("elasticPolicy"),
+    )
+    deadline = number(policy, "activeDeadlineSeconds")
+    return Job(
+        name=text(metadata, "name"),
+        namespace=text(metadata, "namespace"),
+        uid=text(metadata, "uid"),
+        created=moment(metadata, "creationTimestamp"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        groups=_groups(section(spec, "pytorchReplicaSpecs")),
+        elastic=isinstance(elastic, Mapping),
+        min_replicas=number(section(spec, "elasticPolicy"), "minReplicas"),
+        nproc_per_node=number(spec, "nprocPerNode") or number(section(spec, "elasticPolicy"), "nProcPerNode"),
+        suspend=flag(policy, "suspend"),
+        active_deadline=None if deadline is None or deadline < 0 else timedelta(seconds=deadline),
+        conditions=read_conditions(status),
+        started=moment(status, "startTime"),
+        completed=moment(status, "completionTime"),
+        annotations=texts(metadata, "annotations"),
+    )
+
+
+def _groups(specs: Manifest) -> tuple[Group, ...]:
+    said = {role.lower(): replica for role, replica in specs.items()}
+    return tuple(
+        Group(role=role, replicas=_replicas(said[role])) for role in ("master", "worker") if role in said
+    )
+
+
+# A count beyond any cluster is a mistake, and each replica costs us a line.
+_MOST_REPLICAS: Final = 100_000
+
+
+def _replicas(spec: JsonValue) -> int:
+    said = number(spec if isinstance(spec, Mapping) else NOTHING, "replicas")
+    return 1 if said is None else max(0, min(said, _MOST_REPLICAS))
+
+
+def read_conditions(status: Manifest) -> tuple[Condition, ...]:
+    """The conditions of any kind's status."""
+    return tuple(
+        Condition(
+            type=text(each, "type"),
+            true=each.get("status") == "True",
+            reason=text(each, "reason"),
+            message=text(each, "message"),
+            since=moment(each, "lastTransitionTime"),
+        )
+        for each in entries(status, "conditions")
+    )
+
+
+def read_pod(manifest: Manifest) -> Pod:
+    """A pod as the API server returned it."""
+    metadata, spec, status = (section(manifest, key) for key in ("metadata", "spec", "status"))
+    labels = section(metadata, "labels")
+    name = text(metadata, "name")
+    by_type = {condition.type: condition for condition in read_conditions(status)}
+    return Pod(
+        name=name,
+        uid=text(metadata, "uid"),
+        job_name=text(labels, _LABEL + "job-name"),
+        owners=tuple(text(each, "uid") for each in entries(metadata, "ownerReferences")),
+        role=text(labels, _LABEL + "replica-type").lower(),
+        index=max(0, number(labels, _LABEL + "replica-index") or 0),
+        created=moment(metadata, "creationTimestamp"),
+        deleted=moment(metadata, "deletionTimestamp"),
+        node=text(spec, "nodeName"),
+        hostname=text(spec, "hostname") or name,
+        scheduler=text(spec, "schedulerName"),
+        phase=text(status, "phase"),
+        reason=text(status, "reason"),
+        message=text(status, "message"),
+        started=moment(status, "startTime"),
+        scheduled=by_type.get("PodScheduled"),
+        disrupted=by_type.get("DisruptionTarget"),
+        ready=by_type.get("Ready"),
+        containers=tuple(_container(each) for each in entries(status, "containerStatuses")),
+        init_containers=tuple(
+            _container(each, init=True) for each in entries(status, "initContainerStatuses")
+        ),
+    )
+
+
+def _container(said: Manifest, *, init: bool = False) -> Container:
+    state = section(said, "state")
+    running, waiting = section(state, "running"), section(state, "waiting")
+    return Container(
+        name=text(said, "name"),
+        image=text(said, "image"),
+        id=text(said, "containerID"),
+        init=init,
+        waiting=text(waiting, "reason"),
+        waiting_message=text(waiting, "message"),
+        running_since=moment(running, "startedAt"),
+        ended=_termination(state),
+        last=_termination(section(said, "lastState")),
+        restarts=max(0, number(said, "restartCount") or 0),
+    )
+
+
+def _termination(state: Manifest) -> Termination | None:
+    said = state.get("terminated")
+    if not isinstance(said, Mapping):
+        return None
+    return Termination(
+        exit_code=number(said, "exitCode"),
+        reason=text(said, "reason"),
+        message=text(said, "message"),
+        started=moment(said, "startedAt"),
+        finished=moment(said, "finishedAt"),
+    )
+
+
+def read_event(manifest: Manifest) -> Event:
+    """An event of core/v1 or of events.k8s.io/v1."""
+    about = section(manifest, "involvedObject") or section(manifest, "regarding")
+    at = (
+        moment(manifest, "lastTimestamp")
+        or moment(section(manifest, "series"), "lastObservedTime")
+        or moment(manifest, "eventTime")
+        or moment(section(manifest, "metadata"), "creationTimestamp")
+    )
+    return Event(
+        reason=text(manifest, "reason"),
+        message=text(manifest, "message") or text(manifest, "note"),
+        kind=text(about, "kind"),
+        name=text(about, "name"),
+        warning=text(manifest, "type") == "Warning",
+        at=at,
+    )
+
+
+def read_pod_group(manifest: Manifest) -> PodGroup:
+    """A PodGroup of any scheduler, or a Kueue Workload."""
+    spec, status = section(manifest, "spec"), section(manifest, "status")
+    return PodGroup(
+        kind=text(manifest, "kind") or "PodGroup",
+        name=text(section(manifest, "metadata"), "name"),
+        queue=text(spec, "queueName") or text(spec, "queue"),
+        phase=text(status, "phase"),
+        conditions=(*read_conditions(status), *_kai_conditions(status)),
+    )
+
+
+def _kai_conditions(status: Manifest) -> Sequence[Condition]:
+    """KAI says why in a list of its own, a reason below a condition."""
+    return [
+        Condition(type="Unschedulable", true=True, reason=text(why, "reason"), message=text(why, "message"))
+        for each in entries(status, "schedulingConditions")
+        for why in entries(each, "reasons")
+    ]
+
+
+def read_error_file(said: Manifest) -> ErrorFile:
+    """An ErrorDocument in protobuf JSON, with its ``path``; the document may stand below ``document``."""
+    error = section(said, "document", "error") or section(said, "error")
+    at = moment(error, "timestamp") or moment(said, "modified")
+    return ErrorFile(
+        path=text(said, "path"),
+        worker=text(error, "worker"),
+        code=text(error, "code"),
+        message=text(error, "message"),
+        recoverable=error.get("kind") in ("RECOVERABLE", 1),
+        system=error.get("origin") in ("SYSTEM", 2),
+        at=at,
+        time_ns=0 if at is None else int(at.timestamp()) * 10**9 + decimals_ns(text(error, "timestamp")),
+    )

@@ -1,0 +1,91 @@
+"""Looking into JSON of which nothing is certain: an absent field and one of another type are the same.
+
+Lives here: getters that never raise. Does not: what a field means.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Final, cast
+
+from backend_plugin.core.values import JsonValue, Manifest
+
+NOTHING: Final[Manifest] = {}
+
+# Longer durations and larger counts than these 68 years mean nothing, and a timedelta has its limits.
+_LARGEST: Final = 2**31 - 1
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?\d\d)?", re.ASCII
+)
+
+
+def section(value: JsonValue, *keys: str) -> Manifest:
+    """The mapping under `keys`, one below the other; an empty one if there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else NOTHING
+
+
+def entries(value: Manifest, key: str) -> list[Manifest]:
+    """The mappings of the list under `key`; whatever else it holds is left out."""
+    found = value.get(key)
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list | tuple) else []
+
+
+def text(value: Manifest, key: str) -> str:
+    """The string under `key`, or an empty one."""
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
+
+
+def number(value: Manifest, key: str) -> int | None:
+    """The whole number under `key`, also where it is written as a double or as text."""
+    found = value.get(key)
+    if isinstance(found, bool) or not isinstance(found, int | float | str):
+        return None
+    try:
+        whole = int(found)
+    except (ValueError, OverflowError):  # Text without a number, not-a-number, infinity.
+        return None
+    return max(-_LARGEST, min(_LARGEST, whole))
+
+
+def flag(value: Manifest, key: str) -> bool:
+    """Whether `key` is true; anything but the boolean is not."""
+    return value.get(key) is True
+
+
+def texts(value: Manifest, key: str) -> Mapping[str, str]:
+    """The mapping from text to text under `key`; what is no text is left out."""
+    found = value.get(key)
+    if not isinstance(found, Mapping):
+        return {}
+    return {name: said for name, said in found.items() if isinstance(said, str)}
+
+
+def moment(value: Manifest, key: str) -> datetime | None:
+    """The RFC 3339 time under `key`; without a zone it is in UTC."""
+    found = value.get(key)
+    return parse_moment(found) if isinstance(found, str) else None
+
+
+def parse_moment(said: str) -> datetime | None:
+    """An RFC 3339 time with as many decimals as one likes, in UTC; None for anything else."""
+    match = _TIME.fullmatch(said.strip())
+    if match is None:
+        return None
+    day, clock, decimals, zone = cast("tuple[str, str, str | None, str | None]", match.groups())
+    offset = "+00:00" if zone is None or zone in "Zz" else zone
+    offset = offset if ":" in offset else f"{offset[:3]}:{offset[3:]}"
+    try:
+        return datetime.fromisoformat(f"{day}T{clock}.{(decimals or '')[:6]:0<6}{offset}").astimezone(
+            timezone.utc
+        )
+    except (ValueError, OverflowError):  # The 31st of February; a year before the first.
+        return None
+
+
+def decimals_ns(said: str) -> int:
+    """The nanoseconds within the second of an RFC 3339 time; 0 where it is none."""
+    match = _TIME.fullmatch(said.strip())
+    return int(f"{(match.group(3) or '')[:9]:0<9}") if match else 0

@@ -1,0 +1,261 @@
+"""What a job, its pods and all that is said about them amount to.
+
+Lives here: objects → `JobStatus`, conditions by type, never by position. Does not: what Flyte should
+believe, and for how long anything is borne.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from backend_plugin.core import deaths, waiting
+from backend_plugin.core.deaths import Death
+from backend_plugin.core.observed import Condition, Job, Observed, Pod
+from backend_plugin.core.waiting import Stage, Wait
+from kfpytorch_common.causes import Cause
+
+
+class State(enum.Enum):
+    """Where a job is, in its operator's words or for want of them."""
+
+    UNSEEN = "unseen"
+    """No operator has written a condition."""
+    CREATED = "created"
+    """Seen; its pods are not all made."""
+    SUSPENDED = "suspended"
+    ADMITTED = "admitted"
+    """All its pods were made."""
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DELETED = "deleted"
+    """Somebody deletes it before its end."""
+    GONE = "gone"
+    """There is none (any more): deleted by somebody, or after its time to live."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """A job at one moment."""
+
+    state: State
+    job: Job | None
+    pods: tuple[Pod, ...] = ()
+    """Its replicas: the master first, then by number."""
+    total: int = 0
+    ready: int = 0
+    condition: Condition | None = None
+    """The one that says its state."""
+    has_run: bool = False
+    """The operator has seen it run, now or before."""
+    has_been_suspended: bool = False
+    has_been_held: bool = False
+    """Somebody has had something to say about its waiting."""
+    missing: bool = False
+    """Replicas that were made are not there."""
+    replaced: tuple[str, ...] = ()
+    """Replicas made after the first ones were all there."""
+    first_start: tuple[str, ...] = ()
+    """The first replicas of all, as far as they have never run."""
+    enough: bool = True
+    """The replicas that are not in `first_start` suffice to train."""
+    waits: tuple[Wait, ...] = ()
+    death: Death | None = None
+    """The one that the others follow from, once it has ended."""
+    dead: int = 0
+    """How many replicas ended badly."""
+    unsettled: bool = False
+    """It succeeded, and a restarted replica with an old error has not ended yet."""
+    outputs: bool | None = None
+
+
+def read(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
+    """All that the objects say; the same for the same objects, whoever asks and when."""
+    job = observed.job
+    pods = tuple(sorted(_own(observed), key=_order))
+    if job is None:
+        return _ended(observed, State.GONE, pods, exit_codes)
+    by_type = {condition.type: condition for condition in job.conditions}
+    state = _state(job, by_type, observed)
+    if state in _ENDS:
+        return _ended(observed, state, pods, exit_codes)
+    return _living(observed, job, state, pods)
+
+
+_ENDS = (State.SUCCEEDED, State.FAILED, State.DELETED, State.GONE)
+
+
+def _own(observed: Observed) -> list[Pod]:
+    """The job's pods; not a stranger of the same name, nor a placeholder."""
+    job = observed.job
+    if job is None:
+        return [pod for pod in observed.pods if pod.role]
+    return [
+        pod
+        for pod in observed.pods
+        if pod.role
+        and pod.job_name in ("", job.name)
+        and (not job.uid or not pod.owners or job.uid in pod.owners)
+    ]
+
+
+def _order(pod: Pod) -> tuple[str, int, str]:
+    return pod.role, pod.index, pod.name
+
+
+def _state(job: Job, by_type: Mapping[str, Condition], observed: Observed) -> State:
+    true = {kind for kind, condition in by_type.items() if condition.true}
+    # An elastic job may be both: one replica ended well and one badly. Outputs say that the work was done.
+    if "Succeeded" in true and ("Failed" not in true or observed.outputs):
+        return State.SUCCEEDED
+    for kind, state in _BY_CONDITION:
+        if kind in true and (state is State.FAILED or not job.deleting):
+            return state
+    if job.deleting:
+        return State.DELETED
+    if not by_type and job.started is None:
+        return State.UNSEEN
+    return State.CREATED if job.started is None else State.ADMITTED
+
+
+_BY_CONDITION = (
+    ("Failed", State.FAILED),
+    ("Suspended", State.SUSPENDED),  # The operator leaves Restarting as it is when it suspends.
+    ("Restarting", State.RESTARTING),
+    ("Running", State.RUNNING),
+)
+
+
+def _living(observed: Observed, job: Job, state: State, pods: tuple[Pod, ...]) -> JobStatus:
+    by_type = {condition.type: condition for condition in job.conditions}
+    has_run = "Running" in by_type or "Restarting" in by_type
+    suspended = "Suspended" in by_type
+    present = sum(pod.deleted is None for pod in pods)
+    replaced, first_start = [], []
+    for pod in pods:
+        if _is_replacement(pod, job):
+            replaced.append(pod.replica)
+        elif not suspended and _never_ran(pod):
+            first_start.append(pod.replica)
+    return JobStatus(
+        state=state,
+        job=job,
+        pods=pods,
+        total=job.replicas,
+        ready=sum(_is_ready(pod) for pod in pods),
+        condition=by_type.get(_WORDS.get(state, "")),
+        has_run=has_run,
+        has_been_suspended=suspended,
+        has_been_held=_has_been_held(observed, pods),
+        missing=job.started is not None and present < job.replicas,
+        replaced=tuple(replaced),
+        first_start=tuple(first_start),
+        enough=not first_start or job.replicas - len(first_start) >= _needed(job),
+        waits=_waits(observed, pods, state),
+        outputs=observed.outputs,
+    )
+
+
+_WORDS = {
+    State.CREATED: "Created",
+    State.ADMITTED: "Created",
+    State.SUSPENDED: "Suspended",
+    State.RESTARTING: "Restarting",
+    State.RUNNING: "Running",
+    State.SUCCEEDED: "Succeeded",
+    State.FAILED: "Failed",
+}
+
+
+def _is_ready(pod: Pod) -> bool:
+    return pod.phase == "Running" and pod.deleted is None and (pod.ready is None or pod.ready.true)
+
+
+def _is_replacement(pod: Pod, job: Job) -> bool:
+    """Made after the operator had made all: it takes the place of one that failed or was deleted."""
+    return job.started is not None and pod.created is not None and pod.created > job.started
+
+
+def _never_ran(pod: Pod) -> bool:
+    started = any(container.ever_started for container in pod.containers)
+    return pod.phase in ("Pending", "") and not started and pod.deleted is None
+
+
+def _needed(job: Job) -> int:
+    """With how many replicas the training begins."""
+    if not job.elastic or job.min_replicas is None:
+        return job.replicas
+    masters = sum(group.replicas for group in job.groups if group.role == "master")
+    return min(job.replicas, job.min_replicas + masters)
+
+
+def _has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
+    return (
+        any(group.phase or group.conditions for group in observed.pod_groups)
+        or any(pod.scheduled is not None for pod in pods)
+        or any(event.warning and event.reason.startswith("FailedCreate") for event in observed.events)
+    )
+
+
+def _waits(observed: Observed, pods: tuple[Pod, ...], state: State) -> tuple[Wait, ...]:
+    of_pods = [wait for pod in pods if (wait := waiting.of_pod(pod)) is not None]
+    if not of_pods and state in (State.RUNNING, State.RESTARTING):
+        return ()
+    return tuple(waiting.merged([*waiting.of_job(observed, pods), *of_pods]))
+
+
+def _ended(
+    observed: Observed, state: State, pods: tuple[Pod, ...], exit_codes: Mapping[int, Cause]
+) -> JobStatus:
+    job = observed.job
+    certain, unsettled = deaths.counting(observed.error_files, pods)
+    of_files = deaths.of_files([*certain, *unsettled])
+    own = Observed(job=job, pods=pods, events=observed.events)
+    # A success needs no explanation from pods that were ended after it.
+    of_pods = [] if state is State.SUCCEEDED else deaths.of_pods(own, exit_codes)
+    told = deaths.told(of_pods, of_files)
+    by_type = {condition.type: condition for condition in job.conditions} if job else {}
+    return JobStatus(
+        state=state,
+        job=job,
+        pods=pods,
+        total=job.replicas if job else len(pods),
+        ready=sum(_is_ready(pod) for pod in pods),
+        condition=by_type.get(_WORDS.get(state, "")),
+        has_run=True,
+        death=deaths.first(told),
+        dead=len({death.failure.replica for death in told}),
+        unsettled=state is State.SUCCEEDED and bool(unsettled) and not certain,
+        outputs=observed.outputs,
+    )
+
+
+def worst(status: JobStatus) -> Wait | None:
+    """The wait to tell of: the earliest stage, and of that the one that worries."""
+    return status.waits[0] if status.waits else None
+
+
+def held(status: JobStatus) -> list[Wait]:
+    """What keeps replicas from being placed."""
+    return [wait for wait in status.waits if wait.stage <= Stage.UNPLACED]
+
+
+def first_container(status: JobStatus) -> datetime | None:
+    """When the first container that we know of began, which is when the job began to run."""
+    began = [
+        moment
+        for pod in status.pods
+        if (container := pod.primary) is not None
+        for moment in (
+            container.running_since,
+            container.ended.started if container.ended else None,
+            container.last.started if container.last else None,
+        )
+        if moment is not None
+    ]
+    condition = status.condition
+    if condition is not None and condition.type == "Running" and condition.since is not None:
+        began.append(condition.since)
+    return min(began) if began else None

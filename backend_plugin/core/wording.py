@@ -1,0 +1,180 @@
+"""The sentences that a user of Flyte reads about a job.
+
+Lives here: how it is said. Does not: what is the case.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+from backend_plugin.core import error_text
+from backend_plugin.core.deaths import Death
+from backend_plugin.core.status import JobStatus, State
+from backend_plugin.core.values import JsonValue
+from backend_plugin.core.waiting import Stage, Wait, is_trouble
+from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
+from kfpytorch_common.causes import remedy as remedy_of
+
+LONGEST: Final = 1_000
+# A terminal's escapes, and halves of characters, which no encoder takes.
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
+_USER_FRAME: Final = re.compile(r'File "([^"\n]{1,300})", line (\d{1,7}), in (\S{1,100})')
+_INSTALLED: Final = re.compile(r"site-packages/|dist-packages/|/lib/python3|/flytekit/|/kfpytorch_common/|^<")
+_NAMED: Final = 4
+_FIRST_LINE: Final = 300
+
+STATES: Final = {
+    State.UNSEEN: "Unseen",
+    State.CREATED: "Created",
+    State.SUSPENDED: "Suspended",
+    State.ADMITTED: "Created",
+    State.RUNNING: "Running",
+    State.RESTARTING: "Restarting",
+    State.SUCCEEDED: "Succeeded",
+    State.FAILED: "Failed",
+    State.DELETED: "Deleted",
+    State.GONE: "Gone",
+}
+"""The reason of a phase about which there is nothing else to say."""
+
+LOSS: Final = {State.DELETED: "is being deleted", State.GONE: "is no longer there"}
+
+
+def shortened(message: str) -> str:
+    """At most `LONGEST` characters, cut at the end, of text that any encoder takes."""
+    clean = _CONTROL.sub(" ", message) if not message.isprintable() else message
+    return clean if len(clean) <= LONGEST else clean[: LONGEST - 2].rstrip() + " …"
+
+
+def lines(*parts: str) -> str:
+    """The parts that say something, a line each."""
+    return "\n".join(part for part in parts if part)
+
+
+def duration(limit: timedelta) -> str:
+    """``2 h 30 min``, or ``90 s``."""
+    minutes, seconds = divmod(int(limit.total_seconds()), 60)
+    if seconds or minutes < 2:
+        return f"{minutes * 60 + seconds} s"
+    hours, minutes = divmod(minutes, 60)
+    return " ".join(
+        f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min")) if count or not hours
+    )
+
+
+def job(status: JobStatus) -> str:
+    """The name that kubectl takes."""
+    return f"{status.job.namespace}/{status.job.name}" if status.job else "of this task"
+
+
+def remedy(cause: Cause) -> str:
+    """What a person can do, or nothing."""
+    return CLUSTER_REMEDIES.get(cause) or REMEDIES.get(cause, "")
+
+
+def outputs(status: JobStatus) -> str:
+    """A word on outputs that a failed job left behind."""
+    return "its outputs were written all the same, and are not used" if status.outputs else ""
+
+
+def word(death: Death) -> str:
+    """One word on an end: Kubernetes' own, the exception's, or the kind of end."""
+    if death.failure.exception:
+        return death.failure.exception.rpartition(".")[2]
+    if death.failure.stopped and not death.failure.exit_code:
+        return "Deleted"
+    first = re.match(r"[A-Z][A-Za-z]{2,60}(?=[:,]|$)", death.said)
+    return first[0] if first else death.failure.signal or "ExitCode"
+
+
+def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:
+    """A failure on a few lines: who, what, where; then what the others did and what can be done."""
+    failure = death.failure
+    who = failure.replica or "a replica"
+    who = who if failure.rank is None else f"rank {failure.rank} ({who})"
+    verdict = f"{who} failed: {death.said}".replace("\n", " ")[:_FIRST_LINE]
+    others = status.dead - 1
+    # Of what the cluster did to it, the classification of a process knows nothing.
+    hint = (
+        remedy(death.cause) if not failure.signal or death.cause in CLUSTER_REMEDIES else remedy_of(failure)
+    )
+    return lines(
+        f"{verdict} ({death.cause.value})",
+        _place(failure.traceback),
+        _more(death),
+        f"{others} more of {status.total} replicas failed after it" if others > 0 and status.total else "",
+        note,
+        outputs(status),
+        hint,
+        "marked as recoverable by the task"
+        if death.recoverable
+        else ""
+        if retry
+        else "another attempt would end alike",
+    )
+
+
+def _place(traceback: str) -> str:
+    """The innermost line of the user's own code."""
+    users = [match for match in _USER_FRAME.findall(traceback) if not _INSTALLED.search(match[0])]
+    return f"at {users[-1][0]}:{users[-1][1]} in {users[-1][2]}" if users else ""
+
+
+def _more(death: Death) -> str:
+    """The rest of an exception's message, or the last words that a container left in its termination log."""
+    failure = death.failure
+    said = failure.message.partition("\n")[2] if failure.exception else death.detail
+    text = [line.rstrip() for line in said.strip().splitlines() if line.strip()]
+    return "\n".join(f"  {line[:160]}" for line in (text[:5] if failure.exception else text[-5:]))
+
+
+def names(replicas: Sequence[str]) -> str:
+    """``worker-0, worker-1 and 6 more``."""
+    shown = sorted(replicas, key=error_text.order)
+    if len(shown) <= _NAMED:
+        return ", ".join(shown)
+    return f"{', '.join(shown[:_NAMED])} and {len(shown) - _NAMED} more"
+
+
+def wait(wait: Wait) -> str:
+    """One thing that is waited for."""
+    if not wait.replicas:
+        return wait.said
+    verb = {Stage.STARTING: "starting", Stage.RESTARTING: "restarting"}.get(wait.stage, "waiting for a node")
+    reason = f", {wait.reason}" if wait.reason and wait.stage is not Stage.UNPLACED else ""
+    return f"{names(wait.replicas)} {verb}{reason}: {wait.said}"
+
+
+def living(status: JobStatus, phase: str) -> str:
+    """What is the case at this moment, in full."""
+    begun = f"{status.ready} of {status.total} replicas ready"
+    if status.state is State.SUSPENDED:
+        begun = "suspended: a queue or a person holds it back"
+    elif not status.waits and phase == "QUEUED":
+        begun = "created; nothing more is known yet"
+    elif status.state is State.RESTARTING and status.condition is not None:
+        begun = f"{begun}; {status.condition.message}"
+    said = [wait_of for each in status.waits[:6] if (wait_of := wait(each))]
+    hint = remedy(status.waits[0].cause) if status.waits and is_trouble(status.waits[0]) else ""
+    if not said:
+        return begun
+    return lines(f"{said[0]} ({begun})", *said[1:], hint)
+
+
+def info(status: JobStatus, cause: Cause | None) -> Mapping[str, JsonValue]:
+    """The present moment for `kfpytorch status` and Flyte's custom info, whatever the phase could say."""
+    said: dict[str, JsonValue] = {
+        "state": status.state.value,
+        "job": status.job.name if status.job else "",
+        "namespace": status.job.namespace if status.job else "",
+        "replicas": status.total,
+        "ready": status.ready,
+    }
+    if cause is not None:
+        said["cause"] = cause.value
+    if status.waits:
+        said["waits"] = [shortened(wait(each)) for each in status.waits[:6]]
+    if status.death is not None:
+        said["failed"] = status.death.failure.replica
+    return said
