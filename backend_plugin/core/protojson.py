@@ -23,15 +23,21 @@ _SHOWN_CHARACTERS: Final = 80
 _INT32: Final = 2**31
 _STRUCT: Final = Struct.DESCRIPTOR.full_name
 _WHOLE_NUMBER: Final = ("is no whole number of {bits} bits", "write a whole number")
+_NUMBER: Final = ("is no number", "write a number")
 # What a value must be, by the type of its field, and the remedy.
 _WRONG: Final = {
     FieldDescriptor.CPPTYPE_INT32: _WHOLE_NUMBER,
     FieldDescriptor.CPPTYPE_INT64: _WHOLE_NUMBER,
+    FieldDescriptor.CPPTYPE_UINT32: _WHOLE_NUMBER,
+    FieldDescriptor.CPPTYPE_UINT64: _WHOLE_NUMBER,
+    FieldDescriptor.CPPTYPE_FLOAT: _NUMBER,
+    FieldDescriptor.CPPTYPE_DOUBLE: _NUMBER,
+    FieldDescriptor.CPPTYPE_BOOL: ("is neither true nor false", "write true or false"),
     FieldDescriptor.CPPTYPE_ENUM: ("is none of its values", "write one of {names}"),
     FieldDescriptor.CPPTYPE_STRING: ("is no text", "write a string"),
     FieldDescriptor.CPPTYPE_MESSAGE: ("is not made of the right parts", "write {{...}} with text as keys"),
 }
-_BITS: Final = {FieldDescriptor.CPPTYPE_INT32: 32, FieldDescriptor.CPPTYPE_INT64: 64}
+_SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
 
 def as_json(struct: Struct) -> dict[str, JsonValue]:
@@ -81,6 +87,7 @@ class _Field:
 
     name: str
     cpp_type: int
+    is_text: bool
     has_parts: bool
     """Whether it is a message with fields of ours to look at; maps and Structs are read as a whole."""
     is_repeated: bool
@@ -102,6 +109,7 @@ def _field(field: FieldDescriptor) -> _Field:
     return _Field(
         name=field.name,
         cpp_type=field.cpp_type,
+        is_text=field.type == FieldDescriptor.TYPE_STRING,
         has_parts=kind is not None and kind.full_name != _STRUCT and not kind.GetOptions().map_entry,
         is_repeated=descriptor.label == FieldDescriptor.LABEL_REPEATED if repeated is None else repeated,
         numbers={} if values is None else {value.name: value.number for value in values.values},
@@ -143,7 +151,8 @@ def _plainly(item: JsonValue, field: _Field) -> str | int | None:
     if field.is_repeated:
         return None
     if isinstance(item, str):
-        return item if field.cpp_type == FieldDescriptor.CPPTYPE_STRING else field.numbers.get(item)
+        # What is not ASCII may hold half a character, which the parser refuses.
+        return (item if item.isascii() else None) if field.is_text else field.numbers.get(item)
     if field.cpp_type != FieldDescriptor.CPPTYPE_INT32 or not isinstance(item, float):
         return None
     return int(item) if -_INT32 <= item < _INT32 and item.is_integer() else None
@@ -154,6 +163,6 @@ def _wrong(item: JsonValue, field: _Field, path: str) -> Problem:
     return Problem(
         field=path,
         value=shown(item),
-        message=message.format(bits=_BITS.get(field.cpp_type)),
+        message=message.format(bits=32 if field.cpp_type in _SMALL else 64),
         remedy=remedy.format(names=", ".join(field.numbers)),
     )

@@ -1,0 +1,63 @@
+"""JSON lines in, JSON lines out: what both batch commands have in common.
+
+A line is answered whatever it holds; nothing but the end of the input ends the loop.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import msgspec
+
+from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
+from backend_plugin.core.protojson import shown
+
+Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def answer_all(answer: Answer, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer every line that is not empty with one line that has its id, as soon as it is read."""
+    for line in requests:
+        if line.strip():
+            answers.write(as_json(_answered(answer, line)) + b"\n")
+            answers.flush()
+
+
+def as_json(value: Any) -> bytes:
+    """JSON with keys in their order, so that equal values are equal bytes."""
+    return msgspec.json.encode(value, order="sorted")
+
+
+def invalid(field: str, value: object, message: str, remedy: str) -> InvalidTask:
+    """An error of one problem."""
+    return InvalidTask(Problem(field=field, value=shown(value), message=message, remedy=remedy))
+
+
+def _answered(answer: Answer, line: bytes) -> Mapping[str, Any]:
+    request: Any = None
+    try:
+        request = _object(line)
+        return {"id": request.get("id"), **answer(request)}
+    except (InvalidTask, InvalidSettings) as refusal:
+        problems = refusal.problems
+    except Exception as error:  # noqa: BLE001 - a border: a defect of ours costs its own line only
+        text = f"{type(error).__name__}: {error}"
+        problems = invalid("", text, "is a defect of ours", "report it, with this line").problems
+    return {"id": request.get("id") if isinstance(request, Mapping) else None, "problems": _plain(problems)}
+
+
+def _object(line: bytes) -> Mapping[str, Any]:
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        text = line.decode(errors="replace").strip()
+        raise invalid("", text, f"is no JSON: {error}", "write one JSON object a line") from error
+    if not isinstance(value, Mapping):
+        raise invalid("", value, "is no object", "write one JSON object a line")
+    return value
+
+
+def _plain(problems: Sequence[Problem]) -> list[dict[str, str]]:
+    return [
+        {"field": each.field, "value": each.value, "message": each.message, "remedy": each.remedy}
+        for each in problems
+    ]

@@ -1,0 +1,78 @@
+"""One line of ``render --batch`` → its manifests.
+
+All that propeller and the platform would give a connector, as JSON.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.message import Message
+
+from backend_plugin.cli.lines import as_json, invalid
+from backend_plugin.core import settings as platform
+from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.protojson import parse
+from backend_plugin.core.values import Manifest
+from backend_plugin.execution import run_of
+
+M = TypeVar("M", bound=Message)
+
+# Lines of a batch mostly share a handful of them.
+_MOST_SETTINGS: Final = 16
+
+
+def render(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The manifests that a request comes to.
+
+    Raises:
+        InvalidTask: If it cannot be meant, with every problem of the stage that found one.
+        InvalidSettings: The same, of the settings.
+    """
+    problems: list[Problem] = []
+    template = _message(request, "template", TaskTemplate(), problems)
+    metadata = _message(request, "metadata", TaskExecutionMetadata(), problems)
+    prefix = request.get("output_prefix", "")
+    if not isinstance(prefix, str):
+        problems += invalid("output_prefix", prefix, "is no text", "write where outputs go").problems
+    if problems:
+        raise InvalidTask(*problems)
+    run = run_of(metadata, str(prefix))
+    planned = plan(template, run, _settings(request.get("settings")), _pod_templates(request))
+    return {"manifests": planned.manifests}
+
+
+def _message(request: Mapping[str, Any], key: str, message: M, problems: list[Problem]) -> M:
+    said = request.get(key)
+    if isinstance(said, Mapping):
+        problems += parse(said, message, key)
+    elif key == "template" or said is not None:
+        problems += invalid(key, said, "is no object", "write a message as protobuf JSON").problems
+    return message
+
+
+def _settings(said: object) -> platform.Settings:
+    if said is None:
+        said = {}
+    if not isinstance(said, Mapping):
+        raise invalid("settings", said, "is no object", "write Flyte's plugins.k8s section")
+    return _read_settings(as_json(said))
+
+
+@lru_cache(maxsize=_MOST_SETTINGS)
+def _read_settings(section: bytes) -> platform.Settings:
+    return platform.read(msgspec.json.decode(section))
+
+
+def _pod_templates(request: Mapping[str, Any]) -> Sequence[Manifest]:
+    said = request.get("pod_templates") or ()
+    if not isinstance(said, Sequence) or isinstance(said, str):
+        raise invalid("pod_templates", said, "is no list", "write a list of core/v1 PodTemplates")
+    for index, template in enumerate(said):
+        if not isinstance(template, Mapping):
+            raise invalid(f"pod_templates[{index}]", template, "is no object", "write a core/v1 PodTemplate")
+    return said

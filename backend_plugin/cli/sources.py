@@ -1,0 +1,116 @@
+"""A file → the one task of it that is meant.
+
+Each kind of file is one row; only Python files need flytekit, which is loaded for them alone.
+"""
+
+import json
+import sys
+import tarfile
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+from flyteidl.admin.task_pb2 import TaskSpec
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import DecodeError
+
+_GZIP: Final = b"\x1f\x8b"
+_TAR_SUFFIXES: Final = (".tgz", ".gz", ".tar")
+
+
+class Unreadable(Exception):
+    """What was typed names no task; says what would."""
+
+
+def template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
+    """The task called `task` in `file`, or the only one; ``-`` is stdin.
+
+    Raises:
+        Unreadable: If there is none, with the nearest names.
+    """
+    path = Path(file)
+    if file != "-" and not path.is_file():
+        raise Unreadable(f"{file}: {_missing(path)}")
+    if path.suffix == ".py":
+        from backend_plugin.cli import python_file
+
+        return python_file.template(path, task, image=image)
+    data = sys.stdin.buffer.read() if file == "-" else path.read_bytes()
+    return chosen(_tasks(data, path), task, file)()
+
+
+def chosen(
+    tasks: Mapping[str, Callable[[], TaskTemplate]], task: str | None, file: str
+) -> Callable[[], TaskTemplate]:
+    """The task of that name, in full or its last part; the only one where no name is given."""
+    if not tasks:
+        raise Unreadable(f"{file}: holds no task")
+    names = [name for name in tasks if task in (None, name, name.rpartition(".")[2])]
+    if len(names) == 1:
+        return tasks[names[0]]
+    short = sorted({name.rpartition(".")[2] for name in tasks})
+    if task is None or names:
+        said = "which task?" if task is None else f"{task} is more than one task:"
+        raise Unreadable(f"{file}: {said} It has {', '.join(sorted(names) if names else short)}")
+    near = get_close_matches(task, short, n=3) or short
+    raise Unreadable(f"{file}: has no task {task}; did you mean {' or '.join(near)}?")
+
+
+def _missing(path: Path) -> str:
+    if path.is_dir():
+        return "is a folder; name a file in it"
+    near = get_close_matches(path.name, [each.name for each in path.parent.glob("*")], n=1)
+    there = f"; did you mean {path.parent / near[0]}?" if near else ""
+    return f"there is no such file{there}"
+
+
+def _tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
+    if data.startswith(_GZIP) or path.suffix in _TAR_SUFFIXES:
+        return _of_archive(data, path)
+    found = _of_json(data, path) if data.lstrip()[:1] == b"{" else _of_bytes(data)
+    if found is None:
+        raise Unreadable(f"{path}: is neither a task template nor a task spec, as protobuf or as its JSON")
+    return {found.id.name: lambda: found}
+
+
+def _of_json(data: bytes, path: Path) -> TaskTemplate | None:
+    try:
+        said = json.loads(data)
+        # A task spec is a template in an envelope.
+        said = said["template"] if isinstance(said.get("template"), Mapping) else said
+        found: TaskTemplate = ParseDict(said, TaskTemplate(), ignore_unknown_fields=True)
+    except (ValueError, RecursionError, ParseError) as error:
+        raise Unreadable(f"{path}: is no task template as protobuf JSON: {error}") from error
+    return found if found.type else None
+
+
+def _of_bytes(data: bytes) -> TaskTemplate | None:
+    """A spec or a template: whichever has a type when read as such."""
+    for read in (_of_spec, TaskTemplate.FromString):
+        try:
+            found: TaskTemplate = read(data)
+        except DecodeError:
+            continue
+        if found.type:
+            return found
+    return None
+
+
+def _of_spec(data: bytes) -> TaskTemplate:
+    template: TaskTemplate = TaskSpec.FromString(data).template
+    return template
+
+
+def _of_archive(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
+    """What ``pyflyte package`` wrote: a file each for tasks (_1), workflows (_2) and launch plans (_3)."""
+    try:
+        with tarfile.open(fileobj=BytesIO(data)) as archive:
+            members = [member for member in archive.getmembers() if member.name.endswith("_1.pb")]
+            files = [archive.extractfile(member) for member in members]
+            found = [_of_bytes(file.read()) for file in files if file is not None]
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise Unreadable(f"{path}: is no archive that pyflyte package wrote: {error}") from error
+    return {each.id.name: lambda each=each: each for each in found if each is not None}  # type: ignore[misc]

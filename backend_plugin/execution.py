@@ -1,0 +1,36 @@
+"""Flyte's word for who asks → `Run`.
+
+Beside the core, which knows no messages of Flyte's services; called by whoever speaks to Flyte, or stands
+in for it.
+"""
+
+from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
+
+from backend_plugin.core.job import OwnerReference, Run
+
+
+def run_of(
+    metadata: TaskExecutionMetadata, output_prefix: str, *, owner: OwnerReference | None = None
+) -> Run:
+    """Who asks; mappings in the order of their keys, so that equal messages give equal manifests."""
+    task = metadata.task_execution_id.task_id
+    node = metadata.task_execution_id.node_execution_id
+    return Run(
+        output_prefix=output_prefix,
+        project=node.execution_id.project,
+        domain=node.execution_id.domain,
+        execution=node.execution_id.name,
+        node_id=node.node_id,
+        attempt=metadata.task_execution_id.retry_attempt,
+        task_project=task.project,
+        task_domain=task.domain,
+        task_name=task.name,
+        task_version=task.version,
+        namespace=metadata.namespace,
+        labels=dict(sorted(metadata.labels.items())),
+        annotations=dict(sorted(metadata.annotations.items())),
+        service_account=metadata.k8s_service_account,
+        environment=dict(sorted(metadata.environment_variables.items())),
+        execution_identity=metadata.identity.execution_identity,
+        owner=owner,
+    )
