@@ -5,11 +5,25 @@ Lives here: the order in which a pod is made, and nothing else; each step has a 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
+from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ReplicaGroup, Run
+from backend_plugin.core.manifest import (
+    pod_base,
+    pod_checks,
+    pod_containers,
+    pod_extended,
+    pod_metadata,
+    pod_placement,
+    pod_resources,
+    pod_source,
+)
+from backend_plugin.core.manifest.pod_source import Draft
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 
@@ -27,16 +41,107 @@ class PodRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodExtras:
-    """What one role says beyond its resources and image; wins over everything else."""
+class _Ground:
+    """What the pods of all roles are made from."""
 
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Put first on the primary container, so that whatever the author says wins."""
+    request: PodRequest
+    draft: Draft
+    base: Mapping[str, Any]
+    """The PodTemplate's ``template``, empty without one."""
 
 
 def pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
     """The pod template of each group, in the groups' order: ``{"metadata": ..., "spec": ...}``.
 
+    Shares nothing with the request or with each other.
+
     Raises `InvalidTask` with every problem of every group.
     """
-    raise NotImplementedError
+    ground, problems = _ground(request)
+    pods = [_pod(ground, group, problems) for group in groups] if ground is not None else []
+    if problems:
+        raise InvalidTask(*dict.fromkeys(problems))
+    return tuple(_copied(pod) for pod in pods)
+
+
+def _ground(request: PodRequest) -> tuple[_Ground | None, list[Problem]]:
+    template, settings = request.template, request.settings
+    draft, problems = pod_source.read(template, settings)
+    base, of_base = pod_base.find(
+        template.metadata.pod_template_name,
+        settings,
+        namespace=request.run.namespace,
+        known=request.pod_templates,
+    )
+    problems = [*problems, *of_base, *pod_metadata.problems(template.security_context)]
+    return None if draft is None else _Ground(request=request, draft=draft, base=base), problems
+
+
+def _pod(ground: _Ground, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
+    request, draft = ground.request, ground.draft
+    extra = pod_placement.template_of(group, problems)
+    claims = pod_containers.Claims(
+        draft=draft,
+        base=pod_base.stacked(ground.base, extra) if extra else ground.base,
+        group=pod_resources.of_group(group, request.settings, problems),
+        settings=request.settings,
+    )
+    spec = claims.resolved()
+    spec = _again(ground, spec) if draft.is_decorated else _decorated(ground, spec, problems)
+    spec = pod_base.laid_onto(extra, pod_placement.of_group(spec, group), draft.primary)
+    spec = pod_extended.tolerating(spec, pod_resources.requested(spec), request.settings)
+    spec = pod_containers.finished(spec, draft.primary, group.image)
+    problems.extend(pod_checks.problems(spec, draft, request.settings))
+    return {"metadata": _metadata(ground, extra), "spec": spec}
+
+
+def _decorated(ground: _Ground, spec: Mapping[str, Any], problems: list[Problem]) -> Mapping[str, Any]:
+    """The spec with all that propeller would have added to it."""
+    request, primary = ground.request, ground.draft.primary
+    run, settings, extended = request.run, request.settings, request.template.extended_resources
+    spec = pod_containers.decorated(spec, primary, run, settings)
+    spec = pod_placement.placed(spec, run, settings, resources=pod_resources.claimed(spec))
+    spec = pod_base.laid_onto(ground.base, spec, primary)
+    # After the PodTemplate, whose alternatives would otherwise be ways around it.
+    required = pod_placement.requirement(run, settings)
+    spec = pod_placement.requiring(spec, [required]) if required else spec
+    if pod_extended.has_gpu(spec, settings):
+        spec = pod_extended.accelerated(spec, extended.gpu_accelerator, settings)
+    if extended.HasField("shared_memory"):
+        found = list(pod_extended.memory_problems(spec, extended.shared_memory, primary))
+        problems.extend(found)
+        spec = spec if found else pod_extended.with_shared_memory(spec, extended.shared_memory, primary)
+    return spec
+
+
+def _again(ground: _Ground, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A spec that propeller has decorated, with what follows from the role's own resources."""
+    request, before = ground.request, ground.draft.spec
+    settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
+    new = pod_resources.claimed(spec) - pod_resources.claimed(before)
+    spec = pod_placement.tolerating(spec, pod_placement.of_resources(new, settings), ground.base)
+    required = pod_placement.requirement(request.run, settings)
+    if required and pod_placement.terms_of(ground.base.get("spec", {})):
+        implied = pod_extended.requirements(accelerator, settings)
+        spec = pod_placement.requiring(pod_placement.without_escapes(spec, [required, *implied]), [required])
+    if pod_extended.has_gpu(spec, settings) and not pod_extended.has_gpu(before, settings):
+        spec = pod_extended.accelerated(spec, accelerator, settings)
+    return spec
+
+
+def _metadata(ground: _Ground, extra: Mapping[str, Any]) -> dict[str, Any]:
+    request, draft = ground.request, ground.draft
+    return pod_metadata.of_pod(
+        [
+            extra.get("metadata", {}),
+            ground.base.get("metadata", {}),
+            {"labels": draft.labels, "annotations": draft.annotations},
+            pod_metadata.of_run(request.run, request.template.security_context),
+        ],
+        request.settings,
+    )
+
+
+def _copied(pod: Mapping[str, Any]) -> Manifest:
+    copy: Manifest = msgspec.json.decode(msgspec.json.encode(pod, order="sorted"))
+    return copy

@@ -1,0 +1,125 @@
+"""The PodTemplate on which the platform lets tasks stand, and how a pod is laid onto it.
+
+Lives here: which one, and the merge. Its ``default`` and ``primary`` containers are patterns, not containers.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.manifest import pod_resources, pod_shape
+from backend_plugin.core.manifest.pod_resources import NO_CLAIM, Claim
+from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import Manifest
+
+NO_TEMPLATE: Final[Mapping[str, Any]] = {}
+
+# By the key of the pod's spec: the pattern of every container, and of the primary.
+_PATTERNS: Final = {"containers": ("default", "primary"), "initContainers": ("default-init", "primary-init")}
+# In these a value that says "" or 0 says something; elsewhere it is as good as absent.
+_MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "labels", "annotations"})
+
+
+def find(
+    name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
+) -> tuple[Mapping[str, Any], list[Problem]]:
+    """The ``template`` of the named PodTemplate, else of the platform's; what is wrong with it."""
+    wanted = name or settings.default_pod_template_name
+    if not wanted:
+        return NO_TEMPLATE, []
+    for place in (namespace, settings.kfpytorch.pod_template_namespace):
+        for manifest in known:
+            metadata = manifest.get("metadata")
+            if isinstance(metadata, Mapping) and (metadata.get("namespace"), metadata.get("name")) == (
+                place,
+                wanted,
+            ):
+                found = list(
+                    pod_shape.problems(manifest, pod_shape.POD_TEMPLATE, f"podTemplates.{place}.{wanted}")
+                )
+                template = manifest.get("template", NO_TEMPLATE)
+                return (NO_TEMPLATE, found) if found else (template, [])  # type: ignore[return-value]
+    return NO_TEMPLATE, [_missing(name, namespace, settings)] if name else []
+
+
+def _missing(name: str, namespace: str, settings: Settings) -> Problem:
+    elsewhere = settings.kfpytorch.pod_template_namespace
+    return Problem(
+        field="metadata.podTemplateName",
+        value=repr(name),
+        message=f"names a PodTemplate that exists neither in {namespace} nor in {elsewhere}",
+        remedy=f"create it in {namespace}, or name another",
+    )
+
+
+def claim_of(
+    base: Mapping[str, Any], kind: str, name: str, *, settings: Settings, trains: bool = True
+) -> Claim:
+    """What the template says that a container claims.
+
+    Only a container that trains is meant by ``primary``.
+    """
+    default, primary = _PATTERNS[kind]
+    for wanted in (name, primary, default) if trains else (name, default):
+        for each in base.get("spec", {}).get(kind, ()):
+            if wanted and each.get("name") == wanted:
+                return pod_resources.of(each, settings)
+    return NO_CLAIM
+
+
+def inherited(base: Mapping[str, Any], name: str, settings: Settings) -> Claim:
+    """What propeller lets a container without a namesake take from the template's ``primary`` one."""
+    containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
+    return NO_CLAIM if name in containers else pod_resources.of(containers.get("primary", {}), settings)
+
+
+def stacked(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Two templates as one, for what their containers claim."""
+    specs = [each.get("spec", {}) for each in (above, below)]
+    return {"spec": {kind: [item for spec in specs for item in spec.get(kind, ())] for kind in _PATTERNS}}
+
+
+def laid_onto(base: Mapping[str, Any], spec: Mapping[str, Any], primary: str) -> Mapping[str, Any]:
+    """The pod's spec with everything of the template that it does not say itself; lists say both."""
+    below = base.get("spec")
+    if below is None:
+        return spec
+    whole = merged(_without(below, _PATTERNS), _without(spec, _PATTERNS))
+    for kind in _PATTERNS:
+        if spec.get(kind):
+            whole[kind] = [
+                _container(below.get(kind, ()), each, _PATTERNS[kind], trains=each.get("name", "") == primary)
+                for each in spec[kind]
+            ]
+    return whole
+
+
+def _container(
+    below: Iterable[Mapping[str, Any]], own: Mapping[str, Any], patterns: tuple[str, str], *, trains: bool
+) -> Mapping[str, Any]:
+    """A container on its patterns: the one for all, then the primary's or its namesake."""
+    default, primary = patterns
+    by_name = {each.get("name"): each for each in below}
+    layers = [by_name.get(default), by_name.get(primary if trains else own["name"])]
+    whole: Mapping[str, Any] = {}
+    for layer in (*layers, own):
+        whole = merged(whole, layer) if layer else whole
+    return {**whole, "name": own["name"]}
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool = False) -> dict[str, Any]:
+    """Both: objects are merged, lists concatenated, and else what is above wins if it says anything."""
+    whole = dict(below)
+    for key, value in above.items():
+        under = whole.get(key)
+        if isinstance(value, Mapping) and isinstance(under, Mapping):
+            whole[key] = merged(under, value, is_map=key in _MAPS)
+        elif isinstance(value, Sequence) and not isinstance(value, str) and isinstance(under, Sequence):
+            whole[key] = [*under, *value]
+        elif value or under is None or is_map:
+            whole[key] = value
+    return whole
+
+
+def _without(spec: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: value for key, value in spec.items() if key not in keys}

@@ -1,0 +1,85 @@
+"""The containers of a pod: what each gets, whatever its pod.
+
+Lives here: which container is of which sort. What a sort gets is in `pod_env` and `pod_resources`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from backend_plugin.core.job import Run
+from backend_plugin.core.manifest import pod_base, pod_env, pod_resources
+from backend_plugin.core.manifest.pod_resources import NO_CLAIM, Claim
+from backend_plugin.core.manifest.pod_source import Draft
+from backend_plugin.core.settings import Settings
+
+KINDS: Final = ("initContainers", "containers")
+# What the operator knows the container that trains by.
+TRAINER: Final = "pytorch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """Everybody who has a say in what containers claim."""
+
+    draft: Draft
+    base: Mapping[str, Any]
+    """The PodTemplate's ``template``."""
+    group: Claim
+    """What the role says."""
+    settings: Settings
+
+    def resolved(self) -> Mapping[str, Any]:
+        """The draft's spec, every container with the resources that it will have."""
+        return _each(
+            self.draft.spec, lambda kind, each: {**each, "resources": self._of(kind, each).written()}
+        )
+
+    def _of(self, kind: str, container: Mapping[str, Any]) -> Claim:
+        own = pod_resources.of(container, self.settings)
+        is_init = kind == "initContainers"
+        # An init container that never ends is a sidecar; what the role claims is not for it.
+        group = NO_CLAIM if container.get("restartPolicy") == "Always" else self.group
+        trains = is_init or container["name"] == self.draft.primary
+        if self.draft.is_decorated:
+            inherited = (
+                NO_CLAIM if trains else pod_base.inherited(self.base, container["name"], self.settings)
+            )
+            claim = group.over(own) if trains else pod_resources.without(own, inherited)
+            return pod_resources.whole(claim)
+        below = pod_base.claim_of(self.base, kind, container["name"], settings=self.settings, trains=trains)
+        if trains:
+            return pod_resources.of_trainer(own, group, below, self.settings)
+        return pod_resources.of_sidecar(own, below, self.settings)
+
+
+def decorated(spec: Mapping[str, Any], primary: str, run: Run, settings: Settings) -> Mapping[str, Any]:
+    """A spec whose containers have Flyte's environment, and the primary the platform's security context."""
+    security = settings.default_security_context
+
+    def decorate(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
+        is_primary = kind == "containers" and container["name"] == primary
+        if is_primary and security is not None and "securityContext" not in container:
+            container = {**container, "securityContext": security}
+        return pod_env.decorated(container, run, settings)
+
+    return _each(spec, decorate)
+
+
+def finished(spec: Mapping[str, Any], primary: str, image: str | None) -> Mapping[str, Any]:
+    """A spec as the operator wants it: the primary container under its name, which tells of its failures."""
+
+    def finish(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
+        env = container.get("env", ())
+        if kind == "containers" and container["name"] == primary:
+            named = {**container, "name": TRAINER, "env": pod_env.unique(pod_env.truthful(env))}
+            return {**named, "image": image} if image else named
+        return {**container, "env": pod_env.unique(env)} if env else container
+
+    return _each(spec, finish)
+
+
+def _each(
+    spec: Mapping[str, Any], change: Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    return {**spec, **{kind: [change(kind, each) for each in spec[kind]] for kind in KINDS if spec.get(kind)}}

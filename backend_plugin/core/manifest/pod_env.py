@@ -1,0 +1,66 @@
+"""The environment of every container.
+
+Lives here: what Flyte's containers find in it, and who wins. What the operator adds is the operator's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from backend_plugin.core.job import Run
+from backend_plugin.core.settings import Settings
+
+_FAIL_ON_ERROR: Final = "FLYTE_FAIL_ON_ERROR"
+_WORKER: Final = {"name": "_F_WN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+_STRATEGY: Final = {"name": "_F_DES", "value": "Earliest"}
+
+
+def decorated(container: Mapping[str, Any], run: Run, settings: Settings) -> dict[str, Any]:
+    """The container with the environment that propeller gives to those that it renders itself."""
+    env = [*container.get("env", ()), *of_run(run), *_values(settings.default_env_vars)]
+    sources = [*container.get("envFrom", ()), *_sources(settings)]
+    return {**container, "env": env, **({"envFrom": sources} if sources else {})}
+
+
+def of_run(run: Run) -> list[dict[str, Any]]:
+    """What the code in a container may know of its execution."""
+    known = {
+        "FLYTE_INTERNAL_EXECUTION_ID": run.execution,
+        "FLYTE_INTERNAL_EXECUTION_PROJECT": run.project,
+        "FLYTE_INTERNAL_EXECUTION_DOMAIN": run.domain,
+        "FLYTE_ATTEMPT_NUMBER": str(run.attempt),
+        "FLYTE_INTERNAL_TASK_PROJECT": run.task_project,
+        "FLYTE_INTERNAL_TASK_DOMAIN": run.task_domain,
+        "FLYTE_INTERNAL_TASK_NAME": run.task_name,
+        "FLYTE_INTERNAL_TASK_VERSION": run.task_version,
+    }
+    return [*({"name": name, "value": value} for name, value in known.items()), *_values(run.environment)]
+
+
+def truthful(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The primary container's environment, so that its failure is seen and the first one known.
+
+    Who says FLYTE_FAIL_ON_ERROR himself means it.
+    """
+    said = any(each.get("name") == _FAIL_ON_ERROR for each in env)
+    ours = [] if said else [{"name": _FAIL_ON_ERROR, "value": "true"}]
+    return [*env, *ours, _WORKER, _STRATEGY]
+
+
+def unique(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each name once, with what was said of it last: the API server refuses a job with a name twice."""
+    return list({each.get("name"): each for each in env}.values())
+
+
+def _values(values: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": values[name]} for name in sorted(values)]
+
+
+def _sources(settings: Settings) -> list[dict[str, Any]]:
+    return [
+        {kind: {"name": name, "optional": True}}
+        for kind, names in (
+            ("secretRef", settings.default_env_from_secrets),
+            ("configMapRef", settings.default_env_from_configmaps),
+        )
+        for name in names
+    ]

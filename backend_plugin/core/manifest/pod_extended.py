@@ -1,0 +1,116 @@
+"""What a task says of its machine beyond amounts: the kind of GPU, a part of one, shared memory.
+
+Lives here: ``extendedResources`` of the task template, and the tolerations that go with extended resources.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from flyteidl.core.tasks_pb2 import GPUAccelerator, SharedMemory
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.manifest import pod_shape
+from backend_plugin.core.manifest.pod_placement import requiring
+from backend_plugin.core.quantity import parse
+from backend_plugin.core.settings import Settings
+
+_PATH: Final = "extendedResources.sharedMemory"
+_TOLERATION_SAYS: Final = ("key", "operator", "value", "effect")
+
+
+def accelerated(
+    spec: Mapping[str, Any], accelerator: GPUAccelerator, settings: Settings
+) -> Mapping[str, Any]:
+    """A spec for nodes that have this accelerator."""
+    expressions = requirements(accelerator, settings)
+    added = _tolerations(accelerator, settings)
+    if added:
+        spec = {**spec, "tolerations": [*spec.get("tolerations", ()), *added]}
+    return requiring(spec, expressions) if expressions else spec
+
+
+def has_gpu(spec: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether a container of it may use one."""
+    name = settings.gpu_resource_name
+    return any(name in each.get("resources", {}).get("limits", {}) for each in spec["containers"])
+
+
+def requirements(accelerator: GPUAccelerator, settings: Settings) -> list[Mapping[str, Any]]:
+    """What nodes with this accelerator are labelled with."""
+    labels: list[Mapping[str, Any]] = []
+    if accelerator.device:
+        labels.append(_is(settings.gpu_device_node_label, accelerator.device))
+    size = settings.gpu_partition_size_node_label
+    if accelerator.WhichOneof("partition_size_value") == "partition_size":
+        labels.append(_is(size, accelerator.partition_size))
+    elif accelerator.unpartitioned:
+        unpartitioned = {"key": size, "operator": "DoesNotExist"}
+        labels.append(settings.gpu_unpartitioned_node_selector_requirement or unpartitioned)
+    return labels
+
+
+def _tolerations(accelerator: GPUAccelerator, settings: Settings) -> list[Mapping[str, Any]]:
+    tolerations: list[Mapping[str, Any]] = []
+    if accelerator.device:
+        tolerations.append(_tolerating(settings.gpu_device_node_label, accelerator.device))
+    if accelerator.WhichOneof("partition_size_value") == "partition_size":
+        tolerations.append(_tolerating(settings.gpu_partition_size_node_label, accelerator.partition_size))
+    elif accelerator.unpartitioned and settings.gpu_unpartitioned_toleration is not None:
+        tolerations.append(settings.gpu_unpartitioned_toleration)
+    return tolerations
+
+
+def _is(label: str, value: str) -> dict[str, Any]:
+    return {"key": label, "operator": "In", "values": [value]}
+
+
+def _tolerating(label: str, value: str) -> dict[str, Any]:
+    return {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+
+
+def tolerating(spec: Mapping[str, Any], claimed: Iterable[str], settings: Settings) -> Mapping[str, Any]:
+    """A spec that tolerates the taints of nodes kept for the extended resources that it requests."""
+    said = list(spec.get("tolerations", ()))
+    for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):
+        toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
+        if not any(_same(toleration, each) for each in said):
+            said.append(toleration)
+    return {**spec, "tolerations": said} if said else spec
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(key, "") == other.get(key, "") for key in _TOLERATION_SAYS)
+
+
+def with_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Mapping[str, Any]:
+    """A spec whose primary container has the memory mounted; it has been checked by `memory_problems`."""
+    # Without a size Flyte writes zero, which Kubernetes takes for none.
+    size = parse(memory.size_limit or "0").text
+    volume = {"name": memory.mount_name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+    mount = {"name": memory.mount_name, "mountPath": memory.mount_path}
+    containers = [
+        {**each, "volumeMounts": [*each.get("volumeMounts", ()), mount]} if each["name"] == primary else each
+        for each in spec["containers"]
+    ]
+    return {**spec, "containers": containers, "volumes": [*spec.get("volumes", ()), volume]}
+
+
+def memory_problems(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Iterator[Problem]:
+    """Why the memory cannot be mounted."""
+    for name, value in (("mountName", memory.mount_name), ("mountPath", memory.mount_path)):
+        if not value:
+            yield _problem(name, value, "says nothing", "write one")
+    if memory.size_limit:
+        yield from pod_shape.problems(memory.size_limit, "quantity", f"{_PATH}.sizeLimit")
+    mounts: Sequence[Mapping[str, Any]] = next(
+        (each.get("volumeMounts", ()) for each in spec["containers"] if each["name"] == primary), ()
+    )
+    names = {each.get("name") for each in (*spec.get("volumes", ()), *mounts)}
+    if memory.mount_name in names:
+        yield _problem("mountName", memory.mount_name, "is the name of another volume", "write another name")
+    if memory.mount_path in {each.get("mountPath") for each in mounts}:
+        yield _problem("mountPath", memory.mount_path, "has another volume mounted", "leave one of them out")
+
+
+def _problem(field: str, value: str, message: str, remedy: str) -> Problem:
+    return Problem(field=f"{_PATH}.{field}", value=repr(value), message=message, remedy=remedy)

@@ -1,0 +1,201 @@
+"""What each container asks for and may use: who decides, what is filled in, what is cut down.
+
+Lives here: the resolution of resources. Which tolerations follow from them is in `pod_placement`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import ReplicaGroup
+from backend_plugin.core.manifest import pod_shape
+from backend_plugin.core.manifest.pod_shape import amount_text
+from backend_plugin.core.quantity import Quantity, parse
+from backend_plugin.core.settings import Settings
+
+_NOTHING: Final = parse("0")
+# What every container of Flyte has, said or not.
+_ALWAYS: Final = ("cpu", "memory")
+# flytekit knows one kind of GPU, by these names.
+_ANY_GPU: Final = ("gpu", "nvidia.com/gpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Requests and limits by resource name."""
+
+    requests: Mapping[str, Quantity] = field(default_factory=dict)
+    limits: Mapping[str, Quantity] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """Every resource of it, in order."""
+        return sorted({*self.requests, *self.limits})
+
+    def over(self, other: "Claim") -> "Claim":
+        """This claim, and of the other what this one does not say."""
+        return Claim(requests={**other.requests, **self.requests}, limits={**other.limits, **self.limits})
+
+    def written(self) -> dict[str, dict[str, str]]:
+        """As a container's ``resources``."""
+        parts = {"limits": self.limits, "requests": self.requests}
+        return {
+            part: {name: amounts[name].text for name in amounts} for part, amounts in parts.items() if amounts
+        }
+
+
+NO_CLAIM: Final = Claim()
+
+
+def of(container: Mapping[str, Any], settings: Settings) -> Claim:
+    """What a container claims; its shape has been checked."""
+    resources = container.get("resources", {})
+    return Claim(
+        requests=_amounts(resources.get("requests", {}), ("gpu",), settings),
+        limits=_amounts(resources.get("limits", {}), ("gpu",), settings),
+    )
+
+
+def of_group(group: ReplicaGroup, settings: Settings, problems: list[Problem]) -> Claim:
+    """What a role claims in place of the task; a request stands for a limit, and the other way round."""
+    if group.resources is None:
+        return NO_CLAIM
+    said = {"requests": group.resources.requests, "limits": group.resources.limits}
+    path = f"custom.{group.role.value.lower()}Replicas.resources"
+    found = [
+        problem
+        for part, amounts in said.items()
+        for problem in pod_shape.problems(amounts, {"*": "quantity"}, f"{path}.{part}")
+    ]
+    problems += found
+    if found:
+        return NO_CLAIM
+    claim = Claim(**{part: _amounts(amounts, _ANY_GPU, settings) for part, amounts in said.items()})
+    claim = Claim(requests=_some(claim.requests), limits=_some(claim.limits))
+    return _completed(claim, claim.names, settings, {})
+
+
+def of_trainer(own: Claim, group: Claim, template: Claim, settings: Settings) -> Claim:
+    """What a primary or init container gets: the role's, its own, the PodTemplate's, then defaults."""
+    claim = group.over(own).over(template)
+    names = [*_ALWAYS, *({"ephemeral-storage", settings.gpu_resource_name} & {*claim.names})]
+    defaults = {"cpu": settings.default_cpus, "memory": settings.default_memory}
+    given = settings.kfpytorch.task_resources.defaults
+    return whole(_completed(claim, names, settings, {**defaults, **_some(given)}).over(claim))
+
+
+def of_sidecar(own: Claim, template: Claim, settings: Settings) -> Claim:
+    """What any other container gets: its own, then the PodTemplate's, never more than the platform allows."""
+    claim = own.over(template)
+    most = settings.kfpytorch.task_resources.limits
+    limits = {name: _at_most(amount, most.get(name)) for name, amount in claim.limits.items()}
+    requests = {
+        name: _at_most(_at_most(amount, most.get(name)), limits.get(name))
+        for name, amount in claim.requests.items()
+    }
+    nothing = dict.fromkeys(_ALWAYS, _NOTHING)
+    return whole(Claim(requests={**nothing, **requests}, limits={**nothing, **limits}))
+
+
+def without(own: Claim, primary: Claim) -> Claim:
+    """A sidecar's claim as propeller rendered it, less what it took from another container's."""
+    inherited = {
+        name
+        for name in primary.names
+        if own.limits.get(name, _NOTHING) == primary.limits.get(name, _NOTHING)
+        and own.requests.get(name, _NOTHING) in (primary.requests.get(name, _NOTHING), _NOTHING)
+    }
+    left = Claim(
+        requests={name: amount for name, amount in own.requests.items() if name not in inherited},
+        limits={name: amount for name, amount in own.limits.items() if name not in inherited},
+    )
+    nothing = dict.fromkeys(inherited & {*_ALWAYS}, _NOTHING)
+    return Claim(requests={**nothing, **left.requests}, limits={**nothing, **left.limits})
+
+
+def whole(claim: Claim) -> Claim:
+    """The same claim as the API server accepts it: no limit of zero, devices requested as limited."""
+    limits = {
+        name: amount
+        for name, amount in claim.limits.items()
+        if amount or not claim.requests.get(name)  # Propeller writes 0 where no limit was said.
+    }
+    requests = dict(claim.requests)
+    for name in filter(is_device, claim.names):
+        amount = limits.get(name) or requests.get(name) or _NOTHING
+        limits[name] = amount
+        requests[name] = requests.get(name) or amount
+    return Claim(requests=requests, limits=limits)
+
+
+def claimed(spec: Mapping[str, Any]) -> set[str]:
+    """The names of the resources of a pod's containers, other than init containers."""
+    return {
+        name
+        for each in spec["containers"]
+        for amounts in each.get("resources", {}).values()
+        for name in amounts
+    }
+
+
+def requested(spec: Mapping[str, Any]) -> set[str]:
+    """The names of the resources that any container of a pod requests."""
+    containers = [*spec["containers"], *spec.get("initContainers", ())]
+    return {name for each in containers for name in each.get("resources", {}).get("requests", {})}
+
+
+def is_device(name: str) -> bool:
+    """Whether it is what Kubernetes calls an extended resource, counted in whole pieces."""
+    domain, slash, _ = name.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io") and not name.startswith("requests.")
+
+
+def problems(claim: Claim, path: str, settings: Settings) -> Iterator[Problem]:
+    """Devices that cannot be had as they are asked for: silently fewer would be worse."""
+    gpu = settings.gpu_resource_name
+    most = settings.kfpytorch.task_resources.limits.get(gpu)
+    for name in filter(is_device, claim.names):
+        request, limit = claim.requests.get(name, _NOTHING), claim.limits.get(name, _NOTHING)
+        if not limit.is_whole or not request.is_whole:
+            yield _problem(path, name, limit, "is not a whole number of devices", "write a whole number")
+        elif request != limit:
+            message = f"differs from the request, {request.text}, though devices cannot be lent"
+            yield _problem(path, name, limit, message, "write the same number for both")
+        elif name == gpu and most and limit > most:
+            message = f"is more than this platform allows, {most.text}"
+            yield _problem(path, name, limit, message, f"ask for at most {most.text}, or for a higher limit")
+
+
+def _problem(path: str, name: str, amount: Quantity, message: str, remedy: str) -> Problem:
+    field_path = f"{path}.resources.limits.{name}"
+    return Problem(field=field_path, value=amount.text, message=message, remedy=remedy)
+
+
+def _completed(claim: Claim, names: list[str], settings: Settings, defaults: Mapping[str, Quantity]) -> Claim:
+    """Requests and limits of the names: each stands for the other, neither exceeds the platform's limit."""
+    requests, limits = {}, {}
+    for name in names:
+        said, most = claim.limits.get(name), settings.kfpytorch.task_resources.limits.get(name)
+        request = claim.requests.get(name) or said or defaults.get(name, _NOTHING)
+        if is_device(name):
+            requests[name], limits[name] = request, said or request
+        else:
+            limits[name] = _at_most(said or request, most)
+            requests[name] = _at_most(_at_most(request, most), limits[name])
+    return Claim(requests=requests, limits=limits)
+
+
+def _at_most(amount: Quantity, most: Quantity | None) -> Quantity:
+    return most if most and amount and amount > most else amount
+
+
+def _some(amounts: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _amounts(said: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings) -> dict[str, Quantity]:
+    return {
+        settings.gpu_resource_name if name in gpu else name: parse(amount_text(amount))
+        for name, amount in said.items()
+    }

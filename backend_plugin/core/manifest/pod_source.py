@@ -1,0 +1,230 @@
+"""The pod as the task says it: its target, whichever form it has, as one draft.
+
+Lives here: reading a task template. What the platform adds to the draft is in the other `pod_*` modules.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
+from google.protobuf.struct_pb2 import ListValue, Struct, Value
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.manifest import pod_shape
+from backend_plugin.core.manifest.pod_shape import POD_SPEC
+from backend_plugin.core.protojson import shown
+from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
+from backend_plugin.core.settings import Settings
+
+PRIMARY_KEY: Final = "primary_container_name"
+# Present in every container that propeller has been at, and in no other.
+_DECORATED: Final = "FLYTE_INTERNAL_EXECUTION_ID"
+_PLACEHOLDER: Final = re.compile(
+    r"{{\s*[.$](?:inputs?(?:Prefix|\.[^}\s]+)?|outputPrefix|rawOutputDataPrefix|checkpointOutputPrefix"
+    r"|prevCheckpointPrefix|perRetryUniqueKey|taskTemplatePath|namespace)\s*}}",
+    re.IGNORECASE,
+)
+# The first propeller that fills in the templates that it gives to connectors.
+FIRST_PROPELLER: Final = "1.16.7"
+_NAMES: Final[Mapping[int, str]] = {
+    Resources.CPU: "cpu",
+    Resources.MEMORY: "memory",
+    Resources.EPHEMERAL_STORAGE: "ephemeral-storage",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A pod before, or after, propeller has added what the platform says."""
+
+    spec: Mapping[str, Any]
+    primary: str
+    """The name of the container that trains."""
+    path: str
+    """Where the spec stands in the task template."""
+    is_decorated: bool
+    """Whether propeller has been here, so that the platform's part must not be added again."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def path_of(self, kind: str, index: int) -> str:
+        """Where one of its containers stands in the task template."""
+        return self.path if self.path == "container" else f"{self.path}.{kind}[{index}]"
+
+
+def read(template: TaskTemplate, settings: Settings) -> tuple[Draft | None, list[Problem]]:
+    """The draft, and what is wrong with it; None where it could not be worked with."""
+    target = template.WhichOneof("target")
+    if target == "container":
+        return _container_draft(template, settings)
+    if target == "k8s_pod":
+        return _pod_draft(template)
+    return None, [
+        Problem(
+            field="target",
+            value=str(target),
+            message="holds no container to train in",
+            remedy="write a container or a k8s_pod",
+        )
+    ]
+
+
+def _container_draft(template: TaskTemplate, settings: Settings) -> tuple[Draft, list[Problem]]:
+    target = template.container
+    problems = [*_placeholders(list(target.command), "container.command")]
+    problems += _placeholders(list(target.args), "container.args")
+    if target.HasField("data_config"):
+        problems.append(_no_copilot("container.dataConfig"))
+    container: dict[str, Any] = {
+        # No template container is meant for it but `default` and `primary`.
+        "name": "",
+        "image": target.image,
+        "command": list(target.command),
+        "args": list(target.args),
+        "env": [{"name": each.key, "value": each.value} for each in target.env],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "imagePullPolicy": settings.image_pull_policy,
+        "resources": {
+            "requests": _amounts(target.resources.requests, "requests", settings, problems),
+            "limits": _amounts(target.resources.limits, "limits", settings, problems),
+        },
+    }
+    spec = {"containers": [{key: value for key, value in container.items() if value or key == "name"}]}
+    return Draft(spec=spec, primary="", path="container", is_decorated=False), problems
+
+
+def _amounts(entries: Any, part: str, settings: Settings, problems: list[Problem]) -> dict[str, str]:
+    said = {}
+    for index, entry in enumerate(entries):
+        path = f"container.resources.{part}[{index}]"
+        amount = _amount(entry.value, path, problems)
+        name = settings.gpu_resource_name if entry.name == Resources.GPU else _NAMES.get(entry.name)
+        if not amount:
+            continue  # Flyte, too, takes zero for nothing said.
+        if name is None:
+            problems.append(
+                Problem(
+                    field=path,
+                    value=str(entry.name),
+                    message="is a resource that no container can have",
+                    remedy="ask for cpu, memory, gpu or ephemeral storage",
+                )
+            )
+        else:
+            said[name] = amount.text
+    return said
+
+
+def _amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
+    found = list(pod_shape.problems(value, "quantity", path))
+    problems += found
+    try:
+        return None if found else parse(value)
+    except NotAQuantity:  # pragma: no cover  (the shape has said so)
+        return None
+
+
+def _pod_draft(template: TaskTemplate) -> tuple[Draft | None, list[Problem]]:
+    target, path = template.k8s_pod, "k8sPod.podSpec"
+    spec = plain(target.pod_spec)
+    problems = [*pod_shape.problems(spec, POD_SPEC, path), *_nameless(spec, path)]
+    if problems:
+        return None, problems
+    primary = _primary_name(template, spec)
+    if primary is None:
+        return None, [_no_primary(template, spec)]
+    train = next(each for each in spec["containers"] if each.get("name", "") == primary)
+    draft = Draft(
+        spec=spec,
+        primary=primary,
+        path=path,
+        is_decorated=any(each.get("name") == _DECORATED for each in train.get("env", ())),
+        labels=dict(target.metadata.labels),
+        annotations=dict(target.metadata.annotations),
+    )
+    if target.HasField("data_config") and not draft.is_decorated:
+        problems.append(_no_copilot("k8sPod.dataConfig"))
+    for kind in ("containers", "initContainers"):
+        for index, each in enumerate(spec.get(kind, ())):
+            for part in ("command", "args"):
+                problems += _placeholders(each.get(part, ()), f"{path}.{kind}[{index}].{part}")
+    return draft, problems
+
+
+def _primary_name(template: TaskTemplate, spec: Mapping[str, Any]) -> str | None:
+    """The container that trains: the one that is named, else the only one."""
+    names = [each.get("name", "") for each in spec.get("containers", ())]
+    said = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
+    if said in names:
+        return str(said)
+    # An overriding pod template arrives without the name that came with it.
+    return str(names[0]) if len(names) == 1 else None
+
+
+def _no_primary(template: TaskTemplate, spec: Mapping[str, Any]) -> Problem:
+    said = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
+    names = ", ".join(repr(each.get("name", "")) for each in spec.get("containers", ()))
+    return Problem(
+        field=f"config.{PRIMARY_KEY}",
+        value=repr(said),
+        message="names none of the pod's containers",
+        remedy=f"name one of {names}" if names else "give the pod a container",
+    )
+
+
+def _placeholders(words: Any, path: str) -> Iterator[Problem]:
+    for index, word in enumerate(words):
+        if _PLACEHOLDER.search(word):
+            yield Problem(
+                field=f"{path}[{index}]",
+                value=shown(word),
+                message="has not been filled in by Flyte",
+                remedy=f"update FlytePropeller to {FIRST_PROPELLER} or later, and keep commands free of it",
+            )
+
+
+def _nameless(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for kind in ("containers", "initContainers"):
+        containers = spec.get(kind, ())
+        for index, each in enumerate(containers if isinstance(containers, list) else ()):
+            if isinstance(each, Mapping) and not each.get("name"):
+                field_path = f"{path}.{kind}[{index}].name"
+                yield Problem(
+                    field=field_path, value="''", message="says nothing", remedy="name the container"
+                )
+
+
+def _no_copilot(path: str) -> Problem:
+    return Problem(
+        field=path,
+        value="{...}",
+        message="asks for Flyte's co-pilot, which this backend does not add",
+        remedy="leave it out; tasks written in Python never need it",
+    )
+
+
+def plain(struct: Struct) -> dict[str, Any]:
+    """The same as plain values: whole numbers as such, and nothing where it says null."""
+    return {
+        key: _plain(value) for key, value in struct.fields.items() if value.WhichOneof("kind") != "null_value"
+    }
+
+
+def _plain(value: Value) -> Any:
+    kind = value.WhichOneof("kind")
+    if kind == "string_value":
+        return value.string_value
+    if kind == "struct_value":
+        return plain(value.struct_value)
+    if kind == "list_value":
+        return _items(value.list_value)
+    if kind == "number_value":
+        number = value.number_value
+        return int(number) if number.is_integer() else number
+    return value.bool_value if kind == "bool_value" else None
+
+
+def _items(values: ListValue) -> list[Any]:
+    return [_plain(item) for item in values.values]
