@@ -103,7 +103,7 @@ def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Death | None:
     """How a pod ended; None if it did not, or did well."""
     container, ended = _culprit(pod)
     if ended is None and pod.phase != "Failed":
-        return _taken_away(pod)
+        return _taken_away(pod, exit_codes)
     at = (
         (ended.finished if ended else None) or (pod.disrupted.since if pod.disrupted else None) or pod.deleted
     )
@@ -168,15 +168,30 @@ def _said(pod: Pod, container: Container | None, ended: Termination | None) -> s
     return f"{what}, {how}{where}" if what else f"{how}{where}"
 
 
-def _taken_away(pod: Pod) -> Death | None:
+def _taken_away(pod: Pod, exit_codes: Mapping[int, Cause]) -> Death | None:
     """A pod that still runs but is being deleted, by the scheduler, a drain or a person."""
     if pod.deleted is None or pod.phase == "Succeeded":
         return None
+    container = pod.primary
+    if pod.disrupted is None and container is not None and container.last and container.last.exit_code:
+        return _of_last(pod, container, container.last, exit_codes)
     cause = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or Cause.PREEMPTED
     said = _said(pod, None, None) if pod.disrupted else "its pod is being deleted"
     # Without anybody who owns up to it, it may well be the clean-up after another's failure.
     failure = replace(_silent(pod.replica, 0, pod.deleted), stopped=pod.disrupted is None)
     return Death(failure=failure, cause=cause, said=said, pod=pod.name, at=pod.deleted)
+
+
+def _of_last(pod: Pod, container: Container, last: Termination, exit_codes: Mapping[int, Cause]) -> Death:
+    """A pod that is removed because its container was restarted too often."""
+    return Death(
+        failure=_silent(pod.replica, last.exit_code or 0, last.finished),
+        cause=_cause(pod, container, last, exit_codes),
+        said=f"restarted {container.restarts} times, after {_said(pod, container, last)}",
+        detail=last.message,
+        pod=pod.name,
+        at=last.finished,
+    )
 
 
 def _of_event(event: Event, known: set[str], exit_codes: Mapping[int, Cause]) -> Death | None:

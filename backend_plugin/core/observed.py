@@ -6,14 +6,13 @@ edit an object of the cluster must not be able to stop us from judging it. Does 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from backend_plugin.core.reading import (
     NOTHING,
     decimals_ns,
     entries,
-    flag,
     moment,
     number,
     section,
@@ -24,6 +23,7 @@ from backend_plugin.core.values import JsonValue, Manifest
 
 PRIMARY: Final = "pytorch"
 """The container that the operator looks at."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LABEL: Final = "training.kubeflow.org/"
 
 
@@ -63,7 +63,7 @@ class Job:
     min_replicas: int | None = None
     """With how many workers an elastic job may begin."""
     nproc_per_node: int | None = None
-    suspend: bool = False
+    clean_pod_policy: str = ""
     active_deadline: timedelta | None = None
     conditions: tuple[Condition, ...] = ()
     started: datetime | None = None
@@ -124,6 +124,7 @@ class Pod:
     index: int = 0
     created: datetime | None = None
     deleted: datetime | None = None
+    """When its deletion was ordered."""
     node: str = ""
     hostname: str = ""
     scheduler: str = ""
@@ -243,7 +244,7 @@ def read_job(manifest: Manifest) -> Job:
         elastic=isinstance(elastic, Mapping),
         min_replicas=number(section(spec, "elasticPolicy"), "minReplicas"),
         nproc_per_node=number(spec, "nprocPerNode") or number(section(spec, "elasticPolicy"), "nProcPerNode"),
-        suspend=flag(policy, "suspend"),
+        clean_pod_policy=text(policy, "cleanPodPolicy"),
         active_deadline=None if deadline is None or deadline < 0 else timedelta(seconds=deadline),
         conditions=read_conditions(status),
         started=moment(status, "startTime"),
@@ -296,7 +297,7 @@ def read_pod(manifest: Manifest) -> Pod:
         role=text(labels, _LABEL + "replica-type").lower(),
         index=max(0, number(labels, _LABEL + "replica-index") or 0),
         created=moment(metadata, "creationTimestamp"),
-        deleted=moment(metadata, "deletionTimestamp"),
+        deleted=_ordered(metadata),
         node=text(spec, "nodeName"),
         hostname=text(spec, "hostname") or name,
         scheduler=text(spec, "schedulerName"),
@@ -312,6 +313,13 @@ def read_pod(manifest: Manifest) -> Pod:
             _container(each, init=True) for each in entries(status, "initContainerStatuses")
         ),
     )
+
+
+def _ordered(metadata: Manifest) -> datetime | None:
+    # What stands there is the end of the grace that a pod is given.
+    at = moment(metadata, "deletionTimestamp")
+    grace = timedelta(seconds=max(0, number(metadata, "deletionGracePeriodSeconds") or 0))
+    return at - grace if at is not None and at - _EPOCH > grace else at
 
 
 def _container(said: Manifest, *, init: bool = False) -> Container:

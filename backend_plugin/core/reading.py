@@ -50,11 +50,6 @@ def number(value: Manifest, key: str) -> int | None:
     return max(-_LARGEST, min(_LARGEST, whole))
 
 
-def flag(value: Manifest, key: str) -> bool:
-    """Whether `key` is true; anything but the boolean is not."""
-    return value.get(key) is True
-
-
 def texts(value: Manifest, key: str) -> Mapping[str, str]:
     """The mapping from text to text under `key`; what is no text is left out."""
     found = value.get(key)

@@ -215,21 +215,32 @@ def _ended(
     own = Observed(job=job, pods=pods, events=observed.events)
     # A success needs no explanation from pods that were ended after it.
     of_pods = [] if state is State.SUCCEEDED else deaths.of_pods(own, exit_codes)
-    told = deaths.told(of_pods, of_files)
     by_type = {condition.type: condition for condition in job.conditions} if job else {}
+    condition = by_type.get(_WORDS.get(state, ""))
+    told = deaths.told([each for each in of_pods if not _is_cleaned(each, job, condition)], of_files)
     return JobStatus(
         state=state,
         job=job,
         pods=pods,
         total=job.replicas if job else len(pods),
         ready=sum(_is_ready(pod) for pod in pods),
-        condition=by_type.get(_WORDS.get(state, "")),
+        condition=condition,
         has_run=True,
         death=deaths.first(told),
         dead=len({death.failure.replica for death in told}),
         unsettled=state is State.SUCCEEDED and bool(unsettled) and not certain,
         outputs=observed.outputs,
     )
+
+
+def _is_cleaned(death: Death, job: Job | None, condition: Condition | None) -> bool:
+    """Whether it is the operator who removes this replica, after the end that others have brought about."""
+    if job is None or condition is None or not death.failure.stopped:
+        return False
+    removes = job.clean_pod_policy not in ("", "None") or "backoff limit" in condition.message
+    ended = job.completed or condition.since
+    # Both times are whole seconds, and the operator takes less than one.
+    return death.at is None or ended is None or death.at > ended or (removes and death.at >= ended)
 
 
 def worst(status: JobStatus) -> Wait | None:

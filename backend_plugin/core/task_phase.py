@@ -129,6 +129,17 @@ def _of_failure(status: JobStatus, now: datetime) -> TaskPhase:
         )
     if death is not None:
         return _of_death(status, "")
+    if "backoff limit" in said:
+        return failed(
+            Cause.INFRA,
+            "BackoffLimitExceeded",
+            wording.lines(
+                "it failed more often than its backoff limit allows, and the pods that could say why are gone",
+                said,
+                wording.outputs(status),
+                "with restart policy Never, or without a backoff limit, the first failure would be told",
+            ),
+        )
     fresh = condition is not None and condition.since is not None and now - condition.since < _NEWS
     if fresh and any(pod.phase in ("Pending", "Running") for pod in status.pods):
         return _said(Phase.RUNNING, "Failing", f"the operator calls the job failed: {said}")
