@@ -48,6 +48,8 @@ class _Ground:
     draft: Draft
     base: Mapping[str, Any]
     """The PodTemplate's ``template``, empty without one."""
+    of_run: Mapping[str, Mapping[str, str]]
+    """What an execution puts on every object of its own."""
 
 
 def pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
@@ -74,7 +76,10 @@ def _ground(request: PodRequest) -> tuple[_Ground | None, list[Problem]]:
         known=request.pod_templates,
     )
     problems = [*problems, *of_base, *pod_metadata.problems(template.security_context)]
-    return None if draft is None else _Ground(request=request, draft=draft, base=base), problems
+    if draft is None:
+        return None, problems
+    of_run = pod_metadata.of_run(request.run, template.security_context)
+    return _Ground(request=request, draft=draft, base=base, of_run=of_run), problems
 
 
 def _pod(ground: _Ground, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
@@ -130,15 +135,15 @@ def _again(ground: _Ground, spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _metadata(ground: _Ground, extra: Mapping[str, Any]) -> dict[str, Any]:
-    request, draft = ground.request, ground.draft
+    draft = ground.draft
     return pod_metadata.of_pod(
         [
             extra.get("metadata", {}),
             ground.base.get("metadata", {}),
             {"labels": draft.labels, "annotations": draft.annotations},
-            pod_metadata.of_run(request.run, request.template.security_context),
+            ground.of_run,
         ],
-        request.settings,
+        ground.request.settings,
     )
 
 

@@ -112,9 +112,9 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool =
     whole = dict(below)
     for key, value in above.items():
         under = whole.get(key)
-        if isinstance(value, Mapping) and isinstance(under, Mapping):
+        if isinstance(value, dict) and isinstance(under, dict):
             whole[key] = merged(under, value, is_map=key in _MAPS)
-        elif isinstance(value, Sequence) and not isinstance(value, str) and isinstance(under, Sequence):
+        elif isinstance(value, list) and isinstance(under, list):
             whole[key] = [*under, *value]
         elif value or under is None or is_map:
             whole[key] = value

@@ -66,7 +66,7 @@ def of_group(group: ReplicaGroup, settings: Settings, problems: list[Problem]) -
     found = [
         problem
         for part, amounts in said.items()
-        for problem in pod_shape.problems(amounts, {"*": "quantity"}, f"{path}.{part}")
+        for problem in pod_shape.problems(amounts, pod_shape.AMOUNTS, f"{path}.{part}")
     ]
     problems += found
     if found:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
-from google.protobuf.struct_pb2 import ListValue, Struct, Value
+from google.protobuf.struct_pb2 import Struct, Value
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest import pod_shape
@@ -207,9 +207,8 @@ def _no_copilot(path: str) -> Problem:
 
 def plain(struct: Struct) -> dict[str, Any]:
     """The same as plain values: whole numbers as such, and nothing where it says null."""
-    return {
-        key: _plain(value) for key, value in struct.fields.items() if value.WhichOneof("kind") != "null_value"
-    }
+    fields = struct.fields
+    return {key: item for key in fields if (item := _plain(fields[key])) is not None}
 
 
 def _plain(value: Value) -> Any:
@@ -219,12 +218,8 @@ def _plain(value: Value) -> Any:
     if kind == "struct_value":
         return plain(value.struct_value)
     if kind == "list_value":
-        return _items(value.list_value)
+        return [_plain(item) for item in value.list_value.values]
     if kind == "number_value":
         number = value.number_value
         return int(number) if number.is_integer() else number
     return value.bool_value if kind == "bool_value" else None
-
-
-def _items(values: ListValue) -> list[Any]:
-    return [_plain(item) for item in values.values]
