@@ -23,7 +23,7 @@ def tables(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.replace("`", "").split(" | ")] for row in rows]
 
 
-@pytest.mark.parametrize("name", ["RunPolicy", "Master", "Worker", "PyTorch", "Elastic"])
+@pytest.mark.parametrize("name", ["RunPolicy", "Master", "Worker", "PyTorch", "Elastic", "Gang", "TrainJob"])
 def test_every_field_is_listed_with_its_default(name: str) -> None:
     fields = dataclasses.fields(getattr(config, name))
     assert [row[:2] for row in tables("config.md", name)] == [

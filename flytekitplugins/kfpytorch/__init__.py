@@ -7,11 +7,23 @@ types with flytekit; it loads neither torch nor kubernetes.
 from flytekitplugins.kfpytorch.task import (
     CleanPodPolicy,
     Elastic,
+    Gang,
     Master,
     PyTorch,
     RestartPolicy,
     RunPolicy,
+    TrainJob,
     Worker,
 )
 
-__all__ = ["CleanPodPolicy", "Elastic", "Master", "PyTorch", "RestartPolicy", "RunPolicy", "Worker"]
+__all__ = [
+    "CleanPodPolicy",
+    "Elastic",
+    "Gang",
+    "Master",
+    "PyTorch",
+    "RestartPolicy",
+    "RunPolicy",
+    "TrainJob",
+    "Worker",
+]

@@ -59,6 +59,13 @@ def seconds(value: object) -> int | float:
     raise wrong(value, "must be a number of seconds above 0")
 
 
+def text(value: object) -> object:
+    """A name; an empty one says nothing."""
+    if isinstance(value, str) and value.strip():
+        return value
+    raise wrong(value, "must be a name as text")
+
+
 def one_of(*known: str) -> Reader:
     """One of a few words."""
 

@@ -5,85 +5,31 @@ the wire, because it may have been changed in between. What a single value must 
 `checks`; what becomes of a config in `custom`.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
-from itertools import chain
 from typing import Any, ClassVar, Final
 
-from flytekit import ImageSpec, Resources
+from flytekit import ImageSpec, PodTemplate, Resources
 
-from flytekitplugins.kfpytorch import checks, quantities, retries
+from flytekitplugins.kfpytorch import checks, extension, quantities, retries
+from flytekitplugins.kfpytorch.base import Config, part, unknown
 from flytekitplugins.kfpytorch.checks import Reader, optional
+from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
-from flytekitplugins.kfpytorch.problems import ConfigError, Problem, Wrong, nearest, wrong
+from flytekitplugins.kfpytorch.problems import ConfigError, Problem, Wrong
 
 __all__ = [
     "CleanPodPolicy",
     "ConfigError",
     "Elastic",
+    "Gang",
     "Master",
     "PyTorch",
     "RestartPolicy",
     "RunPolicy",
+    "TrainJob",
     "Worker",
 ]
-
-
-class Config:
-    """A config that checks itself when it is constructed; the base of those below."""
-
-    readers: ClassVar[Mapping[str, Reader]]
-
-    def __post_init__(self) -> None:
-        self.check()
-
-    def check(self) -> None:
-        """Check again, after changes; values written in another form are put in ours.
-
-        Raises:
-            ConfigError: If a value cannot be meant. It names the field, the value and what would be
-                right, for all that are wrong.
-        """
-        if problems := self.problems():
-            raise ConfigError(type(self).__name__, [str(problem) for problem in problems])
-
-    def problems(self) -> list[Problem]:
-        """All that is wrong, without raising."""
-        found = {name: self._read(name, reader) for name, reader in self.readers.items()}
-        sound = {name for name, problems in found.items() if not problems}
-        return [*chain(*found.values()), *self._contradictions(sound), *_unknown(type(self), vars(self))]
-
-    def _read(self, name: str, reader: Reader) -> list[Problem]:
-        try:
-            setattr(self, name, reader(getattr(self, name)))
-        except Wrong as refusal:
-            return [problem.within(name) for problem in refusal.problems]
-        return []
-
-    def _contradictions(self, sound: Set[str]) -> Iterator[Problem]:  # noqa: ARG002
-        """What does not go together; `sound` names the fields that are right by themselves."""
-        return iter(())
-
-
-def _unknown(cls: type[Config], said: Mapping[Any, object]) -> Iterator[Problem]:
-    """Names that are no fields: keys of a dict, or attributes assigned with a typo."""
-    known = [item.name for item in fields(cls)]  # type: ignore[arg-type]
-    for name, value in said.items():
-        if name not in known:
-            yield Problem(str(name), value, f"{cls.__name__} has no such field{nearest(name, known)}")
-
-
-def _part(cls: type[Config]) -> Reader:
-    """Read a config inside another."""
-
-    def read(value: object) -> object:
-        if not isinstance(value, cls):
-            raise wrong(value, f"must be {cls.__name__}(...)")
-        if problems := value.problems():
-            raise Wrong(*problems)
-        return value
-
-    return read
 
 
 @dataclass
@@ -124,13 +70,19 @@ class RunPolicy(Config):
 def _run_policy(value: object) -> object:
     """Read a run policy, or a dict that says the same."""
     if not isinstance(value, Mapping):
-        return _part(RunPolicy)(value)
+        return part(RunPolicy)(value)
     policy = RunPolicy()
     vars(policy).update({item.name: value[item.name] for item in fields(RunPolicy) if item.name in value})
-    if problems := [*policy.problems(), *_unknown(RunPolicy, value)]:
+    if problems := [*policy.problems(), *unknown(RunPolicy, value)]:
         raise Wrong(*problems)
     # {} says nothing, as upstream has it; RunPolicy() says "a run policy of defaults".
     return policy if value else None
+
+
+_JOB_READERS: Final[Mapping[str, Reader]] = {
+    "gang": optional(part(Gang)),
+    "train_job": optional(part(TrainJob)),
+}
 
 
 class _Role(Config):
@@ -142,6 +94,10 @@ class _Role(Config):
     restart_policy: RestartPolicy | str | None
     resources: Resources | None
     num_retries: int | None
+    node_selector: Mapping[str, str] | None
+    tolerations: Sequence[Mapping[str, Any]] | None
+    pod_template: PodTemplate | Mapping[str, Any] | None
+    priority_class_name: str | None
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "image": optional(checks.image),
@@ -152,6 +108,7 @@ class _Role(Config):
         ),
         "resources": optional(quantities.paired_resources),
         "num_retries": optional(checks.count(low=0)),
+        **extension.ROLE_READERS,
     }
 
     def _contradictions(self, sound: Set[str]) -> Iterator[Problem]:
@@ -192,6 +149,12 @@ class Worker(_Role):
             new job.) A role that says no number takes the other role's, because peers of a dead rank
             fail with it. The operator keeps one count for the whole job, so the replicas share what
             they are allowed together; restarts of init containers and sidecars count, too.
+        node_selector: Labels that a worker's node must have, beside those that the task asks for. This
+            and what follows is read by our backend only.
+        tolerations: Taints that a worker bears, beside those that the task bears, as in a manifest.
+        pod_template: A ``PodTemplate``, or a dict with ``metadata`` and ``spec``, below the task's own
+            pod: what the task says wins.
+        priority_class_name: The priority of a worker, instead of the task's.
 
     Raises:
         ConfigError: If a value cannot be meant (also when a task is defined, after changes).
@@ -204,6 +167,10 @@ class Worker(_Role):
     restart_policy: RestartPolicy | str | None = None
     resources: Resources | None = field(default=None, kw_only=True)
     num_retries: int | None = field(default=None, kw_only=True)
+    node_selector: Mapping[str, str] | None = field(default=None, kw_only=True)
+    tolerations: Sequence[Mapping[str, Any]] | None = field(default=None, kw_only=True)
+    pod_template: PodTemplate | Mapping[str, Any] | None = field(default=None, kw_only=True)
+    priority_class_name: str | None = field(default=None, kw_only=True)
 
     readers: ClassVar[Mapping[str, Reader]] = {
         **_Role.readers,
@@ -224,6 +191,10 @@ class Master(_Role):
             never, or after failure where ``num_retries`` asks for it.
         resources: Requests and limits at once: one value for both, or ``(request, limit)``.
         num_retries: How often the operator may restart each replica (see `Worker`).
+        node_selector: Labels that the master's node must have (see `Worker`).
+        tolerations: Taints that the master bears (see `Worker`).
+        pod_template: What lies below the task's own pod (see `Worker`).
+        priority_class_name: The priority of the master (see `Worker`).
 
     Raises:
         ConfigError: If a value cannot be meant (also when a task is defined, after changes).
@@ -235,6 +206,10 @@ class Master(_Role):
     restart_policy: RestartPolicy | str | None = None
     resources: Resources | None = field(default=None, kw_only=True)
     num_retries: int | None = field(default=None, kw_only=True)
+    node_selector: Mapping[str, str] | None = field(default=None, kw_only=True)
+    tolerations: Sequence[Mapping[str, Any]] | None = field(default=None, kw_only=True)
+    pod_template: PodTemplate | Mapping[str, Any] | None = field(default=None, kw_only=True)
+    priority_class_name: str | None = field(default=None, kw_only=True)
 
 
 @dataclass
@@ -249,6 +224,9 @@ class PyTorch(Config):
             task is defined.
         increase_shared_mem: Mount memory on ``/dev/shm`` of the primary container, up to the pod's
             memory limit, as data loaders need it. ``@task(shared_memory=...)`` wins over it.
+        gang: How all replicas start together: a `Gang`. This and what follows is read by our backend
+            only.
+        train_job: What only Kubeflow Trainer v2 knows: a `TrainJob`.
 
     Raises:
         ConfigError: If a value cannot be meant (also when a task is defined, after changes).
@@ -259,13 +237,16 @@ class PyTorch(Config):
     run_policy: RunPolicy | Mapping[str, Any] | None = None
     num_workers: int | None = None
     increase_shared_mem: bool = True
+    gang: Gang | None = field(default=None, kw_only=True)
+    train_job: TrainJob | None = field(default=None, kw_only=True)
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "master": _part(Master),
-        "worker": _part(Worker),
+        "master": part(Master),
+        "worker": part(Worker),
         "run_policy": optional(_run_policy),
         "num_workers": optional(checks.count(low=0)),
         "increase_shared_mem": checks.flag,
+        **_JOB_READERS,
     }
 
     def workers(self) -> int | None:
@@ -329,6 +310,8 @@ class Elastic(Config):
         increase_shared_mem: See `PyTorch`.
         run_policy: What the operator does with the job as a whole: a `RunPolicy` or a dict. An
             ordinary pod has none.
+        gang: See `PyTorch`.
+        train_job: See `PyTorch`.
 
     Raises:
         ConfigError: If a value cannot be meant (also when a task is defined, after changes).
@@ -342,6 +325,8 @@ class Elastic(Config):
     rdzv_configs: dict[str, Any] = field(default_factory=lambda: {"timeout": 900, "join_timeout": 900})
     increase_shared_mem: bool = True
     run_policy: RunPolicy | Mapping[str, Any] | None = None
+    gang: Gang | None = field(default=None, kw_only=True)
+    train_job: TrainJob | None = field(default=None, kw_only=True)
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "nnodes": checks.nodes,
@@ -352,6 +337,7 @@ class Elastic(Config):
         "rdzv_configs": checks.rendezvous,
         "increase_shared_mem": checks.flag,
         "run_policy": optional(_run_policy),
+        **_JOB_READERS,
     }
 
     def min_max_nodes(self) -> tuple[int, int]:

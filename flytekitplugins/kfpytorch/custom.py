@@ -1,7 +1,8 @@
 """Config to wire: the `custom` part of a task template.
 
 Pure, and exactly what Flyte's stock backend reads: the JSON of flyteidl's
-``plugins.kubeflow.DistributedPyTorchTrainingTask``. What a config means is in `config`.
+``plugins.kubeflow.DistributedPyTorchTrainingTask``; beside it one key that only ours reads, where
+something needs it (`extension_wire`). What a config means is in `config`.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from flytekit import ImageSpec, Resources
 from flytekit.core.resources import convert_resources_to_resource_model
 from google.protobuf.json_format import MessageToDict
 
+from flytekitplugins.kfpytorch import extension_wire
 from flytekitplugins.kfpytorch.config import Elastic, PyTorch, RunPolicy
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 
@@ -43,13 +45,12 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom
     for replicas, policy in ((master, restarts.master), (worker, restarts.worker)):
         if isinstance(policy, RestartPolicy):
             replicas.restart_policy = policy.value
-    return _to_json(
-        pytorch_pb2.DistributedPyTorchTrainingTask(
-            master_replicas=master,
-            worker_replicas=worker,
-            run_policy=_run_policy(config.run_policy, restarts.backoff_limit),
-        )
+    message = pytorch_pb2.DistributedPyTorchTrainingTask(
+        master_replicas=master,
+        worker_replicas=worker,
+        run_policy=_run_policy(config.run_policy, restarts.backoff_limit),
     )
+    return {**_to_json(message), **extension_wire.encode(config)}
 
 
 def encode_elastic(config: Elastic) -> Custom:
@@ -67,31 +68,36 @@ def encode_elastic(config: Elastic) -> Custom:
     config.check()
     low, high = config.min_max_nodes()
     backoff_limit = config.run_policy.backoff_limit if isinstance(config.run_policy, RunPolicy) else None
-    return _to_json(
-        pytorch_pb2.DistributedPyTorchTrainingTask(
-            worker_replicas=pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(replicas=high),
-            run_policy=_run_policy(config.run_policy, backoff_limit),
-            elastic_config=pytorch_pb2.ElasticConfig(
-                rdzv_backend=RDZV_BACKEND,
-                min_replicas=low,
-                max_replicas=high,
-                nproc_per_node=config.nproc_per_node,
-                max_restarts=config.max_restarts,
-            ),
-        )
+    message = pytorch_pb2.DistributedPyTorchTrainingTask(
+        worker_replicas=pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(replicas=high),
+        run_policy=_run_policy(config.run_policy, backoff_limit),
+        elastic_config=pytorch_pb2.ElasticConfig(
+            rdzv_backend=RDZV_BACKEND,
+            min_replicas=low,
+            max_replicas=high,
+            nproc_per_node=config.nproc_per_node,
+            max_restarts=config.max_restarts,
+        ),
     )
+    return {**_to_json(message), **extension_wire.encode(config)}
 
 
 def unsaid(config: PyTorch | Elastic) -> Iterator[str]:
     """What the author said and the wire cannot carry, one sentence each."""
-    if not isinstance(config.run_policy, RunPolicy):
-        return
     if isinstance(config, Elastic) and config.is_standalone():
-        yield "run_policy= has no effect with nnodes=1: one node is an ordinary pod, without the operator"
+        yield from _unsaid_of_a_pod(config)
+        return
+    if not isinstance(config.run_policy, RunPolicy):
         return
     for name in ("ttl_seconds_after_finished", "active_deadline_seconds", "backoff_limit"):
         if getattr(config.run_policy, name) == 0:
             yield f"run_policy.{name}=0 has no effect: Flyte cannot tell 0 from nothing said; the least is 1"
+
+
+def _unsaid_of_a_pod(config: Elastic) -> Iterator[str]:
+    for name in ("run_policy", "gang", "train_job"):
+        if getattr(config, name) is not None:
+            yield f"{name}= has no effect with nnodes=1: one node is an ordinary pod, without the operator"
 
 
 def _replicas(role: Any, resolve_image: ResolveImage) -> Any:

@@ -23,10 +23,12 @@ from flytekitplugins.kfpytorch.config import (
     CleanPodPolicy,
     ConfigError,
     Elastic,
+    Gang,
     Master,
     PyTorch,
     RestartPolicy,
     RunPolicy,
+    TrainJob,
     Worker,
 )
 from flytekitplugins.kfpytorch.problems import Problem
@@ -36,12 +38,14 @@ __all__ = [
     "TORCH_IMPORT_ERROR_MESSAGE",
     "CleanPodPolicy",
     "Elastic",
+    "Gang",
     "Master",
     "PyTorch",
     "PyTorchFunctionTask",
     "PytorchElasticFunctionTask",
     "RestartPolicy",
     "RunPolicy",
+    "TrainJob",
     "Worker",
 ]
 

@@ -58,6 +58,8 @@ def test_defaults_are_upstreams() -> None:
         "run_policy": None,
         "num_workers": None,
         "increase_shared_mem": True,
+        "gang": None,
+        "train_job": None,
     }
     assert vars(Elastic()) == {
         "nnodes": 1,
@@ -68,16 +70,25 @@ def test_defaults_are_upstreams() -> None:
         "rdzv_configs": {"timeout": 900, "join_timeout": 900},
         "increase_shared_mem": True,
         "run_policy": None,
+        "gang": None,
+        "train_job": None,
     }
 
 
-@pytest.mark.parametrize("name", ["resources", "num_retries"])
-@pytest.mark.parametrize("role", [Master, Worker])
-def test_our_fields_are_said_by_name(role: Any, name: str) -> None:
-    positional = len(fields(role)) - 2
+OF_ROLES = (
+    *("resources", "num_retries"),
+    *("node_selector", "tolerations", "pod_template", "priority_class_name"),
+)
+OURS = {Master: OF_ROLES, Worker: OF_ROLES, PyTorch: ("gang", "train_job"), Elastic: ("gang", "train_job")}
+
+
+@pytest.mark.parametrize("config", OURS)
+def test_our_fields_are_said_by_name(config: Any) -> None:
+    assert tuple(field.name for field in fields(config) if field.kw_only) == OURS[config]
+    positional = [getattr(config(), field.name) for field in fields(config) if not field.kw_only]
     with pytest.raises(TypeError):
-        role(*[None] * positional, None)
-    assert getattr(role(**{name: None}), name) is None
+        config(*positional, None)
+    assert config(**dict.fromkeys(OURS[config])) == config()
 
 
 def test_two_configs_share_nothing() -> None:

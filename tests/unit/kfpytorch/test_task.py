@@ -44,9 +44,9 @@ def defined(config: Any, **arguments: Any) -> Any:
 
 
 def test_the_package_offers_what_an_author_writes_and_nothing_else() -> None:
-    names = ["CleanPodPolicy", "Elastic", "Master", "PyTorch", "RestartPolicy", "RunPolicy", "Worker"]
-    assert flytekitplugins.kfpytorch.__all__ == names
-    assert all(getattr(module, name) is getattr(flytekitplugins.kfpytorch, name) for name in names)
+    upstreams = {"CleanPodPolicy", "Elastic", "Master", "PyTorch", "RestartPolicy", "RunPolicy", "Worker"}
+    assert flytekitplugins.kfpytorch.__all__ == sorted(upstreams | {"Gang", "TrainJob"})
+    assert all(getattr(module, name) is getattr(flytekitplugins.kfpytorch, name) for name in upstreams)
 
 
 def test_defining_tasks_loads_neither_torch_nor_kubernetes() -> None:

@@ -1,0 +1,123 @@
+"""What an author may say beyond upstream's fields, for our backend only; a stock Flyte passes over it.
+
+How it is written is in `extension_wire`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from flytekit import PodTemplate
+
+from flytekitplugins.kfpytorch import checks
+from flytekitplugins.kfpytorch.base import Config
+from flytekitplugins.kfpytorch.checks import Reader, optional
+from flytekitplugins.kfpytorch.problems import Problem, Wrong, nearest, wrong
+
+# A key's spelling in Kubernetes; `toleration_seconds` is taken, too, as kubernetes' models write it.
+_TOLERATION: Final = ("key", "operator", "value", "effect", "tolerationSeconds")
+_RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
+
+
+@dataclass(kw_only=True)
+class Gang(Config):
+    """All replicas start together or none does.
+
+    Args:
+        scheduler: Who sees to it, by the platform's name for it. Default: the platform's.
+        queue: The queue that the job waits in.
+        min_member: How many replicas must find a place before any starts. Default: all of them; the
+            fewest nodes of an `Elastic` task.
+        priority_class_name: The priority of the gang.
+        queue_timeout_seconds: How long the job may wait in its queue; not part of its run time.
+        pending_timeout_seconds: How long its pods may wait for nodes, once the queue let it go.
+
+    Raises:
+        ConfigError: If a value cannot be meant (also when a task is defined, after changes).
+    """
+
+    scheduler: str | None = None
+    queue: str | None = None
+    min_member: int | None = None
+    priority_class_name: str | None = None
+    queue_timeout_seconds: int | None = None
+    pending_timeout_seconds: int | None = None
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "scheduler": optional(checks.text),
+        "queue": optional(checks.text),
+        "min_member": optional(checks.count(low=1)),
+        "priority_class_name": optional(checks.text),
+        "queue_timeout_seconds": optional(checks.count(low=1)),
+        "pending_timeout_seconds": optional(checks.count(low=1)),
+    }
+
+
+@dataclass(kw_only=True)
+class TrainJob(Config):
+    """What only Kubeflow Trainer v2 knows; nothing of it reaches a PyTorchJob.
+
+    Args:
+        runtime: The training runtime to start from. Default: the platform's.
+        runtime_kind: ``"ClusterTrainingRuntime"`` or ``"TrainingRuntime"``.
+
+    Raises:
+        ConfigError: If a value cannot be meant (also when a task is defined, after changes).
+    """
+
+    runtime: str | None = None
+    runtime_kind: str | None = None
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "runtime": optional(checks.text),
+        "runtime_kind": optional(checks.one_of(*_RUNTIME_KINDS)),
+    }
+
+
+def _node_selector(value: object) -> object:
+    if not isinstance(value, Mapping):
+        raise wrong(value, "must be a dict of labels such as {'gpu': 'h100'}")
+    bad = [
+        Problem(f"[{key!r}]", item, "a label and its value must be text")
+        for key, item in value.items()
+        if not (isinstance(key, str) and key and isinstance(item, str))
+    ]
+    if bad:
+        raise Wrong(*bad)
+    return value
+
+
+def _tolerations(value: object) -> object:
+    """A list of tolerations, as in a manifest or as kubernetes' models."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise wrong(value, "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}")
+    problems = [problem.within(f"[{place}]") for place, item in enumerate(value) for problem in _unread(item)]
+    if problems:
+        raise Wrong(*problems)
+    return value
+
+
+def _unread(toleration: object) -> list[Problem]:
+    if hasattr(toleration, "attribute_map"):
+        return []
+    if not isinstance(toleration, Mapping):
+        return [Problem("", toleration, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")]
+    return [
+        Problem(str(key), item, f"a toleration has no such key{nearest(key, _TOLERATION)}")
+        for key, item in toleration.items()
+        if key not in (*_TOLERATION, "toleration_seconds")
+    ]
+
+
+def _pod_template(value: object) -> object:
+    if isinstance(value, PodTemplate) or (isinstance(value, Mapping) and {*value} <= {"metadata", "spec"}):
+        return value
+    raise wrong(value, "must be a PodTemplate, or a dict with 'metadata' and 'spec' as in a manifest")
+
+
+ROLE_READERS: Final[Mapping[str, Reader]] = {
+    "node_selector": optional(_node_selector),
+    "tolerations": optional(_tolerations),
+    "pod_template": optional(_pod_template),
+    "priority_class_name": optional(checks.text),
+}

@@ -1,0 +1,106 @@
+"""The extension to wire and back: the key `kfpytorch` of a template's `custom`.
+
+Pure. Its layout is ``kfpytorch_idl/v1/task.proto``; the key is absent where nothing is said, and the
+messages are loaded where something is. The backend's mirror image is ``backend_plugin.core.extension``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from flytekit import PodTemplate
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, Worker
+from flytekitplugins.kfpytorch.extension import Gang, TrainJob
+
+if TYPE_CHECKING:
+    from kfpytorch_idl.v1 import task_pb2
+
+KEY: Final = "kfpytorch"
+VERSION: Final = 1
+
+_ROLE: Final = ("node_selector", "tolerations", "pod_template", "priority_class_name")
+_PARTS: Final = (("gang", Gang), ("train_job", TrainJob))
+
+
+def encode(config: PyTorch | Elastic) -> dict[str, Any]:
+    """Write what `config` says beyond upstream's fields.
+
+    Returns:
+        ``{"kfpytorch": ...}``, or nothing where nothing is said.
+    """
+    roles = (
+        {}
+        if isinstance(config, Elastic)
+        else {"master": _role(config.master), "worker": _role(config.worker)}
+    )
+    parts = {name: _said(getattr(config, name)) for name, _ in _PARTS if getattr(config, name) is not None}
+    said = {**{name: role for name, role in roles.items() if role}, **parts}
+    if not said:
+        return {}
+    from kfpytorch_idl.v1 import task_pb2
+
+    message = ParseDict({"version": VERSION, **said}, task_pb2.TaskExtension())
+    return {KEY: MessageToDict(message)}
+
+
+def decode(custom: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what `encode` wrote.
+
+    Returns:
+        What was said: under ``master`` and ``worker`` the fields of the role, under ``gang`` and
+        ``train_job`` those configs.
+    """
+    if KEY not in custom:
+        return {}
+    from kfpytorch_idl.v1 import task_pb2
+
+    message = ParseDict(custom[KEY], task_pb2.TaskExtension(), ignore_unknown_fields=True)
+    roles = {name: _fields(getattr(message, name)) for name in ("master", "worker") if message.HasField(name)}
+    parts = {name: cls(**_fields(getattr(message, name))) for name, cls in _PARTS if message.HasField(name)}
+    return {**roles, **parts}
+
+
+def _role(role: Master | Worker) -> dict[str, Any]:
+    said = {name: _plain(value) for name in _ROLE if (value := getattr(role, name)) is not None}
+    if "pod_template" in said and isinstance(role.pod_template, PodTemplate):
+        said["pod_template"] = _pod_template(role.pod_template)
+    return said
+
+
+def _pod_template(template: PodTemplate) -> dict[str, Any]:
+    metadata = {name: dict(said) for name in ("labels", "annotations") if (said := getattr(template, name))}
+    return {"metadata": metadata, "spec": _plain(template.pod_spec) or {}}
+
+
+def _said(part: Gang | TrainJob) -> dict[str, Any]:
+    return {name: value for name, value in vars(part).items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """A value as it stands in a manifest; kubernetes' models know their own spelling."""
+    if hasattr(value, "attribute_map"):
+        items = {key: getattr(value, name) for name, key in value.attribute_map.items()}
+        return {key: _plain(item) for key, item in items.items() if item is not None}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _fields(message: "task_pb2.Role | task_pb2.Gang | task_pb2.TrainJob") -> dict[str, Any]:
+    said = {item.name: getattr(message, item.name) for item, _ in message.ListFields()}
+    if "node_selector" in said:
+        said["node_selector"] = dict(said["node_selector"])
+    if "tolerations" in said:
+        said["tolerations"] = [
+            {_KUBERNETES.get(item.name, item.name): value for item, value in toleration.ListFields()}
+            for toleration in said["tolerations"]
+        ]
+    if "pod_template" in said:
+        said["pod_template"] = MessageToDict(said["pod_template"])
+    return said
+
+
+_KUBERNETES: Final = {"toleration_seconds": "tolerationSeconds"}

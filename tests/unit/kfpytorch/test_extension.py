@@ -1,0 +1,154 @@
+"""What an author says beyond upstream's fields: to wire, and back, and what is refused."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from flytekit import PodTemplate
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Struct
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes.client import V1Container, V1PodSpec, V1Toleration
+
+from flytekitplugins.kfpytorch import Elastic, Gang, Master, PyTorch, TrainJob, Worker
+from flytekitplugins.kfpytorch.config import ConfigError
+from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch
+from flytekitplugins.kfpytorch.extension_wire import decode, encode
+
+NAMES = st.text("aZ0-./é", min_size=1)
+SECONDS = st.integers(1, 2**31 - 1)
+ROLES = st.fixed_dictionaries(
+    {},
+    optional={
+        "node_selector": st.dictionaries(NAMES, st.text("aZ0")).filter(bool),
+        "tolerations": st.lists(
+            st.fixed_dictionaries({"key": NAMES}, optional={"effect": NAMES, "tolerationSeconds": SECONDS}),
+            min_size=1,
+        ),
+        "pod_template": st.fixed_dictionaries(
+            {"spec": st.dictionaries(NAMES, st.booleans() | NAMES | st.lists(NAMES))}
+        ),
+        "priority_class_name": NAMES,
+    },
+)
+GANGS = st.none() | st.builds(
+    Gang,
+    scheduler=st.none() | NAMES,
+    queue=st.none() | NAMES,
+    min_member=st.none() | SECONDS,
+    queue_timeout_seconds=st.none() | SECONDS,
+)
+TRAIN_JOBS = st.none() | st.builds(
+    TrainJob, runtime=st.none() | NAMES, runtime_kind=st.sampled_from([None, "TrainingRuntime"])
+)
+
+
+def travelled(written: dict[str, Any]) -> dict[str, Any]:
+    """As a template holds it: every number is a double."""
+    struct = ParseDict(json.loads(json.dumps(written)), Struct())
+    return MessageToDict(struct)
+
+
+@given(ROLES, ROLES, GANGS, TRAIN_JOBS)
+def test_reading_undoes_writing(
+    master: dict[str, Any], worker: dict[str, Any], gang: Gang | None, train_job: TrainJob | None
+) -> None:
+    config = PyTorch(Master(**master), Worker(replicas=1, **worker), gang=gang, train_job=train_job)
+    said = {"master": master or None, "worker": worker or None, "gang": gang, "train_job": train_job}
+    assert decode(travelled(encode(config))) == {
+        key: value for key, value in said.items() if value is not None
+    }
+
+
+@given(GANGS, TRAIN_JOBS)
+def test_an_elastic_config_says_the_same(gang: Gang | None, train_job: TrainJob | None) -> None:
+    config = Elastic(nnodes=2, gang=gang, train_job=train_job)
+    said = {"gang": gang, "train_job": train_job}
+    assert decode(travelled(encode(config))) == {
+        key: value for key, value in said.items() if value is not None
+    }
+
+
+def test_nothing_said_is_nothing_written() -> None:
+    assert encode(PyTorch(worker=Worker(replicas=2))) == {} == encode(Elastic(nnodes=2))
+    assert "kfpytorch" not in {**encode_pytorch(PyTorch(num_workers=1)), **encode_elastic(Elastic(nnodes=2))}
+
+
+def test_the_key_stands_beside_what_flyte_reads() -> None:
+    config = PyTorch(
+        Master(node_selector={"pool": "cpu"}),
+        Worker(replicas=2, tolerations=[{"key": "gpu", "operator": "Exists"}], priority_class_name="high"),
+        gang=Gang(queue="research", queue_timeout_seconds=3600),
+    )
+    assert encode_pytorch(config) == {
+        **encode_pytorch(PyTorch(worker=Worker(replicas=2))),
+        "kfpytorch": {
+            "version": 1,
+            "master": {"nodeSelector": {"pool": "cpu"}},
+            "worker": {
+                "tolerations": [{"key": "gpu", "operator": "Exists"}],
+                "priorityClassName": "high",
+            },
+            "gang": {"queue": "research", "queueTimeoutSeconds": "3600"},
+        },
+    }
+
+
+def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
+    template = PodTemplate(
+        V1PodSpec(containers=[V1Container(name="primary", image_pull_policy="Always")]), labels={"a": "b"}
+    )
+    role = Worker(
+        replicas=1, pod_template=template, tolerations=[V1Toleration(key="k", toleration_seconds=5)]
+    )
+    assert encode(PyTorch(worker=role))["kfpytorch"]["worker"] == {
+        "podTemplate": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "primary", "imagePullPolicy": "Always"}]},
+        },
+        "tolerations": [{"key": "k", "tolerationSeconds": "5"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Gang(min_member=0), "Gang: min_member=0: must be a whole number from 1 on"),
+        (lambda: Gang(queue=""), "Gang: queue='': must be a name as text"),
+        (lambda: PyTorch(gang={"queue": "a"}), "PyTorch: gang={'queue': 'a'}: must be Gang(...)"),
+        (
+            lambda: TrainJob(runtime_kind="Runtime"),
+            "TrainJob: runtime_kind='Runtime': must be 'ClusterTrainingRuntime' or 'TrainingRuntime'"
+            "; did you mean 'TrainingRuntime'?",
+        ),
+        (
+            lambda: Worker(tolerations=[{"keys": "gpu"}]),
+            "Worker: tolerations[0].keys='gpu': a toleration has no such key; did you mean 'key'?",
+        ),
+        (lambda: Worker(tolerations="gpu"), "must be a list of tolerations"),
+        (lambda: Worker(tolerations=["gpu"]), "Worker: tolerations[0]='gpu': must be a dict such as"),
+        (lambda: Master(node_selector={"a": 1}), "node_selector['a']=1: a label and its value must be text"),
+        (lambda: Master(node_selector=["a"]), "must be a dict of labels"),
+        (lambda: Master(pod_template={"containers": []}), "must be a PodTemplate, or a dict with 'metadata'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(make: Any, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert problem in str(caught.value)
+
+
+def test_the_messages_are_loaded_only_where_they_are_needed() -> None:
+    code = (
+        "import sys; from flytekitplugins.kfpytorch import PyTorch, Worker\n"
+        "from flytekitplugins.kfpytorch.custom import encode_pytorch\n"
+        "encode_pytorch(PyTorch(worker=Worker(replicas=1)))\n"
+        "print([name for name in sys.modules if name.startswith('kfpytorch_idl')])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
+        == "[]\n"
+    )
