@@ -1,6 +1,6 @@
-"""Upstream's package, installed in an environment of its own, and its source distribution.
+"""What we are compared with: upstream's Python package in an environment of its own, and Flyte's Go plugin.
 
-Made once for each lock and interpreter, under the user's cache directory; needs the network then.
+Each is made once, for its sources, under the user's cache directory; needs the network then.
 """
 
 import hashlib
@@ -16,14 +16,15 @@ import pytest
 HERE = Path(__file__).parent
 LOCK = HERE.parents[1] / "requirements.lock"
 PINNED = HERE / "upstream.txt"
+GO_SOURCES = [*sorted((HERE / "goplugin").glob("*.go")), HERE / "goplugin/go.mod", HERE / "goplugin/go.sum"]
+CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flytekitplugins-kfpytorch"
 
 
 @pytest.fixture(scope="session")
 def upstream() -> Path:
     """The environment with upstream's package in it."""
     key = hashlib.sha256(LOCK.read_bytes() + PINNED.read_bytes()).hexdigest()[:16]
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flytekitplugins-kfpytorch"
-    home = caches / f"upstream-{key}-{sys.version_info[0]}.{sys.version_info[1]}"
+    home = CACHES / f"upstream-{key}-{sys.version_info[0]}.{sys.version_info[1]}"
     ready = home / ".ready"
     if not ready.exists():
         shutil.rmtree(home, ignore_errors=True)
@@ -49,7 +50,34 @@ def upstream_tests(upstream: Path, tmp_path: Path) -> Path:
     return next(tmp_path.glob("*/tests"))
 
 
-def _run(*command: object) -> None:
-    done = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True)
+@pytest.fixture(scope="session")
+def go_plugin() -> Path:
+    """The program that asks Flyte's Go plugin; built in some minutes when its sources are new."""
+    key = hashlib.sha256(b"".join(source.read_bytes() for source in GO_SOURCES)).hexdigest()[:16]
+    program = CACHES / f"goplugin-{key}" / "goplugin"
+    if not program.exists():
+        go = shutil.which("go")
+        if go is None:
+            pytest.skip("Flyte's Go plugin is built with Go 1.26 or newer, and `go` is not on the PATH")
+        built = program.with_suffix(".new")
+        _run(
+            go,
+            "build",
+            "-mod=readonly",
+            "-trimpath",
+            "-ldflags=-s -w",
+            "-o",
+            built,
+            ".",
+            cwd=HERE / "goplugin",
+        )
+        built.rename(program)
+    return program
+
+
+def _run(*command: object, cwd: Path | None = None) -> None:
+    done = subprocess.run(
+        [str(part) for part in command], check=False, capture_output=True, text=True, cwd=cwd
+    )
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")

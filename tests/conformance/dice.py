@@ -1,0 +1,136 @@
+"""Chance with a seed, and the words that generated tasks and platforms are made of."""
+
+import copy
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class Dice(random.Random):
+    """Random choices; the same for the same seed, on every machine."""
+
+    def yes(self, share: float) -> bool:
+        """True in that share of the cases."""
+        return self.random() < share
+
+    def some(self, choices: Mapping[str, Sequence[Any]], share: float) -> Json:
+        """A value for some of the names."""
+        return {name: self.of(values) for name, values in choices.items() if self.yes(share)}
+
+    def of(self, values: Sequence[Any]) -> Any:
+        """One of the values, to be changed at will."""
+        return copy.deepcopy(self.choice(values))
+
+    def few(self, values: Sequence[Any], most: int) -> list[Any]:
+        """At most that many of the values, in their order."""
+        chosen = sorted(self.sample(range(len(values)), self.randint(0, min(most, len(values)))))
+        return [copy.deepcopy(values[index]) for index in chosen]
+
+
+QUANTITIES: dict[str, list[str]] = {
+    "CPU": ["1", "500m", "0.5", "4", "2000m", "1.5", "1e1"],
+    "MEMORY": ["1Gi", "512Mi", "1024M", "8Gi", "1.5Gi", "1073741824"],
+    "GPU": ["1", "2", "8"],
+    "EPHEMERAL_STORAGE": ["10Gi", "500Mi"],
+}
+KUBERNETES_QUANTITIES: dict[str, list[str]] = {
+    "cpu": QUANTITIES["CPU"],
+    "memory": QUANTITIES["MEMORY"],
+    "nvidia.com/gpu": QUANTITIES["GPU"],
+    "gpu": ["1"],
+    "amd.com/gpu": ["1", "4"],
+    "ephemeral-storage": QUANTITIES["EPHEMERAL_STORAGE"],
+    "vpc.amazonaws.com/efa": ["4"],
+}
+TOLERATIONS: list[Json] = [
+    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "team", "operator": "Equal", "value": "vision", "effect": "NoSchedule"},
+    {"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60},
+    {"operator": "Exists"},
+]
+REQUIREMENTS: list[Json] = [
+    {"key": "x-spot", "operator": "In", "values": ["true"]},
+    {"key": "x-spot", "operator": "DoesNotExist"},
+    {"key": "zone", "operator": "NotIn", "values": ["a", "b"]},
+]
+AFFINITIES: list[Json] = [
+    {},
+    {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["train"]}]}
+                ]
+            }
+        }
+    },
+    {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["train"]}]},
+                    {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["spare"]}]},
+                ]
+            },
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 10,
+                    "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]},
+                }
+            ],
+        },
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 1,
+                    "podAffinityTerm": {
+                        "topologyKey": "kubernetes.io/hostname",
+                        "labelSelector": {"matchLabels": {"app": "train"}},
+                    },
+                }
+            ]
+        },
+    },
+]
+POD_SECURITY: list[Json] = [{"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 2000}, {"runAsNonRoot": True}]
+SECURITY: list[Json] = [
+    {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    {"privileged": True},
+    {"runAsUser": 0, "readOnlyRootFilesystem": True},
+]
+DNS: list[Json] = [
+    {"nameservers": ["8.8.8.8"], "searches": ["ns1.svc"], "options": [{"name": "ndots", "value": "2"}]},
+    {"options": [{"name": "edns0"}]},
+]
+VOLUMES: list[Json] = [
+    {"name": "data", "persistentVolumeClaim": {"claimName": "datasets"}},
+    {"name": "scratch", "emptyDir": {}},
+    {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}},
+    {"name": "keys", "secret": {"secretName": "keys", "defaultMode": 256}},
+]
+MOUNTS: list[Json] = [
+    {"name": "data", "mountPath": "/data", "readOnly": True},
+    {"name": "scratch", "mountPath": "/scratch", "subPath": "a"},
+    {"name": "dshm", "mountPath": "/dev/shm"},
+]
+ENVIRONMENT: list[Json] = [
+    {"name": "LEVEL", "value": "debug"},
+    {"name": "NCCL_DEBUG", "value": "INFO"},
+    {"name": "EMPTY"},
+    {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a", "optional": True}}},
+]
+LABELS: list[dict[str, str]] = [{}, {"team": "vision"}, {"team": "speech", "a.example.com/b": "c"}]
+IMAGES = ["trainer:v1", "registry.example.com/team/trainer@sha256:0123", "localhost:5000/a/b:c"]
+
+
+def resources(dice: Dice, names: Mapping[str, Sequence[str]], share: float) -> Json:
+    """Requests and limits under the given names; either may be missing, and now and then they disagree."""
+    requests = dice.some(names, share)
+    if dice.yes(0.1):
+        return {"requests": requests, "limits": dice.some(names, share)}
+    both = {"requests": requests, "limits": dict(requests)}
+    kinds = dice.of([["requests"], ["limits"], ["requests", "limits"]])
+    return {kind: both[kind] for kind in kinds if requests or dice.yes(0.1)}

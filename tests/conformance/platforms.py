@@ -1,0 +1,195 @@
+"""What surrounds a generated task: who runs it, the platform's settings, its PodTemplates."""
+
+from typing import Any
+
+from dice import (
+    AFFINITIES,
+    DNS,
+    ENVIRONMENT,
+    IMAGES,
+    KUBERNETES_QUANTITIES,
+    LABELS,
+    MOUNTS,
+    POD_SECURITY,
+    QUANTITIES,
+    REQUIREMENTS,
+    SECURITY,
+    TOLERATIONS,
+    VOLUMES,
+    Dice,
+    Json,
+    resources,
+)
+
+NAMESPACE = "p-d"
+
+KNOBS: dict[str, list[Any]] = {
+    "inject-finalizer": [True, False],
+    "default-annotations": [{"note": "platform"}, {}, {"a.example.com/b": "c", "note": "platform"}],
+    "default-labels": [{"team": "platform"}, {"origin": "flyte", "a.example.com/b": "d"}],
+    "default-env-vars": [[{"LEVEL": "info"}, {"AWS_REGION": "x"}], [{"FLYTE_INTERNAL_EXECUTION_ID": "mine"}]],
+    "default-env-from-configmaps": [["settings"], ["settings", "more"]],
+    "default-env-from-secrets": [["keys"]],
+    "default-cpus": ["2", "500m"],
+    "default-memory": ["2Gi"],
+    "default-tolerations": [TOLERATIONS[:1], TOLERATIONS[1:3]],
+    "default-node-selector": [{"pool": "flyte"}, {"a.example.com/b": "c"}],
+    "default-affinity": AFFINITIES[1:],
+    "scheduler-name": ["volcano"],
+    "interruptible-tolerations": [TOLERATIONS[2:3]],
+    "interruptible-node-selector": [{"pool": "spot"}],
+    "interruptible-node-selector-requirement": REQUIREMENTS[:1],
+    "non-interruptible-node-selector-requirement": REQUIREMENTS[1:2],
+    "resource-tolerations": [{"nvidia.com/gpu": TOLERATIONS[:1]}, {"memory": TOLERATIONS[1:2]}],
+    "image-pull-policy": ["Always", "IfNotPresent"],
+    "gpu-device-node-label": ["gpu-device"],
+    "gpu-partition-size-node-label": ["gpu-partition"],
+    "gpu-unpartitioned-node-selector-requirement": [
+        {"key": "gpu-partition", "operator": "NotIn", "values": ["1g.5gb"]}
+    ],
+    "gpu-unpartitioned-toleration": [
+        {"key": "gpu-partition", "operator": "Equal", "value": "whole", "effect": "NoSchedule"}
+    ],
+    "gpu-resource-name": ["amd.com/gpu"],
+    "default-pod-security-context": POD_SECURITY,
+    "default-security-context": SECURITY,
+    "enable-host-networking-pod": [True, False],
+    "default-pod-dns-config": DNS,
+    "default-pod-template-name": ["gang", "plain", "missing"],
+    "add-tolerations-for-extended-resources": [
+        ["nvidia.com/gpu"],
+        ["vpc.amazonaws.com/efa", "nvidia.com/gpu"],
+    ],
+    "enable-distributed-error-aggregation": [True],
+}
+OURS: list[Json] = [
+    {"task-resources": {"defaults": {"cpu": "2", "memory": "200Mi"}}},
+    {"task-resources": {"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}}},
+    {
+        "task-resources": {
+            "defaults": {"cpu": "500m", "memory": "500Mi", "ephemeral-storage": "1Gi"},
+            "limits": {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "100Gi"},
+        }
+    },
+]
+ATTEMPT = ("mod-train-n0", "n0", "n0-0-dn3", "start", "a-very-long-node-name-of-a-dynamic-workflow-n12")
+
+
+def settings(dice: Dice) -> Json:
+    """A `plugins.k8s` section: empty, a few knobs, or many."""
+    said = dice.some(KNOBS, dice.of([0.0, 0.1, 0.3]))
+    return {**said, "kfpytorch": dice.of(OURS)} if dice.yes(0.3) else said
+
+
+def metadata(dice: Dice) -> tuple[Json, str]:
+    """Who runs the task, and where its results go."""
+    execution, node = f"f{dice.randrange(16**8):08x}", dice.of(ATTEMPT)
+    attempt, interruptible = dice.of([0, 0, 1]), dice.yes(0.3)
+    labels = {
+        "domain": "d",
+        "execution-id": execution,
+        "interruptible": "true" if interruptible else "false",
+        "node-id": node,
+        "project": "p",
+        "shard-key": "7",
+        "task-name": "mod-train",
+        "workflow-name": "mod-wf",
+        **dice.of(LABELS),
+    }
+    about: Json = {
+        "taskExecutionId": {
+            "taskId": {
+                "resourceType": "TASK",
+                "project": "p",
+                "domain": "d",
+                "name": "mod.train",
+                "version": "v1",
+            },
+            "nodeExecutionId": {
+                "nodeId": node,
+                "executionId": {"project": "p", "domain": "d", "name": execution},
+            },
+            "retryAttempt": attempt,
+        },
+        "namespace": NAMESPACE,
+        "labels": labels,
+        "k8sServiceAccount": dice.of(["", "default", "runner"]),
+    }
+    if dice.yes(0.3):
+        about["annotations"] = dice.of(
+            [{"note": "execution"}, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}]
+        )
+    if dice.yes(0.3):
+        about["environmentVariables"] = dice.of([{"LEVEL": "warn"}, {"A": "1", "B": "2"}])
+    if dice.yes(0.3):
+        about["identity"] = {"executionIdentity": dice.of(["jane@example.com", "robot"])}
+    if dice.yes(0.05):
+        about["overrides"] = overrides(dice)
+    return about, f"s3://b/metadata/propeller/p-d-{execution}/{node}/data/{attempt}"
+
+
+def overrides(dice: Dice) -> Json:
+    """What with_overrides said of the node; the message has a field for it that propeller leaves empty."""
+    said = resources(dice, QUANTITIES, 0.4)
+    asked = {
+        kind: [{"name": name, "value": value} for name, value in values.items()]
+        for kind, values in said.items()
+    }
+    return dice.some({"resources": [asked], "containerImage": ["override:v1"]}, 0.7)
+
+
+def template_container(dice: Dice, name: str) -> Json:
+    """A container of a platform's PodTemplate; its image is there because Kubernetes wants one."""
+    written: Json = {"name": name, "image": dice.of(IMAGES)}
+    said = {
+        "env": dice.few(ENVIRONMENT, 2),
+        "volumeMounts": dice.few(MOUNTS, 1),
+        "resources": resources(dice, KUBERNETES_QUANTITIES, 0.3),
+        "securityContext": dice.of(SECURITY),
+        "args": ["template"],
+        "imagePullPolicy": "Never",
+        "terminationMessagePath": "/dev/log",
+    }
+    return {**written, **{key: value for key, value in said.items() if value and dice.yes(0.3)}}
+
+
+def pod_template(dice: Dice, name: str) -> Json:
+    """One PodTemplate, with some of the containers that mean something to Flyte."""
+    names = dice.few(["default", "primary", "logs", "trainer"], 3) or ["noop"]
+    spec: Json = {"containers": [template_container(dice, container) for container in names]}
+    if dice.yes(0.2):
+        spec["initContainers"] = [
+            template_container(dice, container)
+            for container in dice.few(["default-init", "primary-init", "init"], 2)
+        ]
+    said = {
+        "volumes": dice.few(VOLUMES, 2),
+        "tolerations": dice.few(TOLERATIONS, 2),
+        "nodeSelector": {"pool": "template"},
+        "affinity": dice.of(AFFINITIES),
+        "serviceAccountName": "template",
+        "schedulerName": "template-scheduler",
+        "priorityClassName": "low",
+        "hostNetwork": True,
+        "securityContext": dice.of(POD_SECURITY),
+        "dnsPolicy": "ClusterFirst",
+        "dnsConfig": dice.of(DNS),
+        "restartPolicy": "Always",
+        "imagePullSecrets": [{"name": "template-pull"}],
+        "terminationGracePeriodSeconds": 10,
+    }
+    spec.update({key: value for key, value in said.items() if value and dice.yes(0.2)})
+    return {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {"name": name, "namespace": dice.of([NAMESPACE, NAMESPACE, "flyte"])},
+        "template": {
+            "metadata": {"labels": dice.of(LABELS), "annotations": dice.of([{}, {"note": "template"}])},
+            "spec": spec,
+        },
+    }
+
+
+def pod_templates(dice: Dice) -> list[Json]:
+    """The PodTemplates of the cluster; tasks may name one that is not there."""
+    return [pod_template(dice, name) for name in ("gang", "plain") if dice.yes(0.85)]

@@ -1,0 +1,315 @@
+"""Tasks as authors write them and as Flyte serialises them: a fixed, generated set, with bad values too.
+
+A case is one line for ``render --batch``, and for the Go plugin: the same to both.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from dice import (
+    AFFINITIES,
+    DNS,
+    ENVIRONMENT,
+    IMAGES,
+    KUBERNETES_QUANTITIES,
+    LABELS,
+    MOUNTS,
+    POD_SECURITY,
+    QUANTITIES,
+    SECURITY,
+    TOLERATIONS,
+    VOLUMES,
+    Dice,
+    Json,
+    resources,
+)
+from platforms import metadata, pod_templates, settings
+
+SEED = 20251121  # Any; a failure names its case, which this seed makes again.
+
+RESTARTS: list[Any] = [
+    "RESTART_POLICY_ALWAYS",
+    "RESTART_POLICY_ON_FAILURE",
+    "RESTART_POLICY_NEVER",
+    0.0,
+    1.0,
+    2.0,
+]
+CLEANING: list[Any] = ["CLEANPOD_POLICY_NONE", "CLEANPOD_POLICY_RUNNING", "CLEANPOD_POLICY_ALL", 1.0]
+SECONDS = [0.0, 1.0, 600.0, 86400.0]
+RUN_POLICY = {
+    "cleanPodPolicy": CLEANING,
+    "ttlSecondsAfterFinished": SECONDS,
+    "activeDeadlineSeconds": SECONDS,
+    "backoffLimit": [0.0, 3.0],
+}
+ELASTIC = {
+    "rdzvBackend": ["c10d", "etcd-v2", "static"],
+    "nprocPerNode": [1.0, 2.0, 8.0],
+    "maxRestarts": [0.0, 3.0],
+}
+SECRETS: list[Json] = [
+    {"group": "g", "key": "k"},
+    {"group": "g", "groupVersion": "2", "key": "k", "mountRequirement": "ENV_VAR"},
+    {"key": "my-key", "mountRequirement": "FILE"},
+    {"group": "g", "key": "k", "envVar": "TOKEN"},
+]
+ACCELERATORS: list[Json] = [
+    {"device": "nvidia-tesla-t4"},
+    {"device": "nvidia-tesla-a100", "partitionSize": "1g.5gb"},
+    {"device": "nvidia-tesla-a100", "unpartitioned": True},
+    {"device": "nvidia-tesla-a100", "unpartitioned": False},
+    {"device": "", "partitionSize": "2g.10gb"},
+]
+SHARED_MEMORY: list[Json] = [
+    {"mountName": "flyte-shared-memory", "mountPath": "/dev/shm"},
+    {"mountName": "flyte-shared-memory", "mountPath": "/dev/shm", "sizeLimit": "2Gi"},
+]
+ARGS = [
+    "pyflyte-execute",
+    "--inputs",
+    "s3://b/metadata/inputs.pb",
+    "--output-prefix",
+    "s3://b/metadata/0",
+    "--",
+]
+
+
+def entries(said: Json) -> Json:
+    """Requests and limits in flyteidl's form."""
+    return {
+        kind: [{"name": name, "value": value} for name, value in values.items()]
+        for kind, values in said.items()
+    }
+
+
+def container(dice: Dice) -> Json:
+    """A container target."""
+    written: Json = {"image": dice.of(IMAGES), "args": list(ARGS)}
+    if dice.yes(0.7):
+        written["resources"] = entries(resources(dice, QUANTITIES, 0.4))
+    if dice.yes(0.5):
+        written["env"] = [
+            {"key": key, "value": value} for key, value in dice.few([("LEVEL", "debug"), ("A", "")], 2)
+        ]
+    if dice.yes(0.1):
+        written["command"] = ["torchrun"]
+    return written
+
+
+def pod_container(dice: Dice, name: str) -> Json:
+    """A container of a pod spec; the primary's image and args are Flyte's to fill in."""
+    written: Json = {"name": name, "image": dice.of(IMAGES)}
+    if dice.yes(0.6):
+        written["resources"] = resources(dice, KUBERNETES_QUANTITIES, 0.25)
+    said = {
+        "env": dice.few(ENVIRONMENT, 3),
+        "volumeMounts": dice.few(MOUNTS, 2),
+        "securityContext": dice.of(SECURITY),
+        "command": ["sleep"],
+        "args": ["9"],
+        "imagePullPolicy": "Always",
+        "envFrom": [{"configMapRef": {"name": "settings"}}],
+        "workingDir": "/work",
+        "ports": [{"containerPort": 8080, "name": "http"}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    return {**written, **{key: value for key, value in said.items() if value and dice.yes(0.25)}}
+
+
+def pod(dice: Dice) -> Json:
+    """A k8s_pod target, as from a PodTemplate of the author's; with its primary container's name."""
+    primary = dice.of(["primary", "trainer", "main"])
+    containers = [{**pod_container(dice, primary), "args": list(ARGS)}]
+    for name in dice.few(["logs", "proxy", "default"], 2) if dice.yes(0.4) else []:
+        containers.insert(dice.randint(0, 1), pod_container(dice, name))
+    spec: Json = {"containers": containers}
+    if dice.yes(0.3):
+        spec["initContainers"] = [pod_container(dice, name) for name in dice.few(["init", "fetch"], 2)]
+    said = {
+        "volumes": dice.few(VOLUMES, 3),
+        "tolerations": dice.few(TOLERATIONS, 2),
+        "nodeSelector": dice.of([{"pool": "train"}, {"disk": "ssd"}]),
+        "affinity": dice.of(AFFINITIES),
+        "serviceAccountName": "trainer",
+        "schedulerName": "kai-scheduler",
+        "priorityClassName": "high",
+        "hostNetwork": True,
+        "securityContext": dice.of(POD_SECURITY),
+        "dnsConfig": dice.of(DNS),
+        "restartPolicy": "OnFailure",
+        "imagePullSecrets": [{"name": "pull"}],
+        "terminationGracePeriodSeconds": 30,
+        "runtimeClassName": "nvidia",
+    }
+    spec.update({key: value for key, value in said.items() if value and dice.yes(0.15)})
+    target: Json = {"podSpec": spec}
+    if dice.yes(0.5):
+        target["metadata"] = {"labels": dice.of(LABELS), "annotations": dice.of([{}, {"note": "x"}])}
+    return {"k8sPod": target, "config": {"primary_container_name": primary}}
+
+
+def role(dice: Dice, replicas: float | None) -> Json:
+    """A replica group, in the flat form or under ``common``."""
+    said: Json = dice.some({"image": [*IMAGES, ""], "restartPolicy": RESTARTS}, 0.3)
+    if replicas is not None:
+        said["replicas"] = replicas
+    if dice.yes(0.3):
+        said["resources"] = entries(resources(dice, QUANTITIES, 0.4))
+    return {"common": said} if dice.yes(0.4) else said
+
+
+def elastic_policy(dice: Dice) -> tuple[Json, float]:
+    most = dice.of([1.0, 2.0, 4.0])
+    least = dice.of([1.0, most])
+    return {"minReplicas": least, "maxReplicas": most, **dice.some(ELASTIC, 0.97)}, most
+
+
+def custom(dice: Dice, version: int) -> Json:
+    """What the task's config said."""
+    written: Json = {}
+    workers = dice.of([0.0, 1.0, 2.0, 5.0])
+    if dice.yes(0.4):
+        written["elasticConfig"], workers = elastic_policy(dice)
+    if version == 0:
+        return {**written, "workers": workers}
+    written["workerReplicas"] = role(dice, workers)
+    if dice.yes(0.8):
+        written["masterReplicas"] = role(dice, dice.of([None, 1.0]))
+    if dice.yes(0.4):
+        written["runPolicy"] = dice.some(RUN_POLICY, 0.5)
+    return written
+
+
+def template(dice: Dice) -> Json:
+    """A task as it is registered."""
+    version = dice.of([0, 1, 1, 1, 1])
+    target = {"container": container(dice)} if dice.yes(0.6) else pod(dice)
+    about: Json = {"retries": {"retries": 1}, "runtime": {"type": "FLYTE_SDK", "flavor": "python"}}
+    if dice.yes(0.2):
+        about["podTemplateName"] = dice.of(["gang", "plain"])
+    if dice.yes(0.2):
+        about["metadata"] = {"labels": dice.of(LABELS), "annotations": dice.of([{}, {"note": "task"}])}
+    written = {
+        "id": {"resourceType": "TASK", "project": "p", "domain": "d", "name": "mod.train", "version": "v1"},
+        "type": "pytorch",
+        "taskTypeVersion": version,
+        "metadata": about,
+        "interface": {},
+        "custom": custom(dice, version),
+        **target,
+    }
+    if dice.yes(0.2):
+        written["securityContext"] = {"secrets": dice.few(SECRETS, 3)}
+    extended: Json = {}
+    if dice.yes(0.25):
+        extended["gpuAccelerator"] = dice.of(ACCELERATORS)
+    if dice.yes(0.2):
+        extended["sharedMemory"] = dice.of(SHARED_MEMORY)
+    return {**written, "extendedResources": extended} if extended else written
+
+
+def case(dice: Dice, number: int) -> Json:
+    """One task on one platform."""
+    about, prefix = metadata(dice)
+    written = {
+        "id": f"case-{number}",
+        "template": template(dice),
+        "metadata": about,
+        "output_prefix": prefix,
+        "settings": settings(dice),
+        "pod_templates": pod_templates(dice),
+    }
+    if dice.yes(0.12):
+        name, spoil = dice.choice(SPOILT)
+        spoil(written)
+        written["id"] += f"-{name}"
+    return written
+
+
+def put(*path: Any, value: Any) -> Callable[[Json], None]:
+    """A mutation that writes a value, through the objects that are there."""
+
+    def spoil(written: Any) -> None:
+        for key in path[:-1]:
+            written = written.setdefault(key, {})
+        written[path[-1]] = value
+
+    return spoil
+
+
+def drop(*path: str) -> Callable[[Json], None]:
+    """A mutation that removes a key."""
+
+    def spoil(written: Any) -> None:
+        for key in path[:-1]:
+            written = written.get(key, {})
+        written.pop(path[-1], None)
+
+    return spoil
+
+
+def no_target(written: Json) -> None:
+    written["template"].pop("container", None)
+    written["template"].pop("k8sPod", None)
+
+
+def asking(quantity: str, name: str = "CPU") -> Json:
+    """Resources of one entry."""
+    return entries({"requests": {name: quantity}})
+
+
+def unrendered(written: Json) -> None:
+    no_target(written)
+    written["template"]["container"] = {"image": "a:1", "args": ["{{.input}}", "{{ .OutputPrefix }}"]}
+
+
+WORKERS = ("template", "custom", "workerReplicas")
+ELASTIC_CONFIG = ("template", "custom", "elasticConfig")
+SHM = ("template", "extendedResources", "sharedMemory")
+SPOILT: list[tuple[str, Callable[[Json], None]]] = [
+    ("no-target", no_target),
+    ("no-custom", drop("template", "custom")),
+    ("empty-custom", put("template", "custom", value={})),
+    ("version-2", put("template", "taskTypeVersion", value=2)),
+    ("no-version", drop("template", "taskTypeVersion")),
+    ("custom-of-0-in-1", put("template", "custom", value={"workers": 2.0})),
+    ("no-primary-name", drop("template", "config")),
+    ("wrong-primary-name", put("template", "config", value={"primary_container_name": "other"})),
+    ("no-such-pod-template", put("template", "metadata", "podTemplateName", value="missing")),
+    ("negative-workers", put(*WORKERS, value={"replicas": -1.0})),
+    ("half-a-worker", put(*WORKERS, value={"replicas": 2.5})),
+    ("workers-as-text", put(*WORKERS, value={"replicas": "3"})),
+    ("unknown-key", put(*WORKERS, value={"replicas": 2.0, "colour": "red"})),
+    ("restart-policy-7", put(*WORKERS, value={"replicas": 2.0, "restartPolicy": 7.0})),
+    ("restart-policy-text", put(*WORKERS, value={"replicas": 2.0, "restartPolicy": "SOMETIMES"})),
+    ("snake-case", put("template", "custom", value={"worker_replicas": {"replicas": 2.0}})),
+    ("bad-quantity", put(*WORKERS, value={"replicas": 2.0, "resources": asking("lots")})),
+    ("empty-quantity", put(*WORKERS, value={"replicas": 2.0, "resources": asking("")})),
+    ("negative-quantity", put(*WORKERS, value={"replicas": 2.0, "resources": asking("-1")})),
+    ("unknown-resource", put(*WORKERS, value={"replicas": 2.0, "resources": asking("1", "TPU")})),
+    ("zero-quantity", put(*WORKERS, value={"replicas": 2.0, "resources": asking("0")})),
+    ("storage", put(*WORKERS, value={"replicas": 2.0, "resources": asking("1Gi", "STORAGE")})),
+    ("no-processes", put(*ELASTIC_CONFIG, value={"minReplicas": 2.0, "maxReplicas": 2.0})),
+    ("custom-is-wrong", put("template", "custom", value={"workerReplicas": [1.0]})),
+    ("many-workers", put(*WORKERS, value={"replicas": 1000000.0})),
+    ("unrendered", unrendered),
+    (
+        "min-over-max",
+        put(*ELASTIC_CONFIG, value={"minReplicas": 4.0, "maxReplicas": 2.0, "nprocPerNode": 1.0}),
+    ),
+    ("empty-elastic", put(*ELASTIC_CONFIG, value={})),
+    ("clean-pod-policy-9", put("template", "custom", "runPolicy", value={"cleanPodPolicy": 9.0})),
+    ("negative-ttl", put("template", "custom", "runPolicy", value={"ttlSecondsAfterFinished": -1.0})),
+    ("shm-no-path", put(*SHM, value={"mountName": "m"})),
+    ("shm-no-name", put(*SHM, value={"mountPath": "/m"})),
+    ("shm-bad-size", put(*SHM, value={"mountName": "m", "mountPath": "/m", "sizeLimit": "big"})),
+    ("shm-clash", put(*SHM, value={"mountName": "data", "mountPath": "/data"})),
+    ("empty-template-name", put("template", "metadata", "podTemplateName", value="")),
+    ("other-namespace", put("metadata", "namespace", value="elsewhere")),
+]
+
+
+def cases(count: int, seed: int = SEED) -> list[Json]:
+    """That many cases; the first ones are the same whatever the count."""
+    return [case(Dice(seed + number), number) for number in range(count)]
