@@ -122,10 +122,10 @@ def whole(claim: Claim) -> Claim:
         if amount or not claim.requests.get(name)  # Propeller writes 0 where no limit was said.
     }
     requests = dict(claim.requests)
-    for name in filter(is_device, claim.names):
-        amount = limits.get(name) or requests.get(name) or _NOTHING
-        limits[name] = amount
-        requests[name] = requests.get(name) or amount
+    # A request that is absent is the limit; one of zero would be less than it, and devices cannot be lent.
+    for name in filter(is_device, claim.requests):
+        amount = limits.get(name) or requests[name]
+        requests[name], limits[name] = requests[name] or amount, amount
     return Claim(requests=requests, limits=limits)
 
 
@@ -159,7 +159,7 @@ def problems(claim: Claim, path: str, settings: Settings) -> Iterator[Problem]:
         request, limit = claim.requests.get(name, _NOTHING), claim.limits.get(name, _NOTHING)
         if not limit.is_whole or not request.is_whole:
             yield _problem(path, name, limit, "is not a whole number of devices", "write a whole number")
-        elif request != limit:
+        elif name in claim.requests and request != limit:
             message = f"differs from the request, {request.text}, though devices cannot be lent"
             yield _problem(path, name, limit, message, "write the same number for both")
         elif name == gpu and most and limit > most:
@@ -195,7 +195,12 @@ def _some(amounts: Mapping[str, Quantity]) -> dict[str, Quantity]:
 
 
 def _amounts(said: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings) -> dict[str, Quantity]:
+    amounts = {name: parse(amount_text(amount)) for name, amount in said.items()}
+    for name in gpu:
+        if name in amounts:
+            amounts.setdefault(settings.gpu_resource_name, amounts[name])
     return {
-        settings.gpu_resource_name if name in gpu else name: parse(amount_text(amount))
-        for name, amount in said.items()
+        name: amount
+        for name, amount in amounts.items()
+        if name not in gpu or name == settings.gpu_resource_name
     }

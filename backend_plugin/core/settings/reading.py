@@ -117,8 +117,8 @@ def _read(section: Any, readers: _Readers, path: str, problems: list[Problem]) -
         reader = readers.get(key)
         if reader is None:
             problems.append(_problem(name, value, Wrong("is not a setting", _nearest(str(key), readers))))
-        elif value is None:
-            continue  # A key with nothing behind it says nothing.
+        elif value in (None, {}, []):
+            continue  # A key with nothing behind it says nothing, to Flyte as well.
         elif isinstance(reader, Mapping):
             said[key] = _read(value, reader, f"{name}.", problems)
         else:
