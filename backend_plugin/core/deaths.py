@@ -4,17 +4,18 @@ Lives here: the tables from what Kubernetes says of an end to its cause. Does no
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from backend_plugin.core import error_text
 from backend_plugin.core.observed import Container, ErrorFile, Event, Observed, Pod, Termination
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence, root_cause
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class Death(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One replica's bad end."""
 
     failure: Failure

@@ -5,19 +5,19 @@ Lives here: Flyte's variables and their values. Does not: whether anything is th
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
+
+import msgspec
 
 from backend_plugin.core.job import Run
 from backend_plugin.core.observed import PRIMARY, Job, Pod
 from backend_plugin.core.settings.logs import Logs, LogTemplate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLink:
+class LogLink(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """As Flyte shows it."""
 
     name: str
@@ -27,17 +27,15 @@ class LogLink:
     hide_once_finished: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class About(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a link may say beyond the cluster's objects."""
 
     now: datetime
     run: Run | None = None
-    task_config: Mapping[str, str] = field(default_factory=dict)
+    task_config: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One replica, or the job as a whole, whose log is linked to."""
 
     job: Job
@@ -113,33 +111,39 @@ _STACKDRIVER: Final = (
 )
 
 
+Piece: TypeAlias = Callable[[Place], str]
+
+
 @lru_cache(maxsize=64)
-def _parsed(template: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The text around the variables, and their names; a template has a few hundred jobs at a time."""
+def _parsed(template: str) -> tuple[tuple[tuple[str, Piece], ...], str, bool]:
+    """Its text and variables in turn, the text after them, and whether it is about one replica."""
     pieces = _VARIABLE.split(template)
-    return tuple(pieces[::2]), tuple(pieces[1::2])
+    filled = tuple((before, _value(name)) for before, name in zip(pieces[:-1:2], pieces[1::2], strict=True))
+    return filled, pieces[-1], any(name.lower() in _OF_POD for name in pieces[1::2])
+
+
+def _value(name: str) -> Piece:
+    """How a variable is filled in; one that is not known stays as it was, as with Flyte."""
+    known = VARIABLES.get(name.lower())
+    if known is not None:
+        return known
+    prefix, _, key = name.partition(".")
+    if prefix.lower() == "taskconfig" and key:
+        return lambda place: place.about.task_config.get(key, "")
+    return lambda _: "{{ ." + name + " }}"
 
 
 def _fill(template: str, place: Place) -> str:
-    around, names = _parsed(template)
-    parts = [around[0]]
-    for name, following in zip(names, around[1:], strict=True):
-        parts += (_value(name, place), following)
+    filled, after, _ = _parsed(template)
+    parts: list[str] = []
+    for before, value in filled:
+        parts += (before, value(place))
+    parts.append(after)
     return "".join(parts)
 
 
-def _value(name: str, place: Place) -> str:
-    known = VARIABLES.get(name.lower())
-    if known is not None:
-        return known(place)
-    prefix, _, key = name.partition(".")
-    if prefix.lower() == "taskconfig" and key:
-        return place.about.task_config.get(key, "")
-    return "{{ ." + name + " }}"  # As Flyte does: what it does not know stays as it was.
-
-
 def _is_of_pod(template: str) -> bool:
-    return any(name.lower() in _OF_POD for name in _parsed(template)[1])
+    return _parsed(template)[2]
 
 
 @lru_cache(maxsize=16)
@@ -155,6 +159,10 @@ def _flytes_own(enabled: tuple[bool, bool, bool], uris: tuple[str, str, str]) ->
 
 def templates(logs: Logs, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
     """All that apply to a task, Flyte's own three first."""
+    if not task_config and not (
+        logs.kubernetes_enabled or logs.cloudwatch_enabled or logs.stackdriver_enabled
+    ):
+        return logs.templates
     own = _flytes_own(
         (logs.kubernetes_enabled, logs.cloudwatch_enabled, logs.stackdriver_enabled),
         (

@@ -5,21 +5,13 @@ edit an object of the cluster must not be able to stop us from judging it. Does 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
-from backend_plugin.core.reading import (
-    NOTHING,
-    decimals_ns,
-    entries,
-    moment,
-    number,
-    section,
-    text,
-    texts,
-)
-from backend_plugin.core.values import JsonValue, Manifest
+import msgspec
+
+from backend_plugin.core.reading import decimals_ns, entries, moment, number, section, text, texts
+from backend_plugin.core.values import Manifest
 
 PRIMARY: Final = "pytorch"
 """The container that the operator looks at."""
@@ -27,8 +19,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LABEL: Final = "training.kubeflow.org/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One entry of `status.conditions`; never to be told apart by its position."""
 
     type: str
@@ -39,8 +30,7 @@ class Condition:
     """`lastTransitionTime`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The replicas that a job asks for in one role."""
 
     role: str
@@ -48,8 +38,7 @@ class Group:
     replicas: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A PyTorchJob."""
 
     name: str
@@ -60,8 +49,8 @@ class Job:
     groups: tuple[Group, ...] = ()
     """The master first."""
     elastic: bool = False
-    min_replicas: int | None = None
-    """With how many workers an elastic job may begin."""
+    scales: bool = False
+    """It may run with fewer replicas than it asks for."""
     nproc_per_node: int | None = None
     clean_pod_policy: str = ""
     active_deadline: timedelta | None = None
@@ -69,7 +58,7 @@ class Job:
     started: datetime | None = None
     """When all pods had been made; not when they ran."""
     completed: datetime | None = None
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def replicas(self) -> int:
@@ -77,8 +66,7 @@ class Job:
         return sum(group.replicas for group in self.groups)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Termination:
+class Termination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How one run of a container ended."""
 
     exit_code: int | None
@@ -88,8 +76,7 @@ class Termination:
     finished: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class Container(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One container of a pod."""
 
     name: str
@@ -111,8 +98,7 @@ class Container:
         return bool(self.running_since or self.ended or self.last or self.restarts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One replica, or the placeholder of a gang scheduler."""
 
     name: str
@@ -158,8 +144,7 @@ class Pod:
         return bool(self.node) or (self.scheduled is not None and self.scheduled.true)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What somebody in the cluster said about an object; a hint, for events are dropped and expire."""
 
     reason: str
@@ -170,8 +155,7 @@ class Event:
     at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodGroup:
+class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a gang scheduler or a queue says of the job: a PodGroup of any of them, or a Kueue Workload."""
 
     kind: str
@@ -181,8 +165,7 @@ class PodGroup:
     conditions: tuple[Condition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorFile:
+class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An ``error*.pb`` below the output prefix."""
 
     path: str
@@ -197,8 +180,7 @@ class ErrorFile:
     time_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All that is known of one job at one moment."""
 
     job: Job | None
@@ -231,7 +213,7 @@ def read_job(manifest: Manifest) -> Job:
     status, policy, elastic = (
         section(manifest, "status"),
         section(spec, "runPolicy"),
-        spec.get("elasticPolicy"),
+        section(spec, "elasticPolicy"),
     )
     deadline = number(policy, "activeDeadlineSeconds")
     return Job(
@@ -241,9 +223,9 @@ def read_job(manifest: Manifest) -> Job:
         created=moment(metadata, "creationTimestamp"),
         deleting=bool(metadata.get("deletionTimestamp")),
         groups=_groups(section(spec, "pytorchReplicaSpecs")),
-        elastic=isinstance(elastic, Mapping),
-        min_replicas=number(section(spec, "elasticPolicy"), "minReplicas"),
-        nproc_per_node=number(spec, "nprocPerNode") or number(section(spec, "elasticPolicy"), "nProcPerNode"),
+        elastic=bool(elastic),
+        scales=number(elastic, "minReplicas") != number(elastic, "maxReplicas"),
+        nproc_per_node=number(spec, "nprocPerNode") or number(elastic, "nProcPerNode"),
         clean_pod_policy=text(policy, "cleanPodPolicy"),
         active_deadline=None if deadline is None or deadline < 0 else timedelta(seconds=deadline),
         conditions=read_conditions(status),
@@ -254,7 +236,7 @@ def read_job(manifest: Manifest) -> Job:
 
 
 def _groups(specs: Manifest) -> tuple[Group, ...]:
-    said = {role.lower(): replica for role, replica in specs.items()}
+    said = {role.lower(): section(specs, role) for role in specs}
     return tuple(
         Group(role=role, replicas=_replicas(said[role])) for role in ("master", "worker") if role in said
     )
@@ -264,8 +246,8 @@ def _groups(specs: Manifest) -> tuple[Group, ...]:
 _MOST_REPLICAS: Final = 100_000
 
 
-def _replicas(spec: JsonValue) -> int:
-    said = number(spec if isinstance(spec, Mapping) else NOTHING, "replicas")
+def _replicas(spec: Manifest) -> int:
+    said = number(spec, "replicas")
     return 1 if said is None else max(0, min(said, _MOST_REPLICAS))
 
 

@@ -6,8 +6,9 @@ believe, and for how long anything is borne.
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from backend_plugin.core import deaths, waiting
 from backend_plugin.core.deaths import Death
@@ -36,8 +37,7 @@ class State(enum.Enum):
     """There is none (any more): deleted by somebody, or after its time to live."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStatus:
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job at one moment."""
 
     state: State
@@ -60,7 +60,7 @@ class JobStatus:
     first_start: tuple[str, ...] = ()
     """The first replicas of all, as far as they have never run."""
     enough: bool = True
-    """The replicas that are not in `first_start` suffice to train."""
+    """None of `first_start` is needed for the training to begin, as far as one can tell."""
     waits: tuple[Wait, ...] = ()
     death: Death | None = None
     """The one that the others follow from, once it has ended."""
@@ -74,35 +74,32 @@ class JobStatus:
 def read(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
     """All that the objects say; the same for the same objects, whoever asks and when."""
     job = observed.job
-    pods = tuple(sorted(_own(observed), key=_order))
+    pods = _own(observed)
     if job is None:
         return _ended(observed, State.GONE, pods, exit_codes)
-    by_type = {condition.type: condition for condition in job.conditions}
+    by_type = _by_type(job)
     state = _state(job, by_type, observed)
     if state in _ENDS:
         return _ended(observed, state, pods, exit_codes)
     return _living(observed, job, state, pods)
 
 
+def _by_type(job: Job) -> Mapping[str, Condition]:
+    return {condition.type: condition for condition in job.conditions}
+
+
 _ENDS = (State.SUCCEEDED, State.FAILED, State.DELETED, State.GONE)
 
 
-def _own(observed: Observed) -> list[Pod]:
-    """The job's pods; not a stranger of the same name, nor a placeholder."""
+def _own(observed: Observed) -> tuple[Pod, ...]:
+    """The job's pods, in order; not a stranger of the same name, nor a placeholder."""
     job = observed.job
-    if job is None:
-        return [pod for pod in observed.pods if pod.role]
-    return [
-        pod
-        for pod in observed.pods
-        if pod.role
-        and pod.job_name in ("", job.name)
-        and (not job.uid or not pod.owners or job.uid in pod.owners)
-    ]
+    own = [pod for pod in observed.pods if pod.role and (job is None or _is_of(pod, job))]
+    return tuple(sorted(own, key=lambda pod: (pod.role, pod.index, pod.name)))
 
 
-def _order(pod: Pod) -> tuple[str, int, str]:
-    return pod.role, pod.index, pod.name
+def _is_of(pod: Pod, job: Job) -> bool:
+    return pod.job_name in ("", job.name) and (not job.uid or not pod.owners or job.uid in pod.owners)
 
 
 def _state(job: Job, by_type: Mapping[str, Condition], observed: Observed) -> State:
@@ -129,22 +126,24 @@ _BY_CONDITION = (
 
 
 def _living(observed: Observed, job: Job, state: State, pods: tuple[Pod, ...]) -> JobStatus:
-    by_type = {condition.type: condition for condition in job.conditions}
+    by_type = _by_type(job)
     has_run = "Running" in by_type or "Restarting" in by_type
     suspended = "Suspended" in by_type
-    present = sum(pod.deleted is None for pod in pods)
+    present = ready = 0
     replaced, first_start = [], []
     for pod in pods:
+        present += pod.deleted is None
+        ready += _is_ready(pod)
         if _is_replacement(pod, job):
             replaced.append(pod.replica)
-        elif not suspended and _never_ran(pod):
+        elif pod.phase in ("Pending", "") and not suspended and _never_ran(pod):
             first_start.append(pod.replica)
     return JobStatus(
         state=state,
         job=job,
         pods=pods,
         total=job.replicas,
-        ready=sum(_is_ready(pod) for pod in pods),
+        ready=ready,
         condition=by_type.get(_WORDS.get(state, "")),
         has_run=has_run,
         has_been_suspended=suspended,
@@ -152,7 +151,7 @@ def _living(observed: Observed, job: Job, state: State, pods: tuple[Pod, ...]) -
         missing=job.started is not None and present < job.replicas,
         replaced=tuple(replaced),
         first_start=tuple(first_start),
-        enough=not first_start or job.replicas - len(first_start) >= _needed(job),
+        enough=not first_start or job.scales or bool(replaced),
         waits=_waits(observed, pods, state),
         outputs=observed.outputs,
     )
@@ -179,16 +178,7 @@ def _is_replacement(pod: Pod, job: Job) -> bool:
 
 
 def _never_ran(pod: Pod) -> bool:
-    started = any(container.ever_started for container in pod.containers)
-    return pod.phase in ("Pending", "") and not started and pod.deleted is None
-
-
-def _needed(job: Job) -> int:
-    """With how many replicas the training begins."""
-    if not job.elastic or job.min_replicas is None:
-        return job.replicas
-    masters = sum(group.replicas for group in job.groups if group.role == "master")
-    return min(job.replicas, job.min_replicas + masters)
+    return pod.deleted is None and not any(container.ever_started for container in pod.containers)
 
 
 def _has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
@@ -215,7 +205,7 @@ def _ended(
     own = Observed(job=job, pods=pods, events=observed.events)
     # A success needs no explanation from pods that were ended after it.
     of_pods = [] if state is State.SUCCEEDED else deaths.of_pods(own, exit_codes)
-    by_type = {condition.type: condition for condition in job.conditions} if job else {}
+    by_type = _by_type(job) if job else {}
     condition = by_type.get(_WORDS.get(state, ""))
     told = deaths.told([each for each in of_pods if not _is_cleaned(each, job, condition)], of_files)
     return JobStatus(

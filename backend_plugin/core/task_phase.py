@@ -6,10 +6,10 @@ shown once, so none is left for an earlier one: what was said is read off the ob
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
 from typing_extensions import assert_never
 
 from backend_plugin.core import status as statuses
@@ -36,8 +36,7 @@ class Phase(enum.Enum):
     FAILED = "FAILED"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPhase:
+class TaskPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What Flyte should believe."""
 
     phase: Phase
@@ -50,7 +49,7 @@ class TaskPhase:
     retry: bool = False
     """Whether another attempt may help; only after a failure."""
     logs: tuple[LogLink, ...] = ()
-    info: Mapping[str, JsonValue] = field(default_factory=dict)
+    info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
 
 
 def is_worth_a_retry(cause: Cause) -> bool:
@@ -134,7 +133,7 @@ def _of_failure(status: JobStatus, now: datetime) -> TaskPhase:
             Cause.INFRA,
             "BackoffLimitExceeded",
             wording.lines(
-                "it failed more often than its backoff limit allows, and the pods that could say why are gone",
+                "it failed more often than its backoff limit allows, and its pods are gone",
                 said,
                 wording.outputs(status),
                 "with restart policy Never, or without a backoff limit, the first failure would be told",

@@ -4,8 +4,10 @@ Composes the stages of judging; no logic.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+
+from msgspec import structs
 
 from backend_plugin.core import log_links, status, task_phase, wording
 from backend_plugin.core.job import Deadlines, Run
@@ -35,4 +37,4 @@ def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:
     verdict = task_phase.from_status(seen, rules.judging, rules.deadlines, now)
     about = About(now=now, run=rules.run, task_config=rules.task_config)
     links = log_links.links(seen.job, seen.pods, rules.logs, about)
-    return replace(verdict, logs=links, info=wording.info(seen, verdict.cause))
+    return structs.replace(verdict, logs=links, info=wording.info(seen, verdict.cause))

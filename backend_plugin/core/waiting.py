@@ -7,9 +7,11 @@ borne, and what Flyte is told.
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
+from msgspec import structs
 
 from backend_plugin.core.observed import Container, Event, Observed, Pod, PodGroup
 from kfpytorch_common.causes import Cause
@@ -27,8 +29,7 @@ class Stage(enum.IntEnum):
     """It has run, and will run again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One thing that is waited for, by some of the replicas."""
 
     stage: Stage
@@ -154,7 +155,7 @@ def _of_placeholders(pods: Iterable[Pod], members: Sequence[Pod]) -> list[Wait]:
         return []
     placed = sum(pod.placed for pod in placeholders)
     said = f"{placed} of {len(placeholders)} places are reserved; {waits[0].said}"
-    return [replace(waits[0], stage=Stage.UNPLACED, said=said, replicas=())]
+    return [structs.replace(waits[0], stage=Stage.UNPLACED, said=said, replicas=())]
 
 
 def of_pod(pod: Pod) -> Wait | None:
@@ -307,7 +308,7 @@ def is_trouble(wait: Wait) -> bool:
 def _both(one: Wait, other: Wait) -> Wait:
     known = [each for each in (one.since, other.since) if each is not None]
     since = min(known) if known else None
-    return replace(one, replicas=(*one.replicas, *other.replicas), since=since)
+    return structs.replace(one, replicas=(*one.replicas, *other.replicas), since=since)
 
 
 def longer_than(wait: Wait, patience: timedelta, now: datetime) -> bool:

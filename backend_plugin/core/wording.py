@@ -99,9 +99,9 @@ def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:
     hint = (
         remedy(death.cause) if not failure.signal or death.cause in CLUSTER_REMEDIES else remedy_of(failure)
     )
+    place = _place(failure.traceback)
     return lines(
-        f"{verdict} ({death.cause.value})",
-        _place(failure.traceback),
+        f"{verdict}{place} ({death.cause.value})",
         _more(death),
         f"{others} more of {status.total} replicas failed after it" if others > 0 and status.total else "",
         note,
@@ -118,7 +118,7 @@ def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:
 def _place(traceback: str) -> str:
     """The innermost line of the user's own code."""
     users = [match for match in _USER_FRAME.findall(traceback) if not _INSTALLED.search(match[0])]
-    return f"at {users[-1][0]}:{users[-1][1]} in {users[-1][2]}" if users else ""
+    return f", at {users[-1][0]}:{users[-1][1]} in {users[-1][2]}" if users else ""
 
 
 def _more(death: Death) -> str:

@@ -1,0 +1,72 @@
+"""``kfpytorch explain``: what Flyte would believe of a job, from files that kubectl wrote.
+
+Composes reading, judging and printing. `observation` says how files become what `judge` takes.
+"""
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, Final
+
+import rich_click as click
+
+from backend_plugin.cli import lines, observation
+from backend_plugin.core import reading
+from backend_plugin.core.task_phase import Phase, TaskPhase
+from backend_plugin.core.verdict import Rules, judge
+
+_FAILURES: Final = (Phase.FAILED, Phase.RETRYABLE_FAILED)
+_COLOURS: Final = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.RETRYABLE_FAILED: "red"}
+
+
+@click.command(name="explain")
+@click.argument("files", nargs=-1, metavar="JOB.yaml [PODS.yaml …]")
+@click.option("--now", metavar="TIME", help="Judge as of this moment (RFC 3339) instead of the present.")
+@click.option("--outputs/--no-outputs", default=None, help="Whether outputs.pb has been written.")
+@click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object a line.")
+def command(**said: Any) -> None:
+    """Print what Flyte would believe of a job: its phase, the cause, and what can be done.
+
+    Each file holds objects as `kubectl get -o yaml` or `-o json` prints them, also Lists and several
+    documents: the PyTorchJob, its pods, events, pod groups or Workloads; or it is an error*.pb. A file -
+    is stdin.
+    """
+    if said["batch"]:
+        lines.answer_all(answer, sys.stdin.buffer, sys.stdout.buffer)
+        return
+    if not said["files"]:
+        raise click.UsageError(
+            "which job? Write: kubectl get pytorchjob,pods,events -o yaml | kfpytorch explain -"
+        )
+    now = datetime.now(timezone.utc) if said["now"] is None else reading.parse_moment(said["now"])
+    if now is None:
+        raise click.UsageError(f"--now {said['now']} is no RFC 3339 time; write 2026-01-31T12:00:00Z")
+    try:
+        seen = observation.of_files(said["files"], outputs=said["outputs"])
+    except observation.Unreadable as error:
+        raise click.ClickException(str(error)) from error
+    _print(judge(seen, Rules(), now))
+
+
+def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The verdict on one line of a batch; without ``now`` it is given as of the present."""
+    now = reading.moment(request, "now") or datetime.now(timezone.utc)
+    verdict = judge(observation.of_request(request), Rules(), now)
+    return {
+        "phase": verdict.phase.value,
+        "reason": verdict.reason,
+        "message": verdict.message,
+        "cause": verdict.cause.value if verdict.cause else None,
+        "retry": verdict.retry,
+        "logs": [{"name": link.name, "uri": link.uri} for link in verdict.logs],
+    }
+
+
+def _print(verdict: TaskPhase) -> None:
+    cause = f", {verdict.cause.value}" if verdict.cause else ""
+    click.secho(f"{verdict.phase.value} ({verdict.reason}{cause})", fg=_COLOURS.get(verdict.phase), bold=True)
+    click.echo("\n".join(f"  {line}" for line in verdict.message.splitlines()))
+    if verdict.phase in _FAILURES:
+        click.echo(f"  Flyte {'may try again' if verdict.retry else 'does not try again'}")
+    for link in verdict.logs:
+        click.echo(f"  {link.name}: {link.uri}")

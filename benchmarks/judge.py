@@ -1,0 +1,118 @@
+"""How many jobs a second one core judges: four pods each, all different, in the states that jobs are in."""
+
+import gc
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from backend_plugin.core.observed import Observed, read_observed
+from backend_plugin.core.settings.logs import Logs, LogTemplate
+from backend_plugin.core.verdict import Rules, judge
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+RULES = Rules(
+    logs=Logs(
+        templates=(LogTemplate(name="Logs", template_uris=("https://logs/{{ .namespace }}/{{ .podName }}",)),)
+    )
+)
+
+
+def moment(seconds: int) -> str:
+    return (START + timedelta(seconds=seconds)).isoformat()
+
+
+def pod(job: str, role: str, index: int, phase: str, seconds: int) -> dict[str, Any]:
+    state: dict[str, Any] = {"running": {"startedAt": moment(seconds + 9)}}
+    if phase == "Pending":
+        state = {"waiting": {"reason": "ContainerCreating"}}
+    if phase in ("Succeeded", "Failed"):
+        code = 0 if phase == "Succeeded" else 1
+        state = {"terminated": {"exitCode": code, "finishedAt": moment(seconds + 60)}}
+    return {
+        "metadata": {
+            "name": f"{job}-{role}-{index}",
+            "creationTimestamp": moment(seconds),
+            "labels": {
+                "training.kubeflow.org/job-name": job,
+                "training.kubeflow.org/replica-type": role,
+                "training.kubeflow.org/replica-index": str(index),
+            },
+        },
+        "spec": {"nodeName": f"node-{seconds % 7}"},
+        "status": {
+            "phase": phase,
+            "startTime": moment(seconds + 1),
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment(seconds + 1)},
+                {
+                    "type": "Ready",
+                    "status": str(phase == "Running"),
+                    "lastTransitionTime": moment(seconds + 9),
+                },
+            ],
+            "containerStatuses": [{"name": "pytorch", "image": "train:1", "restartCount": 0, "state": state}],
+        },
+    }
+
+
+# What a fleet looks like: most jobs run, some start, some have ended.
+STATES = (
+    *(("Running", "Running"),) * 14,
+    *((None, "Pending"),) * 3,
+    *(("Succeeded", "Succeeded"),) * 2,
+    ("Failed", "Failed"),
+)
+
+
+def observed(number: int) -> Observed:
+    condition, phase = STATES[number % len(STATES)]
+    name, seconds = f"train-{number}", number % 5_000
+    conditions = [{"type": "Created", "status": "True", "lastTransitionTime": moment(seconds)}]
+    if condition is not None:
+        conditions.append({"type": condition, "status": "True", "lastTransitionTime": moment(seconds + 60)})
+    return read_observed(
+        {
+            "job": {
+                "metadata": {
+                    "name": name,
+                    "namespace": "ns",
+                    "uid": name,
+                    "creationTimestamp": moment(seconds),
+                },
+                "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}},
+                "status": {"conditions": conditions, "startTime": moment(seconds)},
+            },
+            "pods": [
+                pod(name, role, index, phase, seconds)
+                for role, index in (("master", 0), ("worker", 0), ("worker", 1), ("worker", 2))
+            ],
+            "outputs": condition == "Succeeded",
+        }
+    )
+
+
+def batches(total: int, size: int = 5_000) -> Iterator[list[Observed]]:
+    for first in range(0, total, size):
+        yield [observed(number) for number in range(first, first + size)]
+
+
+def main(total: int) -> None:
+    spent, resident = 0.0, []
+    now = START + timedelta(hours=1)
+    for batch in batches(total):
+        gc.collect()
+        began = time.process_time()
+        for each in batch:
+            judge(each, RULES, now)
+        spent += time.process_time() - began
+        resident.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    print(
+        f"judge: {total / spent:,.0f} a second, {1e6 * spent / total:.1f} µs each; {resident[0]} → {resident[-1]} MB"
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50_000)
