@@ -5,11 +5,8 @@ from typing import Final
 
 import rich_click as click
 
-# Each is `<module>.command`; the sentence is here, so that the list of commands loads none of them.
-COMMANDS: Final = {
-    "render": "What a task asks of the cluster, offline.",
-    "explain": "What Flyte would believe about a job, offline.",
-}
+# Each is `command` in the module of its name.
+COMMANDS: Final = ("render", "explain")
 
 
 class _Commands(click.RichGroup):

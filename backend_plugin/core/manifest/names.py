@@ -6,7 +6,6 @@ release of ours asks. So nothing here may change; `tests/unit/core/manifest/test
 
 import hashlib
 import re
-from base64 import b32encode
 from typing import Final
 
 from backend_plugin.core.job import OwnerReference, Run
@@ -24,16 +23,15 @@ _MANAGED_BY: Final = {
     "app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch",
     "app.kubernetes.io/part-of": "flyte",
 }
-# 50 bits: in a namespace of a million jobs, one in two thousand chances that any two are called the same;
-# they still differ in identity.
-_HASH_CHARACTERS: Final = 10
+# 48 bits: among a million jobs of one namespace any two are called the same once in 500 times, and only
+# if they also share what stands before it; they would still differ in identity.
+_HASH_CHARACTERS: Final = 12
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
 def job_name(run: Run) -> str:
     """``<execution>-<node>-<attempt>-<hash>``, DNS-1035; what is too long is cut before the attempt."""
-    digest = b32encode(_digest(run.output_prefix)).decode().lower()[:_HASH_CHARACTERS]
-    tail = f"-{max(run.attempt, 0)}-{digest}"
+    tail = f"-{run.attempt}-{_digest(run.output_prefix)[:_HASH_CHARACTERS]}"
     head = _NO_NAME.sub("-", f"{run.execution}-{run.node_id}".lower()).strip("-")
     if not head[:1].isalpha():
         head = f"f{head}"
@@ -42,7 +40,7 @@ def job_name(run: Run) -> str:
 
 def identity(run: Run) -> str:
     """The value of the label: equal for the same attempt only."""
-    return _digest(run.output_prefix).hex()[:40]
+    return _digest(run.output_prefix)[:40]
 
 
 def identity_labels(run: Run) -> dict[str, str]:
@@ -66,5 +64,5 @@ def owner_references(owner: OwnerReference | None) -> list[Manifest]:
     ]
 
 
-def _digest(output_prefix: str) -> bytes:
-    return hashlib.sha256(output_prefix.rstrip("/").encode()).digest()
+def _digest(output_prefix: str) -> str:
+    return hashlib.sha256(output_prefix.rstrip("/").encode()).hexdigest()
