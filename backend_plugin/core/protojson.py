@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, TypeGuard
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -19,6 +20,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.values import JsonValue, Manifest
 
+_KEY: Final = itemgetter(0)
 _SHOWN_CHARACTERS: Final = 80
 _INT32: Final = 2**31
 _STRUCT: Final = Struct.DESCRIPTOR.full_name
@@ -41,8 +43,8 @@ _SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
 
 def as_json(struct: Struct) -> dict[str, JsonValue]:
-    """The same as plain values; every number is a float."""
-    return {key: _plain(value) for key, value in struct.fields.items()}
+    """The same as plain values; every number is a float, keys are in order, which a map has not."""
+    return {key: _plain(value) for key, value in sorted(struct.fields.items(), key=_KEY)}
 
 
 def _plain(value: Value) -> JsonValue:

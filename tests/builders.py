@@ -1,0 +1,41 @@
+"""Values that tests start from; each says only what it is about."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.json_format import ParseDict
+
+from backend_plugin.core import custom
+from backend_plugin.core.errors import gathered
+from backend_plugin.core.job import Run, TrainingJob
+
+CONTAINER = {"image": "image:1", "args": ["pyflyte-execute"]}
+
+
+def a_run(**said: Any) -> Run:
+    defaults = {
+        "output_prefix": "s3://bucket/metadata/propeller/project-development-f1/n0/data/0",
+        "project": "project",
+        "domain": "development",
+        "execution": "f1",
+        "node_id": "n0",
+        "attempt": 0,
+        "task_project": "project",
+        "task_domain": "development",
+        "task_name": "module.train",
+        "task_version": "v1",
+        "namespace": "project-development",
+    }
+    return Run(**{**defaults, **said})
+
+
+def a_template(said_in_custom: Mapping[str, Any], **said: Any) -> TaskTemplate:
+    """A task of version 1 in a container, by protobuf JSON."""
+    defaults = {"type": "pytorch", "taskTypeVersion": 1, "container": CONTAINER, "custom": said_in_custom}
+    return ParseDict({**defaults, **said}, TaskTemplate())
+
+
+def decoded(said_in_custom: Mapping[str, Any], **said: Any) -> TrainingJob:
+    with gathered() as problems:
+        return custom.decode(a_template(said_in_custom, **said), a_run(), problems)

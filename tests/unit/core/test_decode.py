@@ -1,0 +1,327 @@
+"""Task template → TrainingJob."""
+
+from typing import Any
+
+import pytest
+from builders import a_run, decoded
+
+from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.job import (
+    ElasticPolicy,
+    Gang,
+    Placement,
+    ReplicaGroup,
+    Resources,
+    Role,
+    RunPolicy,
+    TrainingJob,
+    TrainJobOptions,
+)
+
+MASTER = ReplicaGroup(role=Role.MASTER, replicas=1, restart_policy="Never")
+
+
+def workers(replicas: int, **said: Any) -> ReplicaGroup:
+    return ReplicaGroup(role=Role.WORKER, replicas=replicas, **{"restart_policy": "Never", **said})
+
+
+def refusals(custom: dict[str, Any], **said: Any) -> list[str]:
+    with pytest.raises(InvalidTask) as caught:
+        decoded(custom, **said)
+    return [f"{problem.field}={problem.value}" for problem in caught.value.problems]
+
+
+ELASTIC = {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 4, "nprocPerNode": 2}
+
+
+@pytest.mark.parametrize(
+    ("custom", "groups"),
+    [
+        ({"workerReplicas": {"replicas": 2.0}, "masterReplicas": {}}, (MASTER, workers(2))),
+        ({"worker_replicas": {"replicas": "3"}}, (MASTER, workers(3))),
+        ({"workerReplicas": {}, "masterReplicas": {"replicas": 1}}, (MASTER,)),
+        (
+            {"workerReplicas": {"replicas": 1, "restartPolicy": 1}},
+            (MASTER, workers(1, restart_policy="OnFailure")),
+        ),
+        (
+            {"workerReplicas": {"replicas": 1, "restartPolicy": "RESTART_POLICY_ALWAYS", "unknown": {}}},
+            (MASTER, workers(1, restart_policy="Always")),
+        ),
+        (
+            {"workerReplicas": {"replicas": 9, "image": "a", "common": {"replicas": 2, "image": "b"}}},
+            (MASTER, workers(2, image="b")),
+        ),
+        (
+            {
+                "masterReplicas": {"resources": {"requests": [{"name": "CPU", "value": "2"}]}},
+                "workerReplicas": {
+                    "replicas": 1,
+                    "resources": {
+                        "requests": [{"name": 3, "value": "1Gi"}],
+                        "limits": [
+                            {"name": "GPU", "value": "8"},
+                            {"name": "EPHEMERAL_STORAGE", "value": "9Gi"},
+                        ],
+                    },
+                },
+            },
+            (
+                ReplicaGroup(
+                    role=Role.MASTER,
+                    replicas=1,
+                    restart_policy="Never",
+                    resources=Resources(requests={"cpu": "2"}),
+                ),
+                workers(
+                    1,
+                    resources=Resources(
+                        requests={"memory": "1Gi"}, limits={"nvidia.com/gpu": "8", "ephemeral-storage": "9Gi"}
+                    ),
+                ),
+            ),
+        ),
+        (
+            {"workerReplicas": {"replicas": 4}, "masterReplicas": {"replicas": 1}, "elasticConfig": ELASTIC},
+            (workers(4),),
+        ),
+    ],
+)
+def test_replicas_are_read_as_protobuf_reads_them(
+    custom: dict[str, Any], groups: tuple[ReplicaGroup, ...]
+) -> None:
+    assert decoded(custom).groups == groups
+
+
+@pytest.mark.parametrize(
+    ("custom", "groups"),
+    [
+        ({"workers": 3.0}, (MASTER, workers(3))),
+        ({"workers": 2, "elasticConfig": {**ELASTIC, "maxReplicas": 2}}, (workers(2),)),
+    ],
+)
+def test_the_old_layout_is_read_as_well(custom: dict[str, Any], groups: tuple[ReplicaGroup, ...]) -> None:
+    assert decoded(custom, taskTypeVersion=0).groups == groups
+
+
+def test_an_elastic_job_has_agents_that_find_each_other() -> None:
+    elastic = {**ELASTIC, "rdzvBackend": "", "maxRestarts": 3}
+    policy = {
+        "cleanPodPolicy": "CLEANPOD_POLICY_RUNNING",
+        "ttlSecondsAfterFinished": 60,
+        "activeDeadlineSeconds": 0,
+    }
+    assert decoded(
+        {"workerReplicas": {"replicas": 4}, "elasticConfig": elastic, "runPolicy": policy}
+    ) == TrainingJob(
+        run=a_run(),
+        groups=(workers(4),),
+        nproc_per_node=2,
+        elastic=ElasticPolicy(min_replicas=1, max_replicas=4, rdzv_backend="c10d", max_restarts=3),
+        run_policy=RunPolicy(clean_pod_policy="Running", ttl_seconds_after_finished=60),
+    )
+
+
+def test_the_extension_says_where_roles_run_and_in_which_gang() -> None:
+    extension = {
+        "version": 1.0,
+        "master": {"priorityClassName": "high"},
+        "worker": {
+            "nodeSelector": {"pool": "gpu"},
+            "tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": "5"}],
+            "podTemplate": {"spec": {"hostIPC": True}},
+        },
+        "gang": {"scheduler": "volcano", "queue": "q", "min_member": 2, "queueTimeoutSeconds": 60},
+        "trainJob": {"runtime": "torch", "runtimeKind": "TrainingRuntime"},
+        "unknownToThisRelease": [1],
+    }
+    job = decoded({"workerReplicas": {"replicas": 2}, "kfpytorch": extension})
+    assert [group.placement for group in job.groups] == [
+        Placement(priority_class_name="high"),
+        Placement(
+            node_selector={"pool": "gpu"},
+            tolerations=({"key": "gpu", "operator": "Exists", "tolerationSeconds": 5},),
+            pod_template={"spec": {"hostIPC": True}},
+        ),
+    ]
+    assert job.gang == Gang(scheduler="volcano", queue="q", min_member=2, queue_timeout_seconds=60)
+    assert job.train_job == TrainJobOptions(runtime="torch", runtime_kind="TrainingRuntime")
+
+
+def test_an_extension_that_is_null_says_nothing() -> None:
+    assert decoded({"workers": 1, "kfpytorch": None}, taskTypeVersion=0).gang is None
+
+
+TWO = {"workerReplicas": {"replicas": 2}}
+
+
+@pytest.mark.parametrize(
+    ("custom", "said", "expected"),
+    [
+        ({}, {}, ["custom={}"]),
+        ({"runPolicy": {}}, {}, ['custom={"runPolicy": {}}']),
+        (TWO, {"type": "spark"}, ['type="spark"']),
+        (TWO, {"taskTypeVersion": 2}, ["taskTypeVersion=2"]),
+        ({**TWO, "workers": 2}, {}, ["custom.workers=2.0"]),
+        (TWO, {"taskTypeVersion": 0}, ['custom.workerReplicas={"replicas": 2.0}']),
+        ({"workers": -1}, {"taskTypeVersion": 0}, ["custom.workers=-1"]),
+        ({"workerReplicas": {"replicas": 2.5}}, {}, ["custom.workerReplicas.replicas=2.5"]),
+        ({"workerReplicas": {"replicas": 2**31}}, {}, ["custom.workerReplicas.replicas=2147483648.0"]),
+        ({"workerReplicas": {"replicas": "two"}}, {}, ['custom.workerReplicas.replicas="two"']),
+        ({"workerReplicas": {"replicas": True}}, {}, ["custom.workerReplicas.replicas=true"]),
+        ({"workerReplicas": {"replicas": 100001}}, {}, ["custom.workerReplicas.replicas=100001"]),
+        ({"workerReplicas": {"image": 1}}, {}, ["custom.workerReplicas.image=1.0"]),
+        ({"workerReplicas": [2]}, {}, ["custom.workerReplicas=[2.0]"]),
+        ({"workerReplicas": {"common": {"replicas": -2}}}, {}, ["custom.workerReplicas.common.replicas=-2"]),
+        ({"masterReplicas": {"replicas": 2}}, {}, ["custom.masterReplicas.replicas=2"]),
+        ({"masterReplicas": {"restartPolicy": 7}}, {}, ["custom.masterReplicas.restartPolicy=7"]),
+        ({"masterReplicas": {"restartPolicy": "NEVER"}}, {}, ['custom.masterReplicas.restartPolicy="NEVER"']),
+        (
+            {**TWO, "runPolicy": {"cleanPodPolicy": 9, "backoffLimit": -1, "activeDeadlineSeconds": -2}},
+            {},
+            [
+                "custom.runPolicy.activeDeadlineSeconds=-2",
+                "custom.runPolicy.backoffLimit=-1",
+                "custom.runPolicy.cleanPodPolicy=9",
+            ],
+        ),
+        ({**TWO, "worker_replicas": {}}, {}, ["custom.worker_replicas={}"]),
+        (
+            {
+                "masterReplicas": {
+                    "resources": {"limits": [{"name": "STORAGE"}, {"name": 8}, {"name": "TPU"}]}
+                }
+            },
+            {},
+            [
+                'custom.masterReplicas.resources.limits[2].name="TPU"',
+                'custom.masterReplicas.resources.limits[0].name="STORAGE"',
+                "custom.masterReplicas.resources.limits[1].name=8",
+            ],
+        ),
+        ({**TWO, "elasticConfig": {}}, {}, ["custom.elasticConfig={}"]),
+        (
+            {**TWO, "elasticConfig": {"minReplicas": 0, "maxReplicas": -1, "maxRestarts": -1}},
+            {},
+            [
+                "custom.elasticConfig.maxRestarts=-1",
+                "custom.elasticConfig.nprocPerNode=0",
+                "custom.elasticConfig.minReplicas=0",
+                "custom.elasticConfig.maxReplicas=-1",
+            ],
+        ),
+        ({**TWO, "elasticConfig": {**ELASTIC, "minReplicas": 3}}, {}, ["custom.workerReplicas.replicas=2"]),
+        ({"elasticConfig": ELASTIC}, {}, ["custom.workerReplicas.replicas=0"]),
+        ({**TWO, "kfpytorch": 1}, {}, ["custom.kfpytorch=1.0"]),
+        ({**TWO, "kfpytorch": {"version": 2}}, {}, ["custom.kfpytorch.version=2"]),
+        ({**TWO, "kfpytorch": {"gang": {"minMember": 4}}}, {}, ["custom.kfpytorch.gang.minMember=4"]),
+        (
+            {**TWO, "kfpytorch": {"gang": {"minMember": 0, "pendingTimeoutSeconds": -1}}},
+            {},
+            ["custom.kfpytorch.gang.minMember=0", "custom.kfpytorch.gang.pendingTimeoutSeconds=-1"],
+        ),
+        (
+            {**TWO, "kfpytorch": {"trainJob": {"runtimeKind": "X"}}},
+            {},
+            ['custom.kfpytorch.trainJob.runtimeKind="X"'],
+        ),
+        (
+            {**TWO, "elasticConfig": ELASTIC, "kfpytorch": {"master": {}}},
+            {},
+            ['custom.kfpytorch.master="{...}"'],
+        ),
+        (
+            {**TWO, "kfpytorch": {"worker": {"nodeSelector": {"a": 1}}}},
+            {},
+            ['custom.kfpytorch.worker.nodeSelector={"a": 1.0}'],
+        ),
+        (
+            {
+                **TWO,
+                "kfpytorch": {
+                    "worker": {
+                        "tolerations": [
+                            {"key": "a", "operator": "In", "effect": "No"},
+                            {"value": "b"},
+                            {"operator": "Exists", "value": "c"},
+                        ]
+                    }
+                },
+            },
+            {},
+            [
+                'custom.kfpytorch.worker.tolerations[0].operator="In"',
+                'custom.kfpytorch.worker.tolerations[0].effect="No"',
+                'custom.kfpytorch.worker.tolerations[1].key=""',
+                'custom.kfpytorch.worker.tolerations[2].value="c"',
+            ],
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    custom: dict[str, Any], said: dict[str, Any], expected: list[str]
+) -> None:
+    assert refusals(custom, **said) == expected
+
+
+def gpus(number: str) -> dict[str, Any]:
+    return {"image": "i", "resources": {"limits": [{"name": "GPU", "value": number}]}}
+
+
+def pod(limits: Any, name: str = "main") -> dict[str, Any]:
+    containers = [{"name": "side"}, {"name": name, "resources": {"limits": limits}}]
+    return {
+        "container": None,
+        "k8sPod": {"podSpec": {"containers": containers}},
+        "config": {"primary_container_name": "main"},
+    }
+
+
+EIGHT = {"workerReplicas": {"replicas": 2}, "elasticConfig": {**ELASTIC, "nprocPerNode": 8}}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"container": gpus("4")},
+        pod({"nvidia.com/gpu": "4"}),
+        pod({"nvidia.com/gpu": 4}),
+    ],
+)
+def test_no_rank_is_without_a_gpu_where_there_are_some(said: dict[str, Any]) -> None:
+    assert refusals(EIGHT, **said) == ["custom.elasticConfig.nprocPerNode=8"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"container": gpus("8")},
+        {"container": gpus("0")},
+        {"container": gpus("many")},
+        {"container": gpus("9" * 5000)},
+        pod({"cpu": "1"}),
+        pod("none"),
+        pod({"nvidia.com/gpu": "4"}, name="other"),
+        pod({"nvidia.com/gpu": 4.5}),
+        {"container": None, "k8sPod": {"podSpec": {"containers": "none"}}},
+        {"container": None},
+    ],
+)
+def test_ranks_without_gpus_train_on_processors(said: dict[str, Any]) -> None:
+    assert decoded(EIGHT, **said).nproc_per_node == 8
+
+
+def test_a_role_s_own_gpus_count_before_the_task_s() -> None:
+    said = {
+        **EIGHT,
+        "workerReplicas": {"replicas": 2, "resources": {"requests": [{"name": "GPU", "value": "2"}]}},
+    }
+    assert refusals(said, container=gpus("8")) == ["custom.elasticConfig.nprocPerNode=8"]
+
+
+def test_a_problem_is_a_sentence_with_a_remedy() -> None:
+    with pytest.raises(InvalidTask) as caught:
+        decoded({"workerReplicas": {"replicas": -1}})
+    assert str(caught.value) == (
+        "custom.workerReplicas.replicas=-1: is less than nothing; write 0 or more, or leave it out"
+    )

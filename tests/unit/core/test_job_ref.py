@@ -1,0 +1,58 @@
+"""What Flyte keeps for us between two calls."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend_plugin.core import job_ref
+from backend_plugin.core.job import Deadlines, Dialect, JobRef
+from kfpytorch_idl.v1 import job_ref_pb2
+
+SECONDS = st.none() | st.integers(0, 2**63 - 1)
+REFS = st.builds(
+    JobRef,
+    dialect=st.sampled_from(Dialect),
+    namespace=st.text(),
+    name=st.text(),
+    output_prefix=st.text(),
+    uid=st.none() | st.text(),
+    deadlines=st.builds(
+        Deadlines,
+        active_seconds=SECONDS,
+        queue_seconds=SECONDS,
+        pending_seconds=SECONDS,
+        no_status_seconds=SECONDS,
+    ),
+    refusal=st.none() | st.text(),
+)
+REF = JobRef(dialect=Dialect.PYTORCHJOB, namespace="ns", name="f1-n0-0", output_prefix="s3://b/0")
+
+
+@given(REFS)
+def test_reading_undoes_writing(ref: JobRef) -> None:
+    assert job_ref.decode(job_ref.encode(ref)) == ref
+
+
+def test_a_reference_is_small() -> None:
+    assert len(job_ref.encode(REF)) < 50
+
+
+def test_the_bytes_of_this_release_stay_readable() -> None:
+    written = bytes.fromhex("080110011a026e73220766312d6e302d30320873333a2f2f622f303a00")
+    assert job_ref.decode(written) == REF
+
+
+def test_a_newer_reference_is_read_as_far_as_it_is_known() -> None:
+    # Field 99 and version 7 are of the future.
+    assert job_ref.decode(job_ref.encode(REF) + bytes.fromhex("9a06026869") + b"\x08\x07") == REF
+
+
+def test_a_field_of_the_future_is_passed_on() -> None:
+    future = job_ref.encode(REF) + bytes.fromhex("9a06026869")
+    assert job_ref_pb2.JobRef.FromString(future).SerializeToString().endswith(bytes.fromhex("9a06026869"))
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"no reference", b"\x10\x09"])
+def test_bytes_that_name_no_job_are_refused(data: bytes) -> None:
+    with pytest.raises(job_ref.UnreadableReference):
+        job_ref.decode(data)

@@ -1,0 +1,60 @@
+"""The whole of plan(): what it loads, what it says of a bad task, and that it repeats itself."""
+
+import subprocess
+import sys
+
+import pytest
+from builders import a_run, a_template
+
+from backend_plugin.core import settings
+from backend_plugin.core.errors import InvalidTask, Problem, gathered
+from backend_plugin.core.pipeline import plan
+
+LOADED = """
+import sys
+from flyteidl.core import tasks_pb2
+from flyteidl.plugins import pytorch_pb2
+from flyteidl.plugins.kubeflow import pytorch_pb2
+before = set(sys.modules)
+import backend_plugin.core.pipeline
+print(*{name.partition(".")[0] for name in set(sys.modules) - before})
+"""
+TWO = {"workerReplicas": {"replicas": 2}}
+
+
+def test_the_core_is_light() -> None:
+    loaded = subprocess.run([sys.executable, "-c", LOADED], check=True, stdout=subprocess.PIPE, text=True)
+    allowed = {"backend_plugin", "kfpytorch_common", "kfpytorch_idl", "google", "msgspec"}
+    assert set(loaded.stdout.split()) - sys.stdlib_module_names <= allowed
+
+
+def test_the_same_task_is_the_same_plan() -> None:
+    one, other = (plan(a_template(TWO), a_run(), settings.read({})) for _ in range(2))
+    assert one == other
+    assert [manifest["kind"] for manifest in one.manifests] == ["PyTorchJob"]
+
+
+def test_planning_changes_nothing_that_it_is_given() -> None:
+    template, untouched = a_template(TWO), a_template(TWO)
+    plan(template, a_run(), settings.read({}))
+    assert template == untouched
+
+
+def test_all_stages_say_at_once_what_is_wrong() -> None:
+    template = a_template({"workerReplicas": {"replicas": -1}}, container={"image": ""})
+    with pytest.raises(InvalidTask) as caught:
+        plan(template, a_run(), settings.read({}))
+    assert {problem.field for problem in caught.value.problems} >= {
+        "custom.workerReplicas.replicas",
+        "container.image",
+    }
+
+
+def test_problems_are_gathered_in_order() -> None:
+    one, two = (Problem(field=field, value="", message="", remedy="") for field in "ab")
+    with pytest.raises(InvalidTask) as caught, gathered() as problems:
+        problems.append(one)
+        raise InvalidTask(two)
+    assert caught.value.problems == (one, two)
+    with gathered() as problems:
+        assert problems == []
