@@ -80,7 +80,7 @@ def _is_in_order(digits: str, power: int) -> bool:
 def _binary(text: str, number: Fraction, digits: str, power: int) -> Quantity:
     nano = _from_zero(number * 2**power * _NANO)
     nano = max(min(nano, _MOST_BYTES), -_MOST_BYTES)
-    # Kubernetes looks at three bits only, so that it keeps 1001Mi, but also writes 8Mi anew (as 8Mi).
+    # Kubernetes looks at the last three bits only: what has one of them set cannot be written shorter.
     if digits.isdigit() and int(digits) % 8 and len(digits) + power * 3 // 10 <= _SHORT_BINARY:
         return Quantity(nano, text)
     return Quantity(nano, _binary_text(nano))

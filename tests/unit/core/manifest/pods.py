@@ -1,0 +1,110 @@
+"""Requests for pods, each the plainest of its kind; a test says what is special."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.json_format import ParseDict
+
+from backend_plugin.core import settings
+from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.job import ReplicaGroup, Role, Run
+from backend_plugin.core.manifest.pod import PodRequest, pod_templates
+
+RUN = Run(
+    output_prefix="s3://b/metadata/n0/data/0",
+    project="p",
+    domain="d",
+    execution="e",
+    node_id="n0",
+    attempt=1,
+    task_project="tp",
+    task_domain="td",
+    task_name="t",
+    task_version="v",
+    namespace="p-d",
+)
+WORKER = ReplicaGroup(role=Role.WORKER, replicas=2, restart_policy="Never")
+MASTER = ReplicaGroup(role=Role.MASTER, replicas=1, restart_policy="Never")
+OF_RUN = [
+    {"name": "FLYTE_INTERNAL_EXECUTION_ID", "value": "e"},
+    {"name": "FLYTE_INTERNAL_EXECUTION_PROJECT", "value": "p"},
+    {"name": "FLYTE_INTERNAL_EXECUTION_DOMAIN", "value": "d"},
+    {"name": "FLYTE_ATTEMPT_NUMBER", "value": "1"},
+    {"name": "FLYTE_INTERNAL_TASK_PROJECT", "value": "tp"},
+    {"name": "FLYTE_INTERNAL_TASK_DOMAIN", "value": "td"},
+    {"name": "FLYTE_INTERNAL_TASK_NAME", "value": "t"},
+    {"name": "FLYTE_INTERNAL_TASK_VERSION", "value": "v"},
+]
+TRUTHFUL = [
+    {"name": "FLYTE_FAIL_ON_ERROR", "value": "true"},
+    {"name": "_F_WN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    {"name": "_F_DES", "value": "Earliest"},
+]
+DEFAULT_RESOURCES = {part: {"cpu": "1", "memory": "1Gi"} for part in ("limits", "requests")}
+TRAINER = {
+    "name": "pytorch",
+    "image": "trainer:v1",
+    "args": ["train"],
+    "env": [*OF_RUN, *TRUTHFUL],
+    "resources": DEFAULT_RESOURCES,
+    "terminationMessagePolicy": "FallbackToLogsOnError",
+}
+SPEC = {"containers": [TRAINER], "affinity": {}, "restartPolicy": "Never"}
+METADATA = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
+
+
+def container(rest: Mapping[str, Any] | None = None, **container: Any) -> TaskTemplate:
+    """A task of one container, as propeller sends it: its args rendered, and nothing else."""
+    said = {"type": "pytorch", "container": {"image": "trainer:v1", "args": ["train"], **container}}
+    return ParseDict({**said, **(rest or {})}, TaskTemplate())
+
+
+def rendered(spec: Mapping[str, Any], primary: str = "primary", **rest: Any) -> TaskTemplate:
+    """A task of a pod, as propeller sends it: all that is to be added has been added."""
+    containers = [
+        {"image": "trainer:v1", **each, "env": [*each.get("env", ()), OF_RUN[0]]}
+        for each in spec["containers"]
+    ]
+    pod = {"podSpec": {**spec, "containers": containers}, **rest.pop("k8sPod", {})}
+    return ParseDict(
+        {"type": "pytorch", "k8sPod": pod, "config": {"primary_container_name": primary}, **rest},
+        TaskTemplate(),
+    )
+
+
+def pod_template(name: str = "base", namespace: str = "p-d", **spec: Any) -> dict[str, Any]:
+    """A core/v1 PodTemplate, with containers that are patterns, as the API server demands."""
+    containers = spec.pop("containers", [{"name": "default", "image": "x"}])
+    metadata = spec.pop("metadata", {})
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "template": {"metadata": metadata, "spec": {"containers": containers, **spec}},
+    }
+
+
+def request(
+    template: TaskTemplate, section: Mapping[str, Any] | None = None, *known: Any, run: Run = RUN
+) -> PodRequest:
+    return PodRequest(template=template, run=run, settings=settings.read(section or {}), pod_templates=known)
+
+
+def pod(
+    template: TaskTemplate,
+    section: Mapping[str, Any] | None = None,
+    *known: Any,
+    run: Run = RUN,
+    group: ReplicaGroup = WORKER,
+) -> Any:
+    """The pod template of one group."""
+    (made,) = pod_templates(request(template, section, *known, run=run), [group])
+    return made
+
+
+def refused(*args: Any, **kwargs: Any) -> list[tuple[str, str, str]]:
+    """The problems of a task: field, value, message."""
+    try:
+        made = pod(*args, **kwargs)
+    except InvalidTask as refusal:
+        return [(problem.field, problem.value, problem.message) for problem in refusal.problems]
+    raise AssertionError(f"not refused: {made}")

@@ -1,0 +1,302 @@
+"""The pod of a task with a container target: all that the platform says is ours to add."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pods import (
+    DEFAULT_RESOURCES,
+    MASTER,
+    METADATA,
+    OF_RUN,
+    RUN,
+    SPEC,
+    TRAINER,
+    TRUTHFUL,
+    WORKER,
+    container,
+    pod,
+    request,
+)
+
+from backend_plugin.core.job import Placement, Resources
+from backend_plugin.core.manifest.pod import pod_templates
+
+REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
+TOLERATIONS = [{"key": key, "operator": "Exists"} for key in "abcdef"]
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+SPOT = replace(RUN, labels={"interruptible": "true"})
+GPU = {"name": "GPU", "value": "1"}
+
+
+def node_affinity(*terms: Any) -> Any:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}}}
+
+
+def test_the_plainest_pod() -> None:
+    assert pod(container()) == {"metadata": METADATA, "spec": SPEC}
+
+
+def test_what_the_container_says_is_kept() -> None:
+    template = container(command=["sh"], env=[{"key": "A", "value": "b"}])
+    expected = {**TRAINER, "command": ["sh"], "env": [{"name": "A", "value": "b"}, *OF_RUN, *TRUTHFUL]}
+    assert pod(template)["spec"]["containers"] == [expected]
+
+
+# One row a setting: the section, and what it changes in the spec of an ordinary, and of an interruptible run.
+SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "tolerations": (
+        {"default-tolerations": TOLERATIONS[:1], "interruptible-tolerations": TOLERATIONS[1:2]},
+        {"tolerations": TOLERATIONS[:1]},
+        {"tolerations": [TOLERATIONS[1], TOLERATIONS[0]]},
+    ),
+    "resource tolerations": (
+        {
+            "resource-tolerations": {
+                "memory": TOLERATIONS[:1],
+                "cpu": TOLERATIONS[1:2],
+                "x/y": TOLERATIONS[2:3],
+            }
+        },
+        {"tolerations": [TOLERATIONS[1], TOLERATIONS[0]]},
+        {"tolerations": [TOLERATIONS[1], TOLERATIONS[0]]},
+    ),
+    "node selector": (
+        {"default-node-selector": {"a": "1", "b": "1"}, "interruptible-node-selector": {"b": "2"}},
+        {"nodeSelector": {"a": "1", "b": "1"}},
+        {"nodeSelector": {"a": "1", "b": "2"}},
+    ),
+    "requirement": (
+        {"interruptible-node-selector-requirement": REQUIREMENT},
+        {},
+        {"affinity": node_affinity([REQUIREMENT])},
+    ),
+    "requirement of others": (
+        {"non-interruptible-node-selector-requirement": REQUIREMENT},
+        {"affinity": node_affinity([REQUIREMENT])},
+        {},
+    ),
+    "affinity": (
+        {
+            "default-affinity": node_affinity([{"key": "z", "operator": "Exists"}], []),
+            "interruptible-node-selector-requirement": REQUIREMENT,
+        },
+        {"affinity": node_affinity([{"key": "z", "operator": "Exists"}], [])},
+        {"affinity": node_affinity([{"key": "z", "operator": "Exists"}, REQUIREMENT], [REQUIREMENT])},
+    ),
+    "scheduler": (*[{"scheduler-name": "volcano"}], *[{"schedulerName": "volcano"}] * 2),
+    "host network": (*[{"enable-host-networking-pod": True}], *[{"hostNetwork": True}] * 2),
+    "no host network": ({"enable-host-networking-pod": False}, {}, {}),
+    "security": (
+        {"default-pod-security-context": {"runAsUser": 1}},
+        *[{"securityContext": {"runAsUser": 1}}] * 2,
+    ),
+    "dns": (
+        {"default-pod-dns-config": {"nameservers": ["::1"]}},
+        *[{"dnsConfig": {"nameservers": ["::1"]}}] * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_of_the_pod(name: str) -> None:
+    section, ordinary, interruptible = SETTINGS[name]
+    assert pod(container(), section)["spec"] == {**SPEC, **ordinary}
+    assert pod(container(), section, run=SPOT)["spec"] == {**SPEC, **interruptible}
+
+
+def test_settings_of_the_container() -> None:
+    section = {
+        "image-pull-policy": "Always",
+        "default-security-context": {"privileged": False},
+        "default-env-vars": {"B": "2", "A": "1"},
+        "default-env-from-secrets": ["s"],
+        "default-env-from-configmaps": ["c"],
+    }
+    run = replace(RUN, environment={"Z": "z", "A": "0"}, service_account="sa")
+    env = [{"name": "A", "value": "1"}, {"name": "Z", "value": "z"}, {"name": "B", "value": "2"}]
+    assert pod(container(), section, run=run)["spec"] == {
+        **SPEC,
+        "serviceAccountName": "sa",
+        "containers": [
+            {
+                **TRAINER,
+                "imagePullPolicy": "Always",
+                "securityContext": {"privileged": False},
+                "env": [*OF_RUN, *env, *TRUTHFUL],
+                "envFrom": [
+                    {"secretRef": {"name": "s", "optional": True}},
+                    {"configMapRef": {"name": "c", "optional": True}},
+                ],
+            }
+        ],
+    }
+
+
+def test_who_says_what_a_failure_is_means_it() -> None:
+    template = container(env=[{"key": "FLYTE_FAIL_ON_ERROR", "value": "0"}])
+    (made,) = pod(template)["spec"]["containers"]
+    assert made["env"] == [{"name": "FLYTE_FAIL_ON_ERROR", "value": "0"}, *OF_RUN, *TRUTHFUL[1:]]
+
+
+def claim(**parts: str) -> dict[str, str]:
+    return {name.replace("_", "-").replace("gpu", "nvidia.com/gpu"): text for name, text in parts.items()}
+
+
+PLATFORM = {
+    "kfpytorch": {
+        "task-resources": {
+            "defaults": {"cpu": "2", "memory": "200Mi", "ephemeral-storage": "1Gi"},
+            "limits": {"cpu": "4", "memory": "8Gi", "gpu": "8", "ephemeral-storage": "10Gi"},
+        }
+    }
+}
+# requests, limits, requests of the role, limits of the role -> requests, limits
+RESOURCES: list[tuple[Any, Any, Any, Any, Any, Any]] = [
+    ({}, {}, None, None, claim(cpu="2", memory="200Mi"), claim(cpu="2", memory="200Mi")),
+    ({"CPU": "0.5"}, {}, None, None, claim(cpu="500m", memory="200Mi"), claim(cpu="500m", memory="200Mi")),
+    ({}, {"CPU": "3"}, None, None, claim(cpu="3", memory="200Mi"), claim(cpu="3", memory="200Mi")),
+    ({"CPU": "3"}, {"CPU": "1"}, None, None, claim(cpu="1", memory="200Mi"), claim(cpu="1", memory="200Mi")),
+    ({"CPU": "1"}, {"CPU": "64"}, None, None, claim(cpu="1", memory="200Mi"), claim(cpu="4", memory="200Mi")),
+    ({"CPU": "0"}, {}, None, None, claim(cpu="2", memory="200Mi"), claim(cpu="2", memory="200Mi")),
+    (
+        {"EPHEMERAL_STORAGE": "20Gi", "GPU": "2"},
+        {},
+        None,
+        None,
+        claim(cpu="2", memory="200Mi", ephemeral_storage="10Gi", gpu="2"),
+        claim(cpu="2", memory="200Mi", ephemeral_storage="10Gi", gpu="2"),
+    ),
+    # The role wins over the task, resource by resource; what it leaves out stays the task's.
+    (
+        {"CPU": "1", "MEMORY": "1Gi"},
+        {"CPU": "4"},
+        {"cpu": "2", "nvidia.com/gpu": "8"},
+        {},
+        claim(cpu="2", memory="1Gi", gpu="8"),
+        claim(cpu="2", memory="1Gi", gpu="8"),
+    ),
+    ({}, {}, {"cpu": "0"}, {"cpu": "64"}, claim(cpu="4", memory="200Mi"), claim(cpu="4", memory="200Mi")),
+]
+
+
+@pytest.mark.parametrize("row", RESOURCES)
+def test_resources_are_resolved(row: tuple[Any, ...]) -> None:
+    requests, limits, role_requests, role_limits, *expected = row
+    said = {
+        part: [{"name": name, "value": text} for name, text in amounts.items()]
+        for part, amounts in (("requests", requests), ("limits", limits))
+    }
+    role = None if role_requests is None else Resources(requests=role_requests, limits=role_limits)
+    made = pod(container(resources=said), PLATFORM, group=replace(WORKER, resources=role))
+    assert made["spec"]["containers"][0]["resources"] == dict(
+        zip(("requests", "limits"), expected, strict=True)
+    )
+
+
+def test_the_platforms_own_defaults_come_last() -> None:
+    (made,) = pod(container(), {"default-cpus": "3", "default-memory": "3Gi"})["spec"]["containers"]
+    assert made["resources"] == {part: {"cpu": "3", "memory": "3Gi"} for part in ("limits", "requests")}
+
+
+@pytest.mark.parametrize(
+    "role", [None, Resources(limits={"gpu": "1"}), Resources(limits={"nvidia.com/gpu": "1"})]
+)
+def test_a_gpu_is_the_platforms(role: Resources | None) -> None:
+    template = container(resources={"requests": [] if role else [GPU]})
+    made = pod(template, {"gpu-resource-name": "amd.com/gpu"}, group=replace(WORKER, resources=role))
+    expected = {part: {**amounts, "amd.com/gpu": "1"} for part, amounts in DEFAULT_RESOURCES.items()}
+    assert made["spec"]["containers"][0]["resources"] == expected
+
+
+def test_a_role_has_an_image_and_a_place() -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"hostname": "x", "priorityClassName": "low"}}
+    place = Placement(
+        node_selector={"pool": "gpu"},
+        tolerations=tuple(TOLERATIONS[:1]),
+        priority_class_name="high",
+        pod_template=template,
+    )
+    made = pod(container(), group=replace(WORKER, image="worker:v2", placement=place))
+    assert made == {
+        "metadata": {**METADATA, "labels": {"a": "b"}},
+        "spec": {
+            **SPEC,
+            "containers": [{**TRAINER, "image": "worker:v2"}],
+            "hostname": "x",
+            "nodeSelector": {"pool": "gpu"},
+            "priorityClassName": "high",
+            "tolerations": TOLERATIONS[:1],
+        },
+    }
+
+
+DEVICE = "k8s.amazonaws.com/accelerator"
+SIZE = "k8s.amazonaws.com/gpu-partition-size"
+IS_A100 = {"key": DEVICE, "operator": "In", "values": ["a100"]}
+FOR_A100 = {"key": DEVICE, "operator": "Equal", "value": "a100", "effect": "NoSchedule"}
+# accelerator, settings -> what nodes must be, what is tolerated
+ACCELERATORS: list[tuple[Any, Any, Any, Any]] = [
+    ({"device": "a100"}, {}, [IS_A100], [FOR_A100]),
+    ({"device": "a100", "unpartitioned": False}, {}, [IS_A100], [FOR_A100]),
+    (
+        {"device": "a100", "unpartitioned": True},
+        {},
+        [IS_A100, {"key": SIZE, "operator": "DoesNotExist"}],
+        [FOR_A100],
+    ),
+    (
+        {"device": "a100", "unpartitioned": True},
+        {
+            "gpu-unpartitioned-node-selector-requirement": REQUIREMENT,
+            "gpu-unpartitioned-toleration": TOLERATIONS[0],
+        },
+        [IS_A100, REQUIREMENT],
+        [FOR_A100, TOLERATIONS[0]],
+    ),
+    (
+        {"partitionSize": "1g.5gb"},
+        {"gpu-partition-size-node-label": "size"},
+        [{"key": "size", "operator": "In", "values": ["1g.5gb"]}],
+        [{"key": "size", "operator": "Equal", "value": "1g.5gb", "effect": "NoSchedule"}],
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ACCELERATORS)
+def test_an_accelerator_is_a_kind_of_node(row: tuple[Any, ...]) -> None:
+    accelerator, section, expressions, tolerations = row
+    extended = {"extendedResources": {"gpuAccelerator": accelerator}}
+    spec = pod(container(extended, resources={"limits": [GPU]}), section)["spec"]
+    assert (spec["affinity"], spec["tolerations"]) == (node_affinity(expressions), tolerations)
+    assert pod(container(extended), section)["spec"] == SPEC
+
+
+def test_extended_resources_may_have_tolerations_of_their_own() -> None:
+    section = {"add-tolerations-for-extended-resources": ["nvidia.com/gpu", "x/y"]}
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    template = container(resources={"limits": [GPU]})
+    assert pod(template, section)["spec"]["tolerations"] == [toleration]
+    assert pod(template, {**section, "default-tolerations": [toleration]})["spec"]["tolerations"] == [
+        toleration
+    ]
+
+
+@pytest.mark.parametrize(("said", "written"), [({}, "0"), ({"sizeLimit": "2048Mi"}, "2Gi")])
+def test_shared_memory_is_a_volume(said: dict[str, str], written: str) -> None:
+    memory = {"mountName": "shm", "mountPath": "/dev/shm", **said}
+    assert pod(container({"extendedResources": {"sharedMemory": memory}}))["spec"] == {
+        **SPEC,
+        "containers": [{**TRAINER, "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": written}}],
+    }
+
+
+def test_every_group_has_its_pod_and_shares_nothing() -> None:
+    one, other = pod_templates(request(container()), [MASTER, replace(WORKER, image="worker:v2")])
+    assert one == {"metadata": METADATA, "spec": SPEC}
+    assert other == {
+        "metadata": METADATA,
+        "spec": {**SPEC, "containers": [{**TRAINER, "image": "worker:v2"}]},
+    }
+    assert one["metadata"] is not other["metadata"]

@@ -1,0 +1,145 @@
+from typing import Any
+
+import pytest
+
+from backend_plugin.core import settings
+from backend_plugin.core.errors import InvalidSettings, Problem
+from backend_plugin.core.quantity import parse
+from backend_plugin.core.settings import Ours, Settings, TaskResources
+
+TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 3}
+REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
+
+# As YAML gives it, and what it means.
+SAID: dict[str, tuple[Any, Any]] = {
+    "inject-finalizer": (True, True),
+    "default-annotations": ({"a": "b"}, {"a": "b"}),
+    "default-labels": ([{"a": 1}, {"B": True}], {"a": "1", "B": "true"}),
+    "default-env-vars": ([{"A": "b"}, {"C": 0.5}], {"A": "b", "C": "0.5"}),
+    "default-env-from-configmaps": (["a"], ["a"]),
+    "default-env-from-secrets": (["a"], ["a"]),
+    "default-cpus": (0.5, parse("500m")),
+    "default-memory": ("1024Mi", parse("1Gi")),
+    "default-tolerations": ([TOLERATION], [TOLERATION]),
+    "default-node-selector": ({"a": "b"}, {"a": "b"}),
+    "default-affinity": ({"nodeAffinity": {}}, {"nodeAffinity": {}}),
+    "scheduler-name": ("volcano", "volcano"),
+    "interruptible-tolerations": ([TOLERATION], [TOLERATION]),
+    "interruptible-node-selector": ({"a": "b"}, {"a": "b"}),
+    "interruptible-node-selector-requirement": (REQUIREMENT, REQUIREMENT),
+    "non-interruptible-node-selector-requirement": (REQUIREMENT, REQUIREMENT),
+    "resource-tolerations": ([{"nvidia.com/gpu": [TOLERATION]}], {"nvidia.com/gpu": [TOLERATION]}),
+    "image-pull-policy": ("Always", "Always"),
+    "gpu-device-node-label": ("device", "device"),
+    "gpu-partition-size-node-label": ("size", "size"),
+    "gpu-unpartitioned-node-selector-requirement": (REQUIREMENT, REQUIREMENT),
+    "gpu-unpartitioned-toleration": (TOLERATION, TOLERATION),
+    "gpu-resource-name": ("amd.com/gpu", "amd.com/gpu"),
+    "default-pod-security-context": ({"runAsUser": 1}, {"runAsUser": 1}),
+    "default-security-context": ({"privileged": False}, {"privileged": False}),
+    "enable-host-networking-pod": (False, False),
+    "default-pod-dns-config": ({"options": [{"name": "x"}]}, {"options": [{"name": "x"}]}),
+    "default-pod-template-name": ("gang", "gang"),
+    "add-tolerations-for-extended-resources": (["a/b"], ["a/b"]),
+}
+
+
+def test_nothing_said_means_flytes_defaults() -> None:
+    assert settings.read({}) == Settings()
+    assert settings.read(dict.fromkeys(SAID)) == Settings()
+    assert settings.read({"default-annotations": {}, "default-tolerations": []}) == Settings()
+
+
+@pytest.mark.parametrize("key", SAID)
+def test_every_setting_is_read_under_flytes_name(key: str) -> None:
+    value, meant = SAID[key]
+    assert settings.read({key: value}) == Settings(**{key.replace("-", "_"): meant})
+
+
+def test_every_setting_of_ours_has_a_row_here() -> None:
+    assert {key.replace("-", "_") for key in SAID} | {"kfpytorch"} <= set(Settings.__dataclass_fields__)
+
+
+def test_settings_of_others_are_known_and_mean_nothing() -> None:
+    assert settings.read({"co-pilot": {"image": "x"}, "send-object-events": True}) == Settings()
+
+
+def test_the_platforms_resources_are_ours_to_know() -> None:
+    said = {"defaults": {"cpu": 2}, "limits": [{"gpu": "8"}, {"memory": "1Ti"}]}
+    read = settings.read({"gpu-resource-name": "amd.com/gpu", "kfpytorch": {"task-resources": said}})
+    assert read.kfpytorch == Ours(
+        task_resources=TaskResources(
+            defaults={"cpu": parse("2")}, limits={"amd.com/gpu": parse("8"), "memory": parse("1Ti")}
+        )
+    )
+
+
+def test_variables_come_from_the_environment_that_is_given() -> None:
+    section = {"default-env-vars": {"A": "a"}, "default-env-vars-from-env": {"B": "HOME", "C": "MISSING"}}
+    assert settings.read(section, {"HOME": "/root"}).default_env_vars == {"A": "a", "B": "/root", "C": ""}
+
+
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        ({"default-cpu": 1}, ("default-cpu", "1", "is not a setting", "did you mean default-cpus?")),
+        ({"zzz": 1}, ("zzz", "1", "is not a setting", "remove it")),
+        ({3: 1}, ("3", "1", "is not a setting", "remove it")),
+        ({"kfpytorch": 3}, ("kfpytorch", "3", "is not a section", "write keys with values")),
+        (
+            {"kfpytorch": {"task-resource": 1}},
+            ("kfpytorch.task-resource", "1", "is not a setting", "did you mean task-resources?"),
+        ),
+        (
+            {"default-memory": "1GB"},
+            (
+                "default-memory",
+                "'1GB'",
+                "is not a quantity",
+                "write it as Kubernetes does, such as 2, 500m or 16Gi",
+            ),
+        ),
+        ({"default-cpus": -1}, ("default-cpus", "-1", "is negative", "write 0 or more")),
+        ({"scheduler-name": [1]}, ("scheduler-name", "[1]", "is not text", "write one value, in quotes")),
+        (
+            {"default-labels": "x"},
+            ("default-labels", "'x'", "is not a map", "write names with values, as a map or a list of maps"),
+        ),
+        (
+            {"image-pull-policy": "always"},
+            (
+                "image-pull-policy",
+                "'always'",
+                "Invalid enum value 'always'",
+                "write Always, Never or IfNotPresent",
+            ),
+        ),
+        (
+            {"gpu-unpartitioned-toleration": {"kei": "a"}},
+            (
+                "gpu-unpartitioned-toleration",
+                "{'kei': 'a'}",
+                "Object contains unknown field `kei`",
+                "write it as in a pod's spec: key, operator, value, effect",
+            ),
+        ),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_a_problem(
+    section: Any, problem: tuple[str, str, str, str]
+) -> None:
+    with pytest.raises(InvalidSettings) as refusal:
+        settings.read(section)
+    field, value, message, remedy = problem
+    assert refusal.value.problems == (Problem(field=field, value=value, message=message, remedy=remedy),)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(InvalidSettings) as refusal:
+        settings.read({"a": 1, "default-cpus": "x", "kfpytorch": {"b": 1}})
+    assert [problem.field for problem in refusal.value.problems] == ["a", "default-cpus", "kfpytorch.b"]
+
+
+def test_a_section_that_is_none_is_a_problem() -> None:
+    with pytest.raises(InvalidSettings):
+        settings.read([])  # type: ignore[arg-type]
