@@ -138,6 +138,7 @@ def _living(observed: Observed, job: Job, state: State, pods: tuple[Pod, ...]) -
             replaced.append(pod.replica)
         elif pod.phase in ("Pending", "") and not suspended and _never_ran(pod):
             first_start.append(pod.replica)
+    missing = job.started is not None and present < job.replicas
     return JobStatus(
         state=state,
         job=job,
@@ -148,10 +149,10 @@ def _living(observed: Observed, job: Job, state: State, pods: tuple[Pod, ...]) -
         has_run=has_run,
         has_been_suspended=suspended,
         has_been_held=_has_been_held(observed, pods),
-        missing=job.started is not None and present < job.replicas,
+        missing=missing,
         replaced=tuple(replaced),
         first_start=tuple(first_start),
-        enough=not first_start or job.scales or bool(replaced),
+        enough=not first_start or job.scales or missing or bool(replaced),
         waits=_waits(observed, pods, state),
         outputs=observed.outputs,
     )

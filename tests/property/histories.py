@@ -1,0 +1,336 @@
+"""Histories of jobs: a small model of the training operator, its pods and what happens to them.
+
+Written after the operator's observed behaviour (conditions that replace each other, pods made anew under
+the same name, suspension that leaves `startTime`). Each history is a list of `Moment`s.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+LABEL = "training.kubeflow.org/"
+USER_ENDS = ("ValueError", "KeyError", "ImportError")
+
+
+def moment(seconds: float) -> str:
+    return (BEGAN + timedelta(seconds=seconds)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+@dataclass
+class Pod:
+    job: str
+    role: str
+    index: int
+    created: int
+    phase: str = "Pending"
+    node: str = ""
+    scheduled: tuple[str, str, int] | None = None
+    deleted: int | None = None
+    disrupted: str = ""
+    reason: str = ""
+    began: int | None = None
+    ended: tuple[int, str, int] | None = None
+    last: tuple[int, int] | None = None
+    waiting: str = ""
+    restarts: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.job}-{self.role}-{self.index}"
+
+    def manifest(self) -> dict[str, Any]:
+        conditions = []
+        if self.scheduled is not None:
+            status, message, at = self.scheduled
+            reason = "" if status == "True" else "Unschedulable"
+            conditions.append(
+                {
+                    "type": "PodScheduled",
+                    "status": status,
+                    "reason": reason,
+                    "message": message,
+                    "lastTransitionTime": moment(at),
+                }
+            )
+        if self.disrupted:
+            conditions.append({"type": "DisruptionTarget", "status": "True", "reason": self.disrupted})
+        metadata: dict[str, Any] = {
+            "name": self.name,
+            "creationTimestamp": moment(self.created),
+            "labels": {
+                LABEL + "job-name": self.job,
+                LABEL + "replica-type": self.role,
+                LABEL + "replica-index": str(self.index),
+            },
+        }
+        if self.deleted is not None:
+            metadata |= {"deletionTimestamp": moment(self.deleted + 30), "deletionGracePeriodSeconds": 30}
+        return {
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"nodeName": self.node},
+            "status": {
+                "phase": self.phase,
+                "reason": self.reason,
+                "conditions": conditions,
+                "containerStatuses": [self._container()] if self.node and self.reason != "NodeLost" else [],
+            },
+        }
+
+    def _container(self) -> dict[str, Any]:
+        said: dict[str, Any] = {"name": "pytorch", "image": "train:1", "restartCount": self.restarts}
+        if self.ended is not None:
+            code, reason, at = self.ended
+            said["state"] = {
+                "terminated": {
+                    "exitCode": code,
+                    "reason": reason,
+                    "startedAt": moment(self.began or 0),
+                    "finishedAt": moment(at),
+                }
+            }
+        elif self.began is not None:
+            said["state"] = {"running": {"startedAt": moment(self.began)}}
+        else:
+            said["state"] = {"waiting": {"reason": self.waiting or "ContainerCreating"}}
+        if self.last is not None:
+            said["lastState"] = {"terminated": {"exitCode": self.last[0], "finishedAt": moment(self.last[1])}}
+        return said
+
+
+@dataclass
+class Moment:
+    """What can be seen at one moment, and what is true of it."""
+
+    seen: dict[str, Any]
+    now: datetime
+    job_ended: str
+    """``Succeeded``, ``Failed``, ``gone`` or nothing."""
+    blamed: frozenset[str]
+    """What has happened to replicas so far: ``user``, ``infra``."""
+    outlived: bool
+    """Every error that was written is one of a worker that ended well since."""
+
+
+@dataclass
+class World:
+    """The operator, the scheduler, the kubelets and the people around one job."""
+
+    dice: random.Random
+    now: int = 0
+    pods: dict[tuple[str, int], Pod] = field(default_factory=dict)
+    conditions: dict[str, dict[str, str]] = field(default_factory=dict)
+    files: list[dict[str, Any]] = field(default_factory=list)
+    started: int | None = None
+    completed: int | None = None
+    suspend: bool = False
+    gone: bool = False
+    blamed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        dice = self.dice
+        self.master = dice.random() < 0.6
+        self.workers = dice.randint(0 if self.master else 1, 4)
+        self.policy = dice.choice(["Never", "Never", "OnFailure"])
+        self.clean = dice.choice(["None", "Running", "All"])
+        self.suspend = dice.random() < 0.25
+
+    @property
+    def replicas(self) -> list[tuple[str, int]]:
+        return [("master", 0)] * self.master + [("worker", index) for index in range(self.workers)]
+
+    @property
+    def ended(self) -> str:
+        return next(
+            (each for each in ("Failed", "Succeeded") if self.says(each)), "gone" if self.gone else ""
+        )
+
+    def says(self, kind: str) -> bool:
+        return self.conditions.get(kind, {}).get("status") == "True"
+
+    def write(self, kind: str, status: str = "True", reason: str = "") -> None:
+        if self.conditions.get(kind, {}).get("status") == status:
+            return
+        self.conditions.pop(kind, None)
+        self.conditions[kind] = {
+            "type": kind,
+            "status": status,
+            "reason": reason or f"PyTorchJob{kind}",
+            "message": f"PyTorchJob job is {kind.lower()}.",
+            "lastTransitionTime": moment(self.now),
+        }
+        for one, other in (("Running", "Restarting"), ("Restarting", "Running")):
+            if kind == one and status == "True":
+                self.conditions.pop(other, None)
+
+    # ---- the operator
+
+    def reconcile(self) -> None:
+        if self.gone:
+            return
+        self.write("Created")
+        if self.ended:
+            self.clean_up()
+        elif self.suspend:
+            for pod in self.pods.values():
+                pod.deleted = self.now if pod.deleted is None else pod.deleted
+            if self.says("Running"):
+                self.write("Running", "False", "PyTorchJobSuspended")
+            self.write("Suspended")
+        else:
+            self.reconcile_pods()
+
+    def reconcile_pods(self) -> None:
+        if self.says("Suspended"):
+            self.write("Suspended", "False", "PyTorchJobResumed")
+            self.started = self.now
+        for place in self.replicas:
+            if place not in self.pods:
+                self.pods[place] = Pod("job", *place, created=self.now)
+        self.started = self.now if self.started is None else self.started
+        for place in self.replicas:
+            pod = self.pods[place]
+            failed = pod.phase == "Failed" or (pod.phase == "Running" and pod.deleted is not None)
+            if failed and self.policy == "Never":
+                return self.finish("Failed")
+            if failed:
+                pod.deleted = self.now if pod.deleted is None else pod.deleted
+                self.write("Restarting")
+        leaders = [self.pods["master", 0]] if self.master else list(self.pods.values())
+        if all(pod.phase == "Succeeded" for pod in leaders):
+            self.finish("Succeeded")
+        elif any(pod.phase == "Running" and pod.deleted is None for pod in leaders):
+            self.write("Running")
+        return None
+
+    def finish(self, kind: str) -> None:
+        self.write(kind)
+        if self.says("Running"):
+            self.conditions["Running"]["status"] = "False"
+        self.completed = self.now
+
+    def clean_up(self) -> None:
+        for pod in self.pods.values():
+            running = pod.phase in ("Running", "Pending")
+            if pod.deleted is None and (self.clean == "All" or (self.clean == "Running" and running)):
+                pod.deleted = self.now
+
+    # ---- everybody else
+
+    def happen(self) -> None:
+        """One thing that may happen now."""
+        self.now += self.dice.randint(2, 40)
+        living = [pod for pod in self.pods.values() if pod.deleted is None]
+        pod = self.dice.choice(living) if living else None
+        acts = [self.reconcile] * 4 + [self.reap]
+        if pod is not None and not self.gone:
+            acts += [lambda: self.of_pod(pod)] * 8
+        if not self.ended and self.dice.random() < 0.3:
+            acts.append(self.flip)
+        if self.ended and self.dice.random() < 0.1:
+            acts.append(self.expire)
+        self.dice.choice(acts)()
+
+    def flip(self) -> None:
+        self.suspend = not self.suspend
+
+    def expire(self) -> None:
+        self.gone = True
+        self.pods.clear()
+
+    def reap(self) -> None:
+        self.pods = {place: pod for place, pod in self.pods.items() if pod.deleted is None}
+
+    def of_pod(self, pod: Pod) -> None:
+        if pod.phase == "Pending":
+            self.of_pending(pod)
+        elif pod.phase == "Running":
+            self.of_running(pod)
+
+    def of_pending(self, pod: Pod) -> None:
+        if not pod.node and self.dice.random() < 0.4:
+            said = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: no."
+            pod.scheduled = ("False", said, self.now)
+        elif not pod.node:
+            pod.node, pod.scheduled = "node-1", ("True", "", self.now)
+        elif self.dice.random() < 0.2:
+            pod.waiting = "ErrImagePull"
+        else:
+            pod.phase, pod.began = "Running", self.now
+
+    def of_running(self, pod: Pod) -> None:
+        end = self.dice.choice(["well", "well", "well", "user", "user", "oom", "evicted", "node", "drained"])
+        if end == "well":
+            pod.phase, pod.ended = "Succeeded", (0, "Completed", self.now)
+        elif end == "user":
+            self.fail(pod)
+        elif end == "drained":
+            pod.deleted, pod.disrupted = self.now, "EvictionByEvictionAPI"
+        else:
+            reason = {"oom": "", "evicted": "Evicted", "node": "NodeLost"}[end]
+            pod.phase, pod.reason = "Failed", reason
+            pod.ended = (137, "OOMKilled" if end == "oom" else "Error", self.now)
+        if end not in ("well", "user"):
+            self.blamed.add("infra")
+
+    def fail(self, pod: Pod) -> None:
+        """The user's code raises; its worker writes that down, and ends."""
+        self.blamed.add("user")
+        name = self.dice.choice(USER_ENDS)
+        error = {
+            "code": f"USER:{name}",
+            "message": f"Trace:\n\n    Traceback (most recent call last):\n\nMessage:\n\n    {name}: no data",
+            "kind": "NON_RECOVERABLE",
+            "origin": "USER",
+            "timestamp": moment(self.now - 0.5),
+            "worker": pod.name,
+        }
+        self.files.append({"path": f"s3://bucket/error-{len(self.files)}.pb", "error": error, "pod": pod})
+        if self.policy == "OnFailure":
+            pod.last, pod.began, pod.restarts = (1, self.now), self.now, pod.restarts + 1
+        else:
+            pod.phase, pod.ended = "Failed", (1, "Error", self.now)
+
+    def moment(self) -> Moment:
+        job = {
+            "kind": "PyTorchJob",
+            "metadata": {"name": "job", "namespace": "ns", "creationTimestamp": moment(0)},
+            "spec": {
+                "runPolicy": {"suspend": self.suspend, "cleanPodPolicy": self.clean},
+                "pytorchReplicaSpecs": {
+                    **({"Master": {"replicas": 1}} if self.master else {}),
+                    **({"Worker": {"replicas": self.workers}} if self.workers else {}),
+                },
+            },
+            "status": {
+                "conditions": [dict(each) for each in self.conditions.values()],
+                "startTime": None if self.started is None else moment(self.started),
+                "completionTime": None if self.completed is None else moment(self.completed),
+            },
+        }
+        ended_well = {
+            pod.name for pod in self.pods.values() if pod.phase == "Succeeded" and pod.deleted is None
+        }
+        return Moment(
+            seen={
+                "job": None if self.gone else job,
+                "pods": [pod.manifest() for pod in self.pods.values()],
+                "error_files": [{"path": each["path"], "error": each["error"]} for each in self.files],
+                "outputs": self.says("Succeeded"),
+            },
+            now=BEGAN + timedelta(seconds=self.now + 1),
+            job_ended=self.ended,
+            blamed=frozenset(self.blamed),
+            outlived=all(each["error"]["worker"] in ended_well for each in self.files),
+        )
+
+
+def history(seed: int, steps: int = 60) -> Iterator[Moment]:
+    """The moments of one job; the same for the same seed."""
+    world = World(random.Random(seed))
+    for _ in range(steps):
+        world.happen()
+        yield world.moment()

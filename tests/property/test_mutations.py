@@ -1,0 +1,77 @@
+"""Whoever can edit an object of the cluster, or write a file into the bucket, cannot stop us from judging."""
+
+import json
+import random
+from copy import deepcopy
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from histories import history
+
+from backend_plugin.core.observed import read_observed
+from backend_plugin.core.settings.logs import Logs, LogTemplate
+from backend_plugin.core.task_phase import Phase
+from backend_plugin.core.verdict import Rules, judge
+
+RULES = Rules(
+    logs=Logs(
+        kubernetes_enabled=True, templates=(LogTemplate(name="x", template_uris=("{{ .podName }}{{.y}}",)),)
+    )
+)
+NOW = datetime(2026, 1, 1, 1, tzinfo=timezone.utc)
+ODD: tuple[Any, ...] = (
+    None, True, False, 0, -1, 2**70, 1e308, float("nan"), float("inf"), "", "x", "\ud800", "\x00\x1b[31m", "9" * 5_000,
+    "2026-02-31T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", [], {}, [[]], [None], {"": {}}, "True",
+    "Failed", "Running", "✗ t failed on rank 1 (w) after 1.0 s (nonsense)\nMessage:\n\n", "0/0 nodes are available: , ,.",
+    "resource gap: map[a:{{99 99} b:{{1 -99}]", "a" * 20_000, ("tuple",), "ImagePullBackOff", "Evicted",
+)  # fmt: skip
+
+
+def mutated(seen: Any, dice: random.Random) -> Any:
+    """The same with one value replaced, removed, or put somewhere else."""
+    places = [(seen, key) for key in seen]
+    for holder, key in places:
+        value = holder[key]
+        if isinstance(value, dict):
+            places += [(value, each) for each in value]
+        elif isinstance(value, list):
+            places += [(value, each) for each in range(len(value))]
+    holder, key = dice.choice(places)
+    act = dice.random()
+    if act < 0.2:
+        del holder[key]
+    elif act < 0.4:
+        other, name = dice.choice(places)
+        holder[key] = deepcopy(other[name]) if name in other or isinstance(name, int) else None
+    else:
+        holder[key] = dice.choice(ODD)
+    return seen
+
+
+def check(first: int, cases: int) -> None:
+    dice = random.Random(first)
+    done = 0
+    for seed in range(first, first + cases):
+        for moment in history(seed, steps=30):
+            seen = deepcopy(moment.seen)
+            for _ in range(dice.randint(1, 4)):
+                seen = mutated(seen, dice)
+            verdict = judge(read_observed(seen), RULES, dice.choice([NOW, moment.now]))
+            assert verdict.phase is not Phase.UNDEFINED
+            assert len(verdict.message) <= 1_000 and "Traceback" not in verdict.message
+            json.dumps(verdict.info)
+            verdict.message.encode()
+            done += 1
+            if done == cases:
+                return
+
+
+def test_mutated_objects_are_judged() -> None:
+    check(0, 5_000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+def test_very_many_mutated_objects_are_judged() -> None:
+    check(1, 100_000)

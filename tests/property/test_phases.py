@@ -1,0 +1,97 @@
+"""Over generated histories of jobs: no step back, no contradiction, no wrong end."""
+
+import random
+from datetime import timedelta
+
+import pytest
+from histories import Moment, history
+
+from backend_plugin.core.observed import read_observed
+from backend_plugin.core.settings.judging import Judging
+from backend_plugin.core.task_phase import Phase, TaskPhase, is_worth_a_retry
+from backend_plugin.core.verdict import Rules, judge
+from kfpytorch_common.causes import Cause
+
+ORDER = {phase: position for position, phase in enumerate(Phase)}
+ENDS = {Phase.SUCCEEDED, Phase.RETRYABLE_FAILED, Phase.FAILED}
+# The patience of a platform is tested apart.
+PATIENT = Judging(
+    no_status_timeout=timedelta(0),
+    pending_timeout=timedelta(0),
+    image_pull_backoff_grace_period=timedelta(days=1),
+)
+RULES = Rules(judging=PATIENT)
+
+
+def judged(moment: Moment) -> TaskPhase:
+    return judge(read_observed(moment.seen), RULES, moment.now)
+
+
+def until_the_end(seed: int) -> list[tuple[Moment, TaskPhase]]:
+    """Flyte asks no more after an end."""
+    told = []
+    for moment in history(seed):
+        verdict = judged(moment)
+        told.append((moment, verdict))
+        if verdict.phase in ENDS:
+            break
+    return told
+
+
+def check(seed: int) -> None:
+    told = until_the_end(seed)
+    phases = [ORDER[verdict.phase] for _, verdict in told]
+    assert phases == sorted(phases), (seed, [verdict.phase.value for _, verdict in told])
+    for moment, verdict in told:
+        is_consistent(verdict)
+        if verdict.phase in ENDS:
+            is_right_end(moment, verdict)
+    if told[-1][1].phase not in ENDS:
+        # An end may be a minute in coming while a restarted worker is waited for.
+        assert told[-1][0].job_ended in ("", "Succeeded", "Failed")
+
+
+def is_consistent(verdict: TaskPhase) -> None:
+    failed = verdict.phase in (Phase.FAILED, Phase.RETRYABLE_FAILED)
+    assert verdict.retry is (verdict.phase is Phase.RETRYABLE_FAILED)
+    assert not failed or (verdict.cause is not None and verdict.retry is is_worth_a_retry(verdict.cause))
+    assert verdict.reason and verdict.message.splitlines()[0] and len(verdict.message) <= 1_000
+    assert verdict.phase is not Phase.UNDEFINED
+
+
+def is_right_end(moment: Moment, verdict: TaskPhase) -> None:
+    assert moment.job_ended, "an end before the job's own"
+    if verdict.phase is Phase.SUCCEEDED:
+        assert moment.job_ended in ("Succeeded", "gone") and moment.outlived
+    if moment.job_ended == "Succeeded" and moment.outlived:
+        assert verdict.phase is Phase.SUCCEEDED
+    if verdict.phase is Phase.FAILED:
+        assert "user" in moment.blamed
+    if moment.blamed == {"user"} and moment.job_ended == "Failed":
+        assert (verdict.phase, verdict.cause) == (Phase.FAILED, Cause.USER_ERROR)
+    if moment.blamed == {"infra"} and moment.job_ended == "Failed":
+        assert verdict.phase is Phase.RETRYABLE_FAILED
+
+
+@pytest.mark.parametrize("first", range(0, 1_000, 100))
+def test_no_history_ends_wrongly_or_goes_back(first: int) -> None:
+    for seed in range(first, first + 100):
+        check(seed)
+
+
+@pytest.mark.soak
+def test_no_history_of_very_many_ends_wrongly_or_goes_back() -> None:
+    for seed in range(1_000, 50_000):
+        check(seed)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_order_in_which_objects_are_listed_means_nothing(seed: int) -> None:
+    dice = random.Random(seed)
+    for moment in history(seed):
+        verdict = judged(moment)
+        for key in ("pods", "error_files"):
+            dice.shuffle(moment.seen[key])
+        if moment.seen["job"]:
+            dice.shuffle(moment.seen["job"]["status"]["conditions"])
+        assert judged(moment) == verdict
