@@ -324,10 +324,10 @@ def _starting(status: JobStatus, patience: Judging, now: datetime) -> Phase:
     if status.has_been_suspended or status.state is State.SUSPENDED:
         # Once admitted it may have had its nodes already.
         return Phase.WAITING_FOR_RESOURCES if started is None else Phase.INITIALIZING
-    if started is not None and (status.replaced or (status.missing and now - started >= _CACHES)):
-        return Phase.INITIALIZING
     unplaced = [wait for wait in status.waits if wait.stage is Stage.UNPLACED and wait.replicas]
-    if started is not None and not unplaced and not status.missing:
+    if started is not None and status.replaced:
+        return Phase.INITIALIZING
+    if started is not None and not unplaced and not (status.missing and now - started < _CACHES):
         return Phase.INITIALIZING
     overdue = any(waiting.longer_than(wait, patience.unseen_pod_patience, now) for wait in unplaced)
     told = status.has_been_held or overdue or any(wait.reason for wait in statuses.held(status))

@@ -191,20 +191,28 @@ class World:
             if place not in self.pods:
                 self.pods[place] = Pod("job", *place, created=self.now)
         self.started = self.now if self.started is None else self.started
+        if not self.replace_failed():
+            self.look_for_the_end()
+
+    def replace_failed(self) -> bool:
+        """Whether a failed replica has ended the job instead."""
         for place in self.replicas:
             pod = self.pods[place]
             failed = pod.phase == "Failed" or (pod.phase == "Running" and pod.deleted is not None)
             if failed and self.policy == "Never":
-                return self.finish("Failed")
+                self.finish("Failed")
+                return True
             if failed:
                 pod.deleted = self.now if pod.deleted is None else pod.deleted
                 self.write("Restarting")
+        return False
+
+    def look_for_the_end(self) -> None:
         leaders = [self.pods["master", 0]] if self.master else list(self.pods.values())
         if all(pod.phase == "Succeeded" for pod in leaders):
             self.finish("Succeeded")
         elif any(pod.phase == "Running" and pod.deleted is None for pod in leaders):
             self.write("Running")
-        return None
 
     def finish(self, kind: str) -> None:
         self.write(kind)

@@ -55,14 +55,17 @@ def is_consistent(verdict: TaskPhase) -> None:
     failed = verdict.phase in (Phase.FAILED, Phase.RETRYABLE_FAILED)
     assert verdict.retry is (verdict.phase is Phase.RETRYABLE_FAILED)
     assert not failed or (verdict.cause is not None and verdict.retry is is_worth_a_retry(verdict.cause))
-    assert verdict.reason and verdict.message.splitlines()[0] and len(verdict.message) <= 1_000
+    assert verdict.reason
+    assert verdict.message.splitlines()[0]
+    assert len(verdict.message) <= 1_000
     assert verdict.phase is not Phase.UNDEFINED
 
 
 def is_right_end(moment: Moment, verdict: TaskPhase) -> None:
     assert moment.job_ended, "an end before the job's own"
     if verdict.phase is Phase.SUCCEEDED:
-        assert moment.job_ended in ("Succeeded", "gone") and moment.outlived
+        assert moment.job_ended in ("Succeeded", "gone")
+        assert moment.outlived
     if moment.job_ended == "Succeeded" and moment.outlived:
         assert verdict.phase is Phase.SUCCEEDED
     if verdict.phase is Phase.FAILED:

@@ -1,0 +1,129 @@
+# ruff: noqa: E501 - objects are wide
+"""Objects of a cluster as JSON, with only what a test is about."""
+
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from backend_plugin.core.observed import read_observed
+from backend_plugin.core.task_phase import TaskPhase
+from backend_plugin.core.verdict import Rules, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+LABEL = "training.kubeflow.org/"
+Manifest = dict[str, Any]
+
+
+def at(seconds: float) -> str:
+    return (BEGAN + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
+def condition(kind: str, status: str = "True", *, since: float = 100, **more: Any) -> Manifest:
+    return {"type": kind, "status": status, "lastTransitionTime": at(since), **more}
+
+
+def job(*conditions: Manifest, workers: int = 1, started: float | None = 1, **policy: Any) -> Manifest:
+    return {
+        "kind": "PyTorchJob",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u", "creationTimestamp": at(0)},
+        "spec": {
+            "runPolicy": policy,
+            "pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": workers}},
+        },
+        "status": {
+            "conditions": [condition("Created", since=0), *conditions]
+            if conditions or started is not None
+            else [],
+            "startTime": None if started is None else at(started),
+        },
+    }
+
+
+def pod(name: str, phase: str = "Running", *, container: Manifest | None = None, **status: Any) -> Manifest:
+    role, _, index = name.partition("-")
+    metadata = {
+        "name": f"j-{name}",
+        "creationTimestamp": at(1),
+        "labels": {LABEL + "job-name": "j", LABEL + "replica-type": role, LABEL + "replica-index": index},
+        **status.pop("metadata", {}),
+    }
+    return {
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"nodeName": status.pop("node", "n1")},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [] if container is None else [{"name": "pytorch", **container}],
+            **status,
+        },
+    }
+
+
+def running(name: str, since: float = 5) -> Manifest:
+    return pod(name, container={"state": {"running": {"startedAt": at(since)}}})
+
+
+def ended(
+    name: str,
+    code: int,
+    reason: str = "Error",
+    *,
+    finished: float = 90,
+    reason_of_pod: str = "",
+    **status: Any,
+) -> Manifest:
+    state = {"exitCode": code, "reason": reason, "startedAt": at(5), "finishedAt": at(finished)}
+    return pod(
+        name,
+        "Succeeded" if code == 0 else "Failed",
+        container={"state": {"terminated": state}},
+        reason=reason_of_pod,
+        **status,
+    )
+
+
+def waiting(name: str, reason: str, message: str = "", **more: Any) -> Manifest:
+    scheduled = condition("PodScheduled", since=10)
+    container = {"image": "train:1", "state": {"waiting": {"reason": reason, "message": message}}, **more}
+    return pod(name, "Pending", container=container, conditions=[scheduled])
+
+
+def unplaced(name: str, message: str, reason: str = "Unschedulable") -> Manifest:
+    said = condition("PodScheduled", "False", since=2, reason=reason, message=message)
+    return pod(name, "Pending", node="", conditions=[said])
+
+
+def error_file(worker: str = "j-worker-0", said: str = "ValueError: no data", **more: Any) -> Manifest:
+    trace = (
+        'Traceback (most recent call last):\n  File "/root/train.py", line 7, in train\n    run()\n' + said
+    )
+    message = f"Trace:\n\n    {trace}\nMessage:\n\n    {said}"
+    error = {
+        "code": "USER:X",
+        "message": message,
+        "kind": "NON_RECOVERABLE",
+        "origin": "USER",
+        "timestamp": at(89),
+        "worker": worker,
+    }
+    return {"path": "s3://b/error-1.pb", "error": {**error, **more}}
+
+
+FAILED = condition(
+    "Failed", reason="PyTorchJobFailed", message="PyTorchJob j is failed because 1 Worker replica(s) failed."
+)
+SUCCEEDED = condition("Succeeded", reason="PyTorchJobSucceeded")
+RUNNING = condition("Running", since=6)
+
+
+def verdict(
+    job: Manifest | None, *pods: Manifest, now: float = 200, rules: Rules | None = None, **more: Any
+) -> TaskPhase:
+    seen: Mapping[str, Any] = {"job": job, "pods": list(pods), **more}
+    return judge(read_observed(seen), rules or Rules(), BEGAN + timedelta(seconds=now))
+
+
+def short(told: TaskPhase) -> tuple[str, str, str | None]:
+    return told.phase.value, told.reason, told.cause.value if told.cause else None

@@ -1,0 +1,149 @@
+# ruff: noqa: E501, PLR0917 - a row a case
+"""From what the cluster shows to what Flyte is told: one row a case, the whole answer."""
+
+from datetime import timedelta
+
+import pytest
+from cluster import (
+    FAILED,
+    RUNNING,
+    SUCCEEDED,
+    condition,
+    ended,
+    error_file,
+    job,
+    pod,
+    running,
+    short,
+    unplaced,
+    verdict,
+    waiting,
+)
+
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.settings.judging import Judging
+from backend_plugin.core.task_phase import is_worth_a_retry
+from backend_plugin.core.verdict import Rules
+from kfpytorch_common.causes import Cause
+
+LACKING = "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {x: y}. preemption: 0/12 no."
+SUSPENDED = condition("Suspended", reason="PyTorchJobSuspended")
+RESUMED = condition("Suspended", "False", reason="PyTorchJobResumed")
+HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions": [condition("QuotaReserved", "False", reason="Pending", message="couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor f, 2 more needed")]}}  # fmt: skip
+
+LIVING = {
+    "not seen": (job(started=None), (), ("QUEUED", "Unseen", None)),
+    "created": (job(condition("Created"), started=None), (), ("QUEUED", "Created", None)),
+    "suspended": (job(SUSPENDED, started=None), (), ("WAITING_FOR_RESOURCES", "Suspended", None)),
+    "suspended once admitted": (job(SUSPENDED), (), ("INITIALIZING", "Suspended", None)),
+    "suspended while running": (job(SUSPENDED, condition("Running", "False")), (), ("RUNNING", "Suspended", None)),
+    "resumed": (job(RESUMED), (unplaced("master-0", LACKING),), ("INITIALIZING", "Unschedulable", "unschedulable")),
+    "no node": (job(), (unplaced("master-0", LACKING), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "one of two placed": (job(), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "one of two runs": (job(RUNNING), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "pulling": (job(RUNNING), (running("master-0"), waiting("worker-0", "ErrImagePull")), ("INITIALIZING", "ErrImagePull", "image")),
+    "all placed": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), ("INITIALIZING", "ContainerCreating", None)),
+    "running": (job(RUNNING), (running("master-0"), running("worker-0")), ("RUNNING", "Running", None)),
+    "restarting": (job(condition("Restarting", message="m")), (running("master-0"),), ("RUNNING", "Restarting", None)),
+    "replaced": (job(RUNNING), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), ("RUNNING", "Running", None)),
+    "job alone": (job(RUNNING), (), ("RUNNING", "Running", None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "told"), LIVING.values(), ids=LIVING)
+def test_a_job_that_lives(job, pods, told):
+    assert short(verdict(job, *pods, now=150)) == told
+
+
+DISRUPTED = {
+    "conditions": [condition("DisruptionTarget", reason="PreemptionByScheduler", message="by other")]
+}
+ENDS = {
+    "success": (job(SUCCEEDED), (ended("master-0", 0),), {}, ("SUCCEEDED", "Succeeded", None)),
+    "success and an error that counts": (job(SUCCEEDED), (ended("master-0", 0),), {"error_files": [error_file("j-master-0")]}, ("FAILED", "ValueError", "user-error")),
+    "success and failure, with outputs": (job(SUCCEEDED, FAILED), (), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
+    "success and failure, without": (job(SUCCEEDED, FAILED), (ended("worker-0", 3),), {"outputs": False}, ("FAILED", "ExitCode", "user-error")),
+    "exit code": (job(FAILED), (running("master-0"), ended("worker-0", 3)), {}, ("FAILED", "ExitCode", "user-error")),
+    "its own words": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
+    "recoverable": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error")),
+    "flyte's own, passing": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(origin="SYSTEM", kind=1)]}, ("RETRYABLE_FAILED", "ValueError", "infra")),
+    "flyte's own, for good": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(origin=2)]}, ("FAILED", "ValueError", "config")),
+    "gpu memory": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(said="OutOfMemoryError: CUDA out of memory. Tried")]}, ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu")),
+    "only a lost peer": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(said="RuntimeError: [third_party/gloo/x] Connection closed by peer")]}, ("RETRYABLE_FAILED", "RuntimeError", "infra")),
+    "host memory": (job(FAILED), (ended("worker-0", 137, "OOMKilled"),), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host")),
+    "killed": (job(FAILED), (ended("worker-0", 137),), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
+    "told to end": (job(FAILED), (ended("worker-0", 143),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted")),
+    "crash": (job(FAILED), (ended("worker-0", 139),), {}, ("FAILED", "SIGSEGV", "user-error")),
+    "crash as torchrun says it": (job(FAILED), (ended("worker-0", 245),), {}, ("FAILED", "SIGSEGV", "user-error")),
+    "no such command": (job(FAILED), (ended("worker-0", 127),), {}, ("FAILED", "ExitCode", "config")),
+    "evicted after a kill": (job(FAILED), (ended("worker-0", 137, finished=80), ended("master-0", 137, reason_of_pod="Evicted")), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
+    "evicted alone": (job(FAILED), (pod("worker-0", "Failed", reason="Evicted", message="low"),), {}, ("RETRYABLE_FAILED", "Evicted", "infra")),
+    "preempted": (job(FAILED), (ended("worker-0", 143, **DISRUPTED),), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted")),
+    "node shut down": (job(FAILED), (pod("worker-0", "Failed", reason="NodeShutdown"),), {}, ("RETRYABLE_FAILED", "NodeShutdown", "node-lost")),
+    "pod deleted": (job(FAILED), (running("master-0"), running("worker-0") | {"metadata": {**running("worker-0")["metadata"], "deletionTimestamp": "2026-01-01T00:01:40Z"}}), {}, ("RETRYABLE_FAILED", "Deleted", "preempted")),
+    "nobody left to say": (job(FAILED), (), {}, ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")),
+    "exit code of a pod that is gone": (job(FAILED), (), {"events": [{"reason": "ExitedWithCode", "message": "Pod: ns.j-worker-0 exited with code 3"}]}, ("FAILED", "ExitCode", "user-error")),
+    "deadline by the operator": (job(condition("Failed", message="Job j has failed because it was active longer than specified deadline")), (), {}, ("FAILED", "DeadlineExceeded", "user-error")),
+    "backoff limit": (job(condition("Failed", message="Job j has failed because it has reached the specified backoff limit")), (), {}, ("RETRYABLE_FAILED", "BackoffLimitExceeded", "infra")),
+    "gone": (None, (), {}, ("RETRYABLE_FAILED", "Gone", "infra")),
+    "gone after its time to live": (None, (), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
+    "gone, with an error": (None, (), {"outputs": True, "error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
+    "being deleted": (job(RUNNING) | {"metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:00:20Z"}}, (), {}, ("RETRYABLE_FAILED", "Deleted", "infra")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "more", "told"), ENDS.values(), ids=ENDS)
+def test_a_job_that_has_ended(job, pods, more, told):
+    assert short(verdict(job, *pods, **more)) == told
+
+
+def rules(**judging) -> Rules:
+    return Rules(judging=Judging(**judging))
+
+
+MINUTE = timedelta(minutes=1)
+UNSEEN = job(started=None)
+QUOTA = {
+    "type": "Warning",
+    "reason": "FailedCreatePod",
+    "message": 'pods "x" is forbidden: exceeded quota: gpu',
+}
+SECURITY = {"type": "Warning", "reason": "FailedCreatePod", "message": "violates PodSecurity restricted"}
+PATIENCE = {
+    "no operator": (UNSEEN, (), {}, Rules(), 301, ("RETRYABLE_FAILED", "NeverSeen", "infra")),
+    "no operator yet": (UNSEEN, (), {}, Rules(), 299, ("QUEUED", "Unseen", None)),
+    "no operator, a queue holds it": (UNSEEN, (), {"pod_groups": [HELD]}, Rules(), 9_999, ("WAITING_FOR_RESOURCES", "Pending", "queue")),
+    "quota": (UNSEEN, (), {"events": [QUOTA]}, Rules(), 9_999, ("WAITING_FOR_RESOURCES", "FailedCreatePod", "quota")),
+    "quota, too long": (UNSEEN, (), {"events": [QUOTA]}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "FailedCreatePod", "quota")),
+    "not allowed": (UNSEEN, (), {"events": [SECURITY]}, Rules(), 301, ("FAILED", "FailedCreatePod", "config")),
+    "queue, too long": (job(SUSPENDED, started=None), (), {"pod_groups": [HELD]}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Pending", "queue")),
+    "suspended, too long": (job(SUSPENDED, started=None), (), {}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
+    "the task's own queue timeout": (job(SUSPENDED, started=None), (), {}, Rules(deadlines=Deadlines(queue_seconds=60)), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
+    "no node, too long": (job(), (unplaced("master-0", LACKING),), {}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Unschedulable", "unschedulable")),
+    "image, a while": (job(), (waiting("master-0", "ImagePullBackOff"), waiting("worker-0", "ImagePullBackOff")), {}, Rules(), 189, ("INITIALIZING", "ImagePullBackOff", "image")),
+    "image, too long": (job(), (waiting("master-0", "ImagePullBackOff"),), {}, Rules(), 191, ("RETRYABLE_FAILED", "ImagePullBackOff", "image")),
+    "no image's name": (job(), (waiting("master-0", "InvalidImageName"),), {}, Rules(), 20, ("FAILED", "InvalidImageName", "config")),
+    "no such secret": (job(), (waiting("master-0", "CreateContainerConfigError"),), {}, Rules(), 20, ("FAILED", "CreateContainerConfigError", "config")),
+    "no such program": (job(), (waiting("master-0", "RunContainerError", "exec: no such file"),), {}, Rules(), 191, ("FAILED", "RunContainerError", "config")),
+    "the runtime": (job(), (waiting("master-0", "CreateContainerError", "context deadline exceeded"),), {}, Rules(), 191, ("RETRYABLE_FAILED", "CreateContainerError", "infra")),
+    "pending, too long": (job(), (waiting("master-0", "ContainerCreating"),), {}, Rules(), 3_611, ("RETRYABLE_FAILED", "ContainerCreating", "infra")),
+    "crash loop": (job(RUNNING), (running("master-0"), pod("worker-0", container={"restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}})), {}, Rules(), 9_999, ("RUNNING", "Running", "user-error")),
+    "the job's deadline": (job(RUNNING, activeDeadlineSeconds=60), (running("master-0"),), {}, Rules(), 66, ("FAILED", "DeadlineExceeded", "user-error")),
+    "the deadline counts from running": (job(activeDeadlineSeconds=60), (unplaced("master-0", LACKING),), {}, Rules(), 999, ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "no scheduler": (job(), (pod("master-0", "Pending", node=""), pod("worker-0", "Pending", node="")), {}, Rules(), 62, ("WAITING_FOR_RESOURCES", "Created", None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "more", "rules", "now", "told"), PATIENCE.values(), ids=PATIENCE)
+def test_patience_ends(job, pods, more, rules, now, told):
+    assert short(verdict(job, *pods, rules=rules, now=now, **more)) == told
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_only_what_somebody_has_to_change_is_not_worth_a_retry(cause):
+    assert is_worth_a_retry(cause) is (cause not in (Cause.USER_ERROR, Cause.CONFIG))
+
+
+def test_settings_say_what_an_exit_code_means():
+    told = verdict(job(FAILED), ended("worker-0", 17), rules=rules(exit_codes={17: Cause.NODE_LOST}))
+    assert short(told) == ("RETRYABLE_FAILED", "ExitCode", "node-lost")
