@@ -18,8 +18,13 @@ def answer_all(answer: Answer, requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer every line that is not empty with one line that has its id, as soon as it is read."""
     for line in requests:
         if line.strip():
-            answers.write(as_json(_answered(answer, line)) + b"\n")
+            answers.write(respond(answer, line) + b"\n")
             answers.flush()
+
+
+def respond(answer: Answer, line: bytes) -> bytes:
+    """One line's answer, without its end."""
+    return as_json(_answered(answer, line))
 
 
 def as_json(value: Any) -> bytes:

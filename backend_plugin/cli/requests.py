@@ -69,7 +69,9 @@ def _read_settings(section: bytes) -> platform.Settings:
 
 
 def _pod_templates(request: Mapping[str, Any]) -> Sequence[Manifest]:
-    said = request.get("pod_templates") or ()
+    said = request.get("pod_templates")
+    if said is None:
+        return ()
     if not isinstance(said, Sequence) or isinstance(said, str):
         raise invalid("pod_templates", said, "is no list", "write a list of core/v1 PodTemplates")
     for index, template in enumerate(said):

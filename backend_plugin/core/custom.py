@@ -62,7 +62,8 @@ def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> Trainin
         problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))
     return TrainingJob(
         run=run,
-        groups=groups,
+        # Never without one, so that the pods of a task with problems are looked at, too.
+        groups=groups or said.groups,
         nproc_per_node=said.elastic.nproc_per_node if elastic else None,
         elastic=elastic,
         run_policy=said.run_policy,
@@ -77,14 +78,14 @@ _Layout = Callable[[Manifest, list[Problem]], _Said]
 def _layout(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
     """How to read the custom; refuses what neither layout, or only the other one, knows."""
     if template.type != TASK_TYPE:
-        remedy = f"send only tasks of type {TASK_TYPE} here"
+        remedy = f"leave it to Flyte itself; only tasks of type {TASK_TYPE} come here"
         problems.append(_outside("type", template.type, "is a type that is not run here", remedy))
     version = template.task_type_version
     if version not in _LAYOUTS:
         remedy = "register the task with a plugin that writes version 1"
         problems.append(_outside("taskTypeVersion", version, "is a layout that nobody knows", remedy))
         return _LAYOUTS[1]
-    if not custom.keys() & _OF_REPLICAS:
+    if not custom.keys() & _OF_REPLICAS and template.type == TASK_TYPE:
         remedy = "register the task again, with a task_config"
         problems.append(_outside("custom", custom, "asks for no replicas at all", remedy))
     foreign = _OF_VERSION_1 if version == 0 else _OF_VERSION_0

@@ -1,0 +1,129 @@
+"""``kfpytorch render --batch``: JSON lines in, JSON lines out, whatever comes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_template
+from google.protobuf.json_format import MessageToDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend_plugin.cli import requests
+from backend_plugin.cli.lines import as_json, respond
+
+ROOT = Path(__file__).parent.parent.parent
+COMMAND = [sys.executable, "-c", "from backend_plugin.cli import main; main()", "render", "--batch"]
+TEMPLATE = MessageToDict(a_template({"workerReplicas": {"replicas": 1}}))
+METADATA = {
+    "taskExecutionId": {
+        "nodeExecutionId": {"nodeId": "n0", "executionId": {"project": "p", "domain": "d", "name": "f1"}},
+        "retryAttempt": 2,
+    },
+    "namespace": "p-d",
+    "labels": {"execution-id": "f1"},
+    "k8sServiceAccount": "trainer",
+}
+REQUEST = {"id": "a", "template": TEMPLATE, "metadata": METADATA, "output_prefix": "s3://b/f1/n0/data/2"}
+
+
+def answers(*lines: bytes) -> list[dict[str, Any]]:
+    done = subprocess.run(COMMAND, cwd=ROOT, input=b"\n".join(lines), capture_output=True, check=True)
+    assert done.stderr == b""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def answer(request: Any) -> Any:
+    return json.loads(respond(requests.render, json.dumps(request).encode()))
+
+
+def problems(request: Any) -> list[str]:
+    return [f"{each['field']}: {each['message']}" for each in answer(request)["problems"]]
+
+
+def test_every_line_is_answered_by_a_line_with_its_id() -> None:
+    good, bad = as_json(REQUEST), as_json({"id": 7, "template": {**TEMPLATE, "custom": {}}})
+    said = answers(good, b"", b"{torn", b"[]", bad, b'{"id": null}', good)
+    assert [each["id"] for each in said] == ["a", None, None, 7, None, "a"]
+    assert [set(each) - {"id"} for each in said] == [
+        *({"manifests"}, {"problems"}, {"problems"}, {"problems"}, {"problems"}, {"manifests"}),
+    ]
+    assert said[3]["problems"] == [
+        {
+            "field": "custom",
+            "value": "{}",
+            "message": "asks for no replicas at all",
+            "remedy": "register the task again, with a task_config",
+        }
+    ]
+
+
+def test_a_request_says_all_that_propeller_and_the_platform_would() -> None:
+    (job,) = answer({**REQUEST, "settings": {"default-labels": {"a": "b"}}, "pod_templates": []})["manifests"]
+    assert job["metadata"]["name"].startswith("f1-n0-2-")
+    assert (job["metadata"]["namespace"], job["metadata"]["labels"]["a"]) == ("p-d", "b")
+    spec = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert spec["serviceAccountName"] == "trainer"
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ([], [": is no object"]),
+        ({}, ["template: is no object"]),
+        ({"template": 3}, ["template: is no object"]),
+        ({**REQUEST, "metadata": []}, ["metadata: is no object"]),
+        ({**REQUEST, "output_prefix": 3}, ["output_prefix: is no text"]),
+        ({**REQUEST, "settings": 3}, ["settings: is no object"]),
+        ({**REQUEST, "pod_templates": {}}, ["pod_templates: is no list"]),
+        ({**REQUEST, "pod_templates": [1]}, ["pod_templates[0]: is no object"]),
+        (
+            {**REQUEST, "template": {"taskTypeVersion": "x", "type": 3, "interface": {"inputs": 3}}},
+            [
+                "template.taskTypeVersion: is no whole number of 32 bits",
+                "template.type: is no text",
+                "template.interface.inputs: is not made of the right parts",
+            ],
+        ),
+        (
+            {**REQUEST, "metadata": {"interruptible": 3, "labels": {"a": 1}}},
+            [
+                "metadata.interruptible: is neither true nor false",
+                "metadata.labels: is not made of the right parts",
+            ],
+        ),
+    ],
+)
+def test_a_request_that_cannot_be_read_is_explained(request_: Any, expected: list[str]) -> None:
+    assert problems(request_) == expected
+
+
+@given(st.binary(max_size=60))
+def test_no_line_ends_the_loop(line: bytes) -> None:
+    assert set(json.loads(respond(requests.render, line))) == {"id", "problems"}
+
+
+def test_a_line_deeper_than_any_parser_is_answered() -> None:
+    assert json.loads(respond(requests.render, b"[" * 100_000))["problems"][0]["message"].startswith(
+        "is no JSON"
+    )
+
+
+def test_a_defect_of_ours_costs_its_own_line_only() -> None:
+    def defect(request: Any) -> Any:
+        raise KeyError(request["id"])
+
+    assert json.loads(respond(defect, b'{"id": 1}')) == {
+        "id": 1,
+        "problems": [
+            {
+                "field": "",
+                "value": '"KeyError: 1"',
+                "message": "is a defect of ours",
+                "remedy": "report it, with this line",
+            }
+        ],
+    }

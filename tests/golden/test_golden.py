@@ -1,0 +1,84 @@
+"""Every task of every example, and every request below, as it is asked of the cluster.
+
+One folder a case: ``plan.yaml``, or ``problems.yaml`` for what is refused; ``request.json`` where no
+example is the source, a line of ``kfpytorch render --batch``. ``UPDATE=1 pytest tests/golden`` writes
+them anew: read the difference before you commit it.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from backend_plugin.cli import lines, offline, python_file, requests
+from backend_plugin.core import settings
+from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.pipeline import plan
+
+HERE = Path(__file__).parent
+EXAMPLES = sorted((HERE.parent.parent / "examples").glob("[0-9]*.py"))
+TASKS = (
+    "01_digits_elastic.train",
+    "02_digits_replicas.train",
+    "03_guide_snippets.distributed_training",
+    "03_guide_snippets.elastic_training",
+    "03_guide_snippets.single_node_training",
+    "04_checkpoint_resume.train",
+    "05_pod_template.train_elastically",
+    "05_pod_template.train_on_replicas",
+)
+REQUESTS = sorted(path.parent.name for path in HERE.glob("*/request.json"))
+
+
+def of_example(name: str) -> Mapping[str, Any]:
+    module, _, task = name.partition(".")
+    path = next(each for each in EXAMPLES if each.stem == module)
+    template = python_file.template(path, task, image="example.org/image:1")
+    template, run = offline.attempt(template, {})
+    return {"manifests": plan(template, run, settings.read({})).manifests}
+
+
+def answered(name: str) -> Mapping[str, Any]:
+    try:
+        if name in TASKS:
+            return of_example(name)
+        return requests.render(json.loads((HERE / name / "request.json").read_text()))
+    except InvalidTask as refusal:
+        return {"problems": [msgspec.to_builtins(problem) for problem in refusal.problems]}
+
+
+def check(name: str) -> None:
+    ((kind, value),) = answered(name).items()
+    folder = HERE / name
+    written = {"manifests": "plan.yaml", "problems": "problems.yaml"}[kind]
+    text = yaml.safe_dump_all(msgspec.json.decode(lines.as_json(value)), sort_keys=True, width=110)
+    if os.environ.get("UPDATE"):
+        folder.mkdir(exist_ok=True)
+        for old in folder.glob("*.yaml"):
+            old.unlink()
+        (folder / written).write_text(text)
+    assert {path.name: path.read_text() for path in folder.glob("*.yaml")} == {written: text}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", TASKS)
+def test_an_example_is_asked_for_as_before(name: str) -> None:
+    check(name)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_is_answered_as_before(name: str) -> None:
+    check(name)
+
+
+def test_every_example_and_every_folder_is_a_case() -> None:
+    assert {path.stem for path in EXAMPLES} == {name.partition(".")[0] for name in TASKS}
+    assert {path.name for path in HERE.iterdir() if path.is_dir() and path.name != "__pycache__"} == {
+        *TASKS,
+        *REQUESTS,
+    }
