@@ -54,8 +54,7 @@ def problems(security: SecurityContext) -> Iterator[Problem]:
 
 def encoded(secret: Secret) -> str:
     """A secret's description as an annotation may hold it, which is as the webhook reads it."""
-    text = f"{''.join(_lines(secret))}"
-    return base64.b32encode(text.encode()).decode().translate(_FLYTES)
+    return base64.b32encode("".join(_lines(secret)).encode()).decode().translate(_FLYTES)
 
 
 def _lines(secret: Secret) -> Iterator[str]:
@@ -63,7 +62,9 @@ def _lines(secret: Secret) -> Iterator[str]:
         if field.enum_type is None:
             yield f"{field.name}: {_quoted(value)}\n"
         else:
-            yield f"{field.name}: {field.enum_type.values_by_number[value].name}\n"
+            # A number without a name is among the problems.
+            known = field.enum_type.values_by_number.get(value)
+            yield f"{field.name}: {known.name if known else value}\n"
 
 
 def _quoted(text: str) -> str:

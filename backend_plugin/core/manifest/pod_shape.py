@@ -123,7 +123,7 @@ def _object_problems(value: Any, shape: dict[str, Shape], path: str) -> Iterator
         yield _problem(path, value, "is not an object", "write names with values")
         return
     every = shape.get(_ANY_KEY)
-    for key in value if every else shape:
+    for key in sorted(value, key=str) if every else shape:
         if key in value:
             yield from _problems(value[key], every or shape[key], f"{path}.{key}")
 

@@ -1,0 +1,213 @@
+"""PodTemplates: which one, and what a pod takes from it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pods import (
+    METADATA,
+    OF_RUN,
+    RUN,
+    SPEC,
+    TRAINER,
+    TRUTHFUL,
+    container,
+    pod,
+    pod_template,
+    refused,
+    rendered,
+)
+
+from backend_plugin.core.manifest.pod_base import merged
+
+NAMED = {"metadata": {"podTemplateName": "named"}}
+REQUIREMENT = {"key": "spot", "operator": "DoesNotExist"}
+
+
+def labelled(name: str, namespace: str) -> dict[str, Any]:
+    return pod_template(name, namespace, metadata={"labels": {"from": f"{namespace}/{name}"}})
+
+
+# name in the task, default name, namespaces that have it -> where the pod's template comes from
+LOOKUPS: list[tuple[str, str, list[str], str | None]] = [
+    ("", "", ["p-d", "flyte"], None),
+    ("", "base", [], None),
+    ("", "base", ["elsewhere"], None),
+    ("", "base", ["p-d", "flyte"], "p-d/base"),
+    ("", "base", ["flyte", "p-d"], "p-d/base"),
+    ("", "base", ["flyte"], "flyte/base"),
+    ("named", "base", ["flyte", "p-d"], "p-d/named"),
+    ("named", "", ["flyte"], "flyte/named"),
+]
+
+
+@pytest.mark.parametrize(("name", "default", "namespaces", "found"), LOOKUPS)
+def test_a_pod_template_is_looked_up(
+    name: str, default: str, namespaces: list[str], found: str | None
+) -> None:
+    known = [labelled(each, namespace) for namespace in namespaces for each in ("base", "named")]
+    template = container({"metadata": {"podTemplateName": name}})
+    made = pod(template, {"default-pod-template-name": default}, *known, {"metadata": None}, {})
+    assert made["metadata"] == {**METADATA, **({"labels": {"from": found}} if found else {})}
+
+
+def test_the_system_namespace_is_a_setting() -> None:
+    section = {"default-pod-template-name": "base", "kfpytorch": {"pod-template-namespace": "sys"}}
+    made = pod(container(), section, labelled("base", "flyte"), labelled("base", "sys"))
+    assert made["metadata"]["labels"] == {"from": "sys/base"}
+
+
+def test_a_pod_template_that_the_task_names_has_to_exist() -> None:
+    (problem,) = refused(container(NAMED), {}, labelled("named", "elsewhere"))
+    message = "names a PodTemplate that exists neither in p-d nor in flyte"
+    assert problem == ("metadata.podTemplateName", "'named'", message)
+
+
+def test_a_pod_is_laid_onto_its_template() -> None:
+    base = pod_template(
+        "named",
+        containers=[
+            {
+                "name": "default",
+                "image": "x",
+                "env": [{"name": "A", "value": "default"}],
+                "terminationMessagePolicy": "File",
+                "resources": {"limits": {"a.b/c": "1"}},
+            },
+            {
+                "name": "primary",
+                "image": "x",
+                "args": ["first"],
+                "env": [{"name": "B", "value": "primary"}],
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                "resources": {"limits": {"memory": "4Gi"}},
+            },
+            {"name": "dropped", "image": "x"},
+        ],
+        initContainers=[{"name": "dropped-as-well", "image": "x"}],
+        volumes=[{"name": "v", "emptyDir": {}}],
+        tolerations=[{"key": "base", "operator": "Exists"}],
+        nodeSelector={"a": "base", "b": "base"},
+        schedulerName="base",
+        serviceAccountName="base",
+        restartPolicy="Always",
+        hostNetwork=True,
+        securityContext={"runAsUser": 1, "fsGroup": 2},
+    )
+    section = {
+        "default-tolerations": [{"key": "own", "operator": "Exists"}],
+        "default-node-selector": {"a": "own"},
+        "default-pod-security-context": {"runAsUser": 3},
+        "enable-host-networking-pod": False,
+    }
+    template = container(NAMED, env=[{"key": "A", "value": "own"}])
+    assert pod(template, section, base, run=replace(RUN, service_account="own"))["spec"] == {
+        **SPEC,
+        "containers": [
+            {
+                **TRAINER,
+                "args": ["first", "train"],
+                "env": [{"name": "A", "value": "own"}, {"name": "B", "value": "primary"}, *OF_RUN, *TRUTHFUL],
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                "resources": {
+                    "limits": {"cpu": "1", "memory": "4Gi", "a.b/c": "1"},
+                    "requests": {"cpu": "1", "memory": "4Gi"},
+                },
+            }
+        ],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+        "tolerations": [{"key": "base", "operator": "Exists"}, {"key": "own", "operator": "Exists"}],
+        "nodeSelector": {"a": "own", "b": "base"},
+        "schedulerName": "base",
+        "serviceAccountName": "own",
+        "restartPolicy": "Never",
+        "hostNetwork": True,
+        "securityContext": {"runAsUser": 3, "fsGroup": 2},
+    }
+
+
+def test_a_requirement_of_the_platform_holds_in_every_alternative_of_the_template() -> None:
+    def affinity(*terms: Any) -> Any:
+        selector = {"nodeSelectorTerms": [{"matchExpressions": [*term]} for term in terms]}
+        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
+
+    z, y = ({"key": key, "operator": "Exists"} for key in "zy")
+    base = pod_template("named", affinity=affinity([z], [y]))
+    section = {"non-interruptible-node-selector-requirement": REQUIREMENT}
+    made = pod(container(NAMED), section, base)
+    assert made["spec"]["affinity"] == affinity([z, REQUIREMENT], [y, REQUIREMENT])
+
+
+def test_sidecars_and_init_containers_have_patterns_of_their_own() -> None:
+    base = pod_template(
+        "base",
+        containers=[
+            {"name": "default", "image": "x", "tty": True},
+            {"name": "primary", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}},
+            {"name": "logs", "image": "x", "stdin": True, "resources": {"limits": {"cpu": "2"}}},
+        ],
+        initContainers=[
+            {"name": "default-init", "image": "x", "tty": True, "resources": {"limits": {"cpu": "3"}}},
+            {"name": "init", "image": "x", "stdin": True},
+        ],
+    )
+    template = rendered(
+        {
+            "containers": [{"name": "main"}, {"name": "logs"}, {"name": "other"}],
+            "initContainers": [{"name": "init", "image": "i"}, {"name": "more", "image": "i"}],
+        },
+        "main",
+    )
+    for each in template.k8s_pod.pod_spec["containers"]:
+        each.update({"env": []})
+    made = pod(template, {"default-pod-template-name": "base"}, base)["spec"]
+    kept = ("tty", "stdin", "resources")
+    assert {
+        each["name"]: {key: each[key] for key in kept if key in each}
+        for kind in ("containers", "initContainers")
+        for each in made[kind]
+    } == {
+        "pytorch": {
+            "tty": True,
+            "resources": {
+                part: {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "8"} for part in ("limits", "requests")
+            },
+        },
+        "logs": {
+            "tty": True,
+            "stdin": True,
+            "resources": {"limits": {"cpu": "2", "memory": "0"}, "requests": {"cpu": "0", "memory": "0"}},
+        },
+        "other": {
+            "tty": True,
+            "resources": {part: {"cpu": "0", "memory": "0"} for part in ("limits", "requests")},
+        },
+        "init": {
+            "tty": True,
+            "stdin": True,
+            "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
+        },
+        "more": {
+            "tty": True,
+            "resources": {"limits": {"cpu": "3", "memory": "1Gi"}, "requests": {"cpu": "3", "memory": "1Gi"}},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "both"),
+    [
+        ({"a": 1}, {"a": 2}, {"a": 2}),
+        ({"a": 1}, {"a": 0}, {"a": 1}),
+        ({"a": True}, {"a": False}, {"a": True}),
+        ({"a": "x"}, {"a": ""}, {"a": "x"}),
+        ({}, {"a": False}, {"a": False}),
+        ({"a": [1]}, {"a": [2]}, {"a": [1, 2]}),
+        ({"a": [1]}, {"a": []}, {"a": [1]}),
+        ({"a": {"b": 1}}, {"a": {"c": 2}}, {"a": {"b": 1, "c": 2}}),
+        ({"nodeSelector": {"b": "x"}}, {"nodeSelector": {"b": ""}}, {"nodeSelector": {"b": ""}}),
+        ({"a": {"b": 1}}, {"a": 2}, {"a": 2}),
+    ],
+)
+def test_what_is_above_wins_if_it_says_anything(below: Any, above: Any, both: Any) -> None:
+    assert merged(below, above) == both

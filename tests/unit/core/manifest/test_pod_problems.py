@@ -1,0 +1,191 @@
+"""Tasks that cannot be meant: every problem of them, and where it stands."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.json_format import ParseDict
+from pods import MASTER, WORKER, container, pod, pod_template, refused, rendered, request
+
+from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.job import Placement, Resources
+from backend_plugin.core.manifest.pod import pod_templates
+
+SPEC = "k8sPod.podSpec"
+NO_QUANTITY = "is not a quantity"
+
+
+def asking(**amounts: str) -> Any:
+    return container(resources={"limits": [{"name": name, "value": text} for name, text in amounts.items()]})
+
+
+def of(**primary: Any) -> Any:
+    return rendered({"containers": [{"name": "primary", **primary}]})
+
+
+def memory(**said: str) -> Any:
+    whole = {"mountName": "shm", "mountPath": "/dev/shm", **said}
+    return container({"extendedResources": {"sharedMemory": whole}, "metadata": {"podTemplateName": "base"}})
+
+
+# The task, and its problems.
+PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
+    "no target": (TaskTemplate(type="pytorch"), [("target", "None", "holds no container to train in")]),
+    "sql": (
+        ParseDict({"sql": {"statement": "x"}}, TaskTemplate()),
+        [("target", "sql", "holds no container to train in")],
+    ),
+    "no image": (container(image=""), [("container.image", "''", "says nothing")]),
+    "no quantity": (asking(CPU="1x"), [("container.resources.limits[0]", '"1x"', NO_QUANTITY)]),
+    "empty quantity": (asking(CPU=""), [("container.resources.limits[0]", '""', NO_QUANTITY)]),
+    "negative": (asking(CPU="-1"), [("container.resources.limits[0]", '"-1"', "is less than nothing")]),
+    "storage": (
+        asking(STORAGE="1Gi"),
+        [("container.resources.limits[0]", "4", "is a resource that no container can have")],
+    ),
+    "half a GPU": (
+        asking(GPU="0.5"),
+        [("container.resources.limits.nvidia.com/gpu", "500m", "is not a whole number of devices")],
+    ),
+    "GPUs that differ": (
+        container(
+            resources={part: [{"name": "GPU", "value": str(len(part))}] for part in ("requests", "limits")}
+        ),
+        [
+            (
+                "container.resources.limits.nvidia.com/gpu",
+                "6",
+                "differs from the request, 8, though devices cannot be lent",
+            )
+        ],
+    ),
+    "placeholder": (
+        container(args=["{{.input}}", "{{ $RawOutputDataPrefix }}", "{{ mine }}"], command=["{{.Inputs.x}}"]),
+        [
+            ("container.command[0]", '"{{.Inputs.x}}"', "has not been filled in by Flyte"),
+            ("container.args[0]", '"{{.input}}"', "has not been filled in by Flyte"),
+            ("container.args[1]", '"{{ $RawOutputDataPrefix }}"', "has not been filled in by Flyte"),
+        ],
+    ),
+    "placeholder in a pod": (
+        of(args=["{{.outputPrefix}}"]),
+        [(f"{SPEC}.containers[0].args[0]", '"{{.outputPrefix}}"', "has not been filled in by Flyte")],
+    ),
+    "co-pilot": (
+        container(dataConfig={"enabled": True}),
+        [("container.dataConfig", "{...}", "asks for Flyte's co-pilot, which this backend does not add")],
+    ),
+    "secret": (
+        ParseDict(
+            {"container": {"image": "i"}, "securityContext": {"secrets": [{"mountRequirement": 7}]}},
+            TaskTemplate(),
+        ),
+        [("securityContext.secrets[0].mountRequirement", "7", "is no way to mount a secret")],
+    ),
+    "no container": (
+        rendered({"containers": []}),
+        [("config.primary_container_name", "'primary'", "names none of the pod's containers")],
+    ),
+    "no primary": (
+        rendered({"containers": [{"name": "a"}, {"name": "b"}]}),
+        [("config.primary_container_name", "'primary'", "names none of the pod's containers")],
+    ),
+    "nameless": (
+        rendered({"containers": [{"image": "i"}]}),
+        [(f"{SPEC}.containers[0].name", "''", "says nothing")],
+    ),
+    "two of a name": (
+        rendered({"containers": [{"name": "primary"}, {"name": "pytorch"}], "volumes": [{"name": "v"}] * 2}),
+        [
+            (f"{SPEC}.containers", "'pytorch'", "is the name of two containers"),
+            (f"{SPEC}.volumes", "'v'", "is the name of two volumes"),
+        ],
+    ),
+    "shapes": (
+        of(
+            args="x",
+            env=[{"name": 3}],
+            resources={"limits": {"cpu": "x", "memory": True}, "requests": {"cpu": -1}},
+            volumeMounts={},
+            image=None,
+        ),
+        [
+            (f"{SPEC}.containers[0].args", '"x"', "is not a list"),
+            (f"{SPEC}.containers[0].env[0].name", "3", "is no text"),
+            (f"{SPEC}.containers[0].resources.requests.cpu", "-1", "is less than nothing"),
+            (f"{SPEC}.containers[0].resources.limits.cpu", '"x"', NO_QUANTITY),
+            (f"{SPEC}.containers[0].resources.limits.memory", "true", NO_QUANTITY),
+            (f"{SPEC}.containers[0].volumeMounts", "{}", "is not a list"),
+        ],
+    ),
+    "network": (
+        rendered({"containers": [{"name": "primary"}], "hostNetwork": "yes", "affinity": 1}),
+        [
+            (f"{SPEC}.affinity", "1", "is not an object"),
+            (f"{SPEC}.hostNetwork", '"yes"', "is neither true nor false"),
+        ],
+    ),
+    "no memory": (
+        memory(mountName="", mountPath="", sizeLimit="x"),
+        [
+            ("extendedResources.sharedMemory.mountName", "''", "says nothing"),
+            ("extendedResources.sharedMemory.mountPath", "''", "says nothing"),
+            ("extendedResources.sharedMemory.sizeLimit", '"x"', NO_QUANTITY),
+        ],
+    ),
+    "memory twice": (
+        memory(mountName="v", mountPath="/v"),
+        [
+            ("extendedResources.sharedMemory.mountName", "'v'", "is the name of another volume"),
+            ("extendedResources.sharedMemory.mountPath", "'/v'", "has another volume mounted"),
+        ],
+    ),
+}
+BASE = pod_template(
+    containers=[{"name": "default", "image": "", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
+    volumes=[{"name": "v"}],
+)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_task_that_cannot_be_meant_is_refused(name: str) -> None:
+    template, problems = PROBLEMS[name]
+    assert refused(template, {}, BASE) == problems
+
+
+def test_fewer_gpus_than_asked_for_are_refused_as_no_other_resource_is() -> None:
+    section = {"kfpytorch": {"task-resources": {"limits": {"gpu": 1, "cpu": 1}}}}
+    assert refused(asking(GPU="2", CPU="2"), section) == [
+        ("container.resources.limits.nvidia.com/gpu", "2", "is more than this platform allows, 1")
+    ]
+
+
+def test_problems_of_a_role_name_the_role() -> None:
+    place = Placement(pod_template={"spec": {"containers": 3.0}})
+    group = replace(MASTER, resources=Resources(requests={"cpu": "x"}), placement=place)
+    assert refused(container(), group=group) == [
+        ("custom.kfpytorch.master.podTemplate.spec.containers", "3", "is not a list"),
+        ("custom.masterReplicas.resources.requests.cpu", '"x"', NO_QUANTITY),
+    ]
+
+
+def test_problems_of_a_pod_template_name_it() -> None:
+    base = {"metadata": {"name": "base", "namespace": "p-d"}, "template": {"spec": []}}
+    assert refused(container(), {"default-pod-template-name": "base"}, base) == [
+        ("podTemplates.p-d.base.template.spec", "[]", "is not an object")
+    ]
+
+
+def test_what_two_groups_share_is_told_once() -> None:
+    with pytest.raises(InvalidTask) as refusal:
+        pod_templates(request(container(image="")), [MASTER, WORKER])
+    assert len(refusal.value.problems) == 1
+
+
+def test_a_pod_whose_copilot_propeller_has_added_is_not_refused() -> None:
+    template = of()
+    template.k8s_pod.data_config.enabled = True
+    assert pod(template)["spec"]["containers"][0]["name"] == "pytorch"
+    template.k8s_pod.pod_spec["containers"][0]["env"] = []
+    assert [problem[0] for problem in refused(template)] == ["k8sPod.dataConfig"]

@@ -1,0 +1,268 @@
+"""The pod of a task with a k8s_pod target: what propeller has added to it is not added again."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pods import (
+    METADATA,
+    OF_RUN,
+    RUN,
+    SPEC,
+    TRAINER,
+    TRUTHFUL,
+    WORKER,
+    container,
+    pod,
+    pod_template,
+    rendered,
+)
+
+from backend_plugin.core.job import Resources
+
+GPUS = Resources(limits={"nvidia.com/gpu": "8"})
+EVERYTHING = {
+    "default-env-vars": {"A": "1"},
+    "default-tolerations": [{"key": "a", "operator": "Exists"}],
+    "default-node-selector": {"a": "b"},
+    "default-affinity": {"nodeAffinity": {}},
+    "scheduler-name": "volcano",
+    "enable-host-networking-pod": True,
+    "default-pod-security-context": {"runAsUser": 1},
+    "default-security-context": {"privileged": True},
+    "default-pod-dns-config": {"nameservers": ["::1"]},
+    "non-interruptible-node-selector-requirement": {"key": "spot", "operator": "DoesNotExist"},
+    "image-pull-policy": "Always",
+}
+# As the Go plugin writes it.
+SECRET = (
+    "m4zg54lqhiqcezzcbjvwk5j1eargcxbclrxfymzqgnodenjreifg122vnz1f53tfof1ws3tfnvsw34b1ebdestcfbjsw34s6"
+    "ozqxeoraejcsecq"
+)
+TERM = {"matchExpressions": [{"key": "z", "operator": "Exists"}]}
+
+
+def claims(**containers: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name.replace("_", "-"), "resources": said} for name, said in containers.items()]
+
+
+def resources(made: Any, kind: str = "containers") -> dict[str, Any]:
+    return {each["name"]: each["resources"] for each in made["spec"][kind]}
+
+
+def affinity(*terms: Any) -> Any:
+    selector = {"nodeSelectorTerms": list(terms)}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
+
+
+def test_what_propeller_has_rendered_is_not_decorated_again() -> None:
+    spec = {"containers": [{"name": "primary", "args": ["train"]}], "affinity": {}, "restartPolicy": "Never"}
+    trainer = {"name": "pytorch", "image": "trainer:v1", "args": ["train"], "resources": {}}
+    assert pod(rendered(spec), EVERYTHING, run=replace(RUN, environment={"A": "2"})) == {
+        "metadata": METADATA,
+        "spec": {**spec, "containers": [{**trainer, "env": [OF_RUN[0], *TRUTHFUL]}]},
+    }
+
+
+def test_what_nobody_has_rendered_is_decorated_like_a_container() -> None:
+    trainer = {"name": "primary", "image": "trainer:v1", "args": ["train"]}
+    policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    template = rendered({"containers": [trainer]})
+    template.k8s_pod.pod_spec["containers"][0].update({**policy, "env": []})
+    section = {key: value for key, value in EVERYTHING.items() if key != "image-pull-policy"}
+    assert pod(template, section) == pod(container(), section)
+
+
+def test_the_primary_container_is_the_one_that_is_named_wherever_it_stands() -> None:
+    spec = {
+        "containers": [{"name": "logs"}, {"name": "main"}],
+        "initContainers": [{"name": "init", "image": "i"}],
+    }
+    made = pod(rendered(spec, "main"), group=replace(WORKER, image="worker:v2"))["spec"]
+    assert [(each["name"], each["image"], each["env"]) for each in made["containers"]] == [
+        ("logs", "trainer:v1", [OF_RUN[0]]),
+        ("pytorch", "worker:v2", [OF_RUN[0], *TRUTHFUL]),
+    ]
+    assert made["initContainers"] == [{"name": "init", "image": "i", "resources": {}}]
+
+
+@pytest.mark.parametrize("primary", ["", "gone"])
+def test_the_only_container_is_the_primary_one_whatever_is_named(primary: str) -> None:
+    made = pod(rendered({"containers": [{"name": "override"}]}, primary))
+    assert [each["name"] for each in made["spec"]["containers"]] == ["pytorch"]
+
+
+def test_a_name_is_there_once_with_its_last_value() -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
+    spec = {"containers": [{"name": "primary", "env": env}, {"name": "logs", "env": env}]}
+    unique = [env[2], env[1], OF_RUN[0]]
+    made = pod(rendered(spec))["spec"]["containers"]
+    assert [each["env"] for each in made] == [[*unique, *TRUTHFUL], unique]
+
+
+def test_a_role_claims_for_the_containers_that_train() -> None:
+    own = {part: {"cpu": "1", "memory": "1Gi"} for part in ("limits", "requests")}
+    spec = {
+        "containers": claims(primary=own, logs=own),
+        "initContainers": [
+            {"name": "init", "image": "i", "resources": own},
+            {"name": "proxy", "image": "i", "resources": own, "restartPolicy": "Always"},
+        ],
+    }
+    made = pod(rendered(spec), group=replace(WORKER, resources=GPUS))
+    more = {part: {**amounts, "nvidia.com/gpu": "8"} for part, amounts in own.items()}
+    assert resources(made) == {"pytorch": more, "logs": own}
+    assert resources(made, "initContainers") == {"init": more, "proxy": own}
+
+
+# As propeller renders a sidecar, and as it was meant.
+SIDECARS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {"requests": {"cpu": "1", "memory": "0"}, "limits": {"cpu": "0", "memory": "0"}},
+        {"requests": {"cpu": "1", "memory": "0"}, "limits": {"memory": "0"}},
+    ),
+    (
+        {"requests": {"a.b/c": "2"}, "limits": {"a.b/c": "0"}},
+        {"requests": {"a.b/c": "2"}, "limits": {"a.b/c": "2"}},
+    ),
+    (
+        {"requests": {"a.b/c": "0"}, "limits": {"a.b/c": "2"}},
+        {"requests": {"a.b/c": "2"}, "limits": {"a.b/c": "2"}},
+    ),
+    ({"requests": {"a.b/c": "2"}}, {"requests": {"a.b/c": "2"}, "limits": {"a.b/c": "2"}}),
+    ({"limits": {"a.b/c": "2"}}, {"limits": {"a.b/c": "2"}}),
+    ({"limits": {"gpu": "2"}}, {"limits": {"nvidia.com/gpu": "2"}}),
+    ({"limits": {"cpu": 0.5, "memory": 1024}}, {"limits": {"cpu": "500m", "memory": "1024"}}),
+    (
+        {"requests": {"hugepages-2Mi": "2Mi", "attachable.kubernetes.io/x": "1"}},
+        {"requests": {"hugepages-2Mi": "2Mi", "attachable.kubernetes.io/x": "1"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("own", "meant"), SIDECARS)
+def test_what_a_sidecar_claims_is_what_the_api_server_takes(
+    own: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    spec = {"containers": claims(primary={}, logs=own)}
+    assert resources(pod(rendered(spec)))["logs"] == meant
+
+
+def test_a_sidecar_gives_back_what_it_took_from_the_primary_container() -> None:
+    of_primary = {"limits": {"nvidia.com/gpu": "8", "cpu": "4"}, "requests": {"cpu": "4"}}
+    taken = {"limits": {"nvidia.com/gpu": "8", "cpu": "4"}, "requests": {"nvidia.com/gpu": "0", "cpu": "4"}}
+    base = pod_template(
+        containers=[{"name": "primary", "resources": of_primary}, {"name": "same", "resources": of_primary}]
+    )
+    spec = {"containers": claims(main={}, logs=taken, same=taken)}
+    made = pod(rendered(spec, "main"), {"default-pod-template-name": "base"}, base)
+    kept = {"limits": taken["limits"], "requests": {"nvidia.com/gpu": "8", "cpu": "4"}}
+    nothing = {"limits": {"cpu": "0"}, "requests": {"cpu": "0"}}
+    assert resources(made) == {"pytorch": {}, "logs": nothing, "same": kept}
+
+
+def test_what_follows_from_a_roles_resources_is_added() -> None:
+    base = pod_template(tolerations=[{"key": "base", "operator": "Exists"}])
+    section = {
+        "default-pod-template-name": "base",
+        "resource-tolerations": {"nvidia.com/gpu": [{"key": "gpu", "operator": "Exists"}]},
+        "add-tolerations-for-extended-resources": ["nvidia.com/gpu"],
+    }
+    own = [{"key": "base", "operator": "Exists"}, {"key": "own", "operator": "Exists"}]
+    template = rendered(
+        {"containers": [{"name": "primary"}], "tolerations": own},
+        extendedResources={"gpuAccelerator": {"device": "a100"}},
+    )
+    spec = pod(template, section, base, group=replace(WORKER, resources=GPUS))["spec"]
+    assert spec["tolerations"] == [
+        own[0],
+        {"key": "gpu", "operator": "Exists"},
+        own[1],
+        {
+            "key": "k8s.amazonaws.com/accelerator",
+            "operator": "Equal",
+            "value": "a100",
+            "effect": "NoSchedule",
+        },
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    ]
+    label = {"key": "k8s.amazonaws.com/accelerator", "operator": "In", "values": ["a100"]}
+    assert spec["affinity"] == affinity({"matchExpressions": [label]})
+    assert pod(template, section, base)["spec"].get("affinity") is None
+
+
+REQUIREMENT = {"key": "spot", "operator": "DoesNotExist"}
+BOTH = {"matchExpressions": [*TERM["matchExpressions"], REQUIREMENT]}
+BARE = {"matchExpressions": [REQUIREMENT]}
+FIELDS = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+
+
+@pytest.mark.parametrize(
+    ("terms", "meant"),
+    [
+        ([TERM, BARE], [BOTH]),
+        ([TERM, BOTH], [BOTH, BOTH]),
+        ([TERM, {**BARE, **FIELDS}], [BOTH, {**BARE, **FIELDS}]),
+        ([BARE], [BARE]),
+    ],
+)
+def test_a_requirement_of_the_platform_holds_beside_those_of_a_pod_template(terms: Any, meant: Any) -> None:
+    section = {
+        "default-pod-template-name": "base",
+        "non-interruptible-node-selector-requirement": REQUIREMENT,
+    }
+    base = pod_template(affinity=affinity(TERM))
+    template = rendered({"containers": [{"name": "primary"}], "affinity": affinity(*terms)})
+    assert pod(template, section, base)["spec"]["affinity"] == affinity(*meant)
+
+
+def test_numbers_and_nulls_of_a_struct_are_those_of_json() -> None:
+    spec = {
+        "containers": [
+            {"name": "primary", "ports": [{"containerPort": 80}], "stdin": True, "lifecycle": None}
+        ],
+        "terminationGracePeriodSeconds": 30,
+        "hostname": None,
+    }
+    made = pod(rendered(spec))["spec"]
+    assert made.keys() == {"containers", "terminationGracePeriodSeconds"}
+    assert repr(made["terminationGracePeriodSeconds"]) == "30"
+    (trainer,) = made["containers"]
+    assert (trainer["ports"], trainer["stdin"], "lifecycle" in trainer) == (
+        [{"containerPort": 80}],
+        True,
+        False,
+    )
+
+
+def test_the_metadata_of_a_pod_is_everybodys_and_the_last_one_wins() -> None:
+    names = ("default", "base", "task", "run")
+    layers = [{name: name for name in names[index:]} | {"all": name} for index, name in enumerate(names)]
+    base = pod_template(metadata={"labels": layers[1], "annotations": layers[1]})
+    template = rendered(
+        SPEC | {"containers": [{"name": "primary"}]},
+        k8sPod={"metadata": {"labels": layers[2], "annotations": layers[2]}},
+        metadata={"podTemplateName": "base"},
+        securityContext={
+            "secrets": [{"group": "g", "key": 'a"\né', "mountRequirement": "FILE", "envVar": "E"}, {}]
+        },
+    )
+    section = {"default-labels": layers[0], "default-annotations": layers[0]}
+    run = replace(RUN, labels=layers[3], annotations=layers[3], execution_identity="-Jo@@Ex/" + "x" * 99)
+    expected = {"default": "default", "base": "base", "task": "task", "run": "run", "all": "run"}
+    assert pod(template, section, base, run=run)["metadata"] == {
+        "labels": {
+            **expected,
+            "inject-flyte-secrets": "true",
+            "execution-identity": "jo-ex-" + "x" * 56,
+        },
+        "annotations": {
+            **expected,
+            "flyte.secrets/s0": SECRET,
+            "flyte.secrets/s1": "",
+        },
+    }
+
+
+def test_the_containers_of_a_container_task_are_named_like_those_of_a_pod() -> None:
+    assert pod(container())["spec"]["containers"][0]["name"] == TRAINER["name"]
