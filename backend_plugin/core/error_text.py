@@ -10,8 +10,8 @@ from typing import Final
 from backend_plugin.core.observed import ErrorFile
 from kfpytorch_common.causes import Cause, Failure
 
-# flytekit.bin.entrypoint.get_traceback_str: both parts are indented.
-_MESSAGE: Final = re.compile(r"\n\s*Message:\s*\n+", re.ASCII)
+# flytekit.bin.entrypoint.get_traceback_str: it indents both parts, so this line is never theirs.
+_SEPARATOR: Final = "\nMessage:\n\n"
 # flytekitplugins.kfpytorch.worker.report.render, the first line of a report.
 _REPORT: Final = re.compile(
     r"✗ (?P<task>.{0,300}?) failed on (?:rank (?P<rank>\d{1,9}))?\s*\(?(?P<where>[\w .-]{0,63})\)?"
@@ -25,6 +25,7 @@ _LAST_FILE: Final = re.compile(r'File "([^"\n]{1,500})", line \d+')
 _TRANSPORT: Final = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp|^Dist\w*Error")
 _EXITED: Final = re.compile(r"Pod: (?:[^.\s]{1,63}\.)?([^\s.]{1,253}) exited with code (-?\d{1,9})")
 _REPLICA: Final = re.compile(r"(?:.*-)?((?:master|worker)-\d{1,9})")
+_NAME: Final = re.compile(r"[\w.-]{1,253}", re.ASCII)
 _NUMBERED: Final = re.compile(r"(.*?)(\d{1,9})")
 _CAUSES: Final = {cause.value: cause for cause in Cause}
 
@@ -34,7 +35,7 @@ _LONGEST: Final = 20_000
 
 def failure(file: ErrorFile) -> Failure:
     """The failure that a file tells of, by the replica that wrote it."""
-    trace, said = _parts(file.message[-_LONGEST:])
+    trace, said = _parts(file.message)
     report = _REPORT.search(said)
     where = replica(file.worker) or (report["where"] if report else "")
     known = _EXCEPTION.match(_inner(said) if report else said)
@@ -74,11 +75,12 @@ _SIGNALS: Final = {
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """The traceback, and what was raised."""
-    pieces = _MESSAGE.split(text)
-    if len(pieces) < 2:
-        return "", text.strip()
-    return textwrap.dedent(pieces[0].removeprefix("Trace:").strip("\n")), textwrap.dedent(pieces[-1]).strip()
+    """The traceback, and what was raised; each may hold a tensor."""
+    trace, separator, said = text.partition(_SEPARATOR)
+    if not separator:
+        return "", text[:_LONGEST].strip()
+    shown = textwrap.dedent(trace[-_LONGEST:].removeprefix("Trace:").strip("\n"))
+    return shown, textwrap.dedent(said[:_LONGEST]).strip()
 
 
 def _inner(report: str) -> str:
@@ -90,7 +92,7 @@ def _inner(report: str) -> str:
 
 def told_cause(text: str) -> Cause | None:
     """The word that a report of ours uses, which saw more than a file shows."""
-    report = _REPORT.search(text[-_LONGEST:])
+    report = _REPORT.search(_parts(text)[1])
     return _CAUSES.get(report["cause"]) if report else None
 
 
@@ -103,9 +105,9 @@ def headline(file: ErrorFile, failure: Failure) -> str:
 
 
 def replica(pod: str) -> str:
-    """``worker-0`` of the pod ``job-worker-0``; the name itself for any other."""
+    """``worker-0`` of the pod ``job-worker-0``; any other name itself, and nothing for what is no name."""
     match = _REPLICA.fullmatch(pod)
-    return match[1] if match else pod
+    return match[1] if match else pod if _NAME.fullmatch(pod) else ""
 
 
 def order(replica: str) -> tuple[str, int]:

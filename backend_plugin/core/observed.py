@@ -256,7 +256,7 @@ def read_conditions(status: Manifest) -> tuple[Condition, ...]:
     return tuple(
         Condition(
             type=text(each, "type"),
-            true=each.get("status") == "True",
+            true=each.get("status") in ("True", True),  # Unquoted in YAML it is a boolean.
             reason=text(each, "reason"),
             message=text(each, "message"),
             since=moment(each, "lastTransitionTime"),

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - objects are wide
 """Objects of a cluster as JSON, with only what a test is about."""
 
 from datetime import datetime, timedelta, timezone

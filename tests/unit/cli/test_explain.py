@@ -1,0 +1,138 @@
+
+"""``kfpytorch explain``, as people and as tools call it."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from flyteidl.core.errors_pb2 import ErrorDocument
+
+from backend_plugin.cli.explain import command
+
+JOB = {
+    "kind": "PyTorchJob",
+    "metadata": {"name": "j", "namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z"},
+    "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}},
+    "status": {
+        "startTime": "2026-01-01T00:00:01Z",
+        "conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}],
+    },
+}
+POD = {
+    "kind": "Pod",
+    "metadata": {"name": "j-worker-0", "labels": {"training.kubeflow.org/replica-type": "worker"}},
+    "status": {
+        "phase": "Failed",
+        "containerStatuses": [
+            {"name": "pytorch", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+        ],
+    },
+}
+DOCUMENT = ErrorDocument(
+    error={"code": "c", "message": "ValueError: no data", "worker": "j-worker-0", "kind": 1}
+)
+OOM = """\
+RETRYABLE_FAILED (OOMKilled, oom-host)
+  worker-0 failed: OOMKilled, killed by SIGKILL (exit code 137) (oom-host)
+  killed from outside, most often for lack of memory: ask for more, or load less per rank
+  Flyte may try again
+"""
+
+
+def run(*args: str, said: str | bytes = "") -> Result:
+    return CliRunner().invoke(command, args, input=said)
+
+
+def test_a_file_each(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(JOB))
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump({"kind": "List", "items": [POD]}))
+    assert run(str(tmp_path / "job.yaml"), str(tmp_path / "pods.yaml")).output == OOM
+
+
+@pytest.mark.parametrize(
+    "said",
+    [yaml.safe_dump_all([JOB, POD]), json.dumps({"kind": "List", "items": [JOB, POD]})],
+    ids=["yaml", "list"],
+)
+def test_from_stdin(said: str) -> None:
+    assert run("-", said=said).output == OOM
+
+
+def test_times_that_are_not_quoted(tmp_path: Path) -> None:
+    text = yaml.safe_dump(JOB).replace("'", "")
+    told = run("-", "--now", "2026-01-01T00:01:02Z", said=text)
+    assert told.output.startswith("RETRYABLE_FAILED (Failed, infra)")
+
+
+def test_an_error_file(tmp_path: Path) -> None:
+    (tmp_path / "error-1.pb").write_bytes(DOCUMENT.SerializeToString())
+    told = run("-", str(tmp_path / "error-1.pb"), said=yaml.safe_dump(JOB)).output
+    assert told.splitlines()[:2] == [
+        "RETRYABLE_FAILED (ValueError, user-error)",
+        "  worker-0 failed: ValueError: no data (user-error)",
+    ]
+
+
+BAD = {
+    "no file": ((), "", "which job? Write: kubectl get"),
+    "missing": (("nowhere.yaml",), "", "nowhere.yaml: No such file"),
+    "no yaml": (("-",), "{", "-: is neither YAML nor JSON"),
+    "no job": (("-",), "kind: Pod", "no file holds a PyTorchJob"),
+    "two jobs": (("-",), yaml.safe_dump_all([JOB, JOB]), "more than one PyTorchJob"),
+    "no time": (("-", "--now", "today"), "", "--now today is no RFC 3339 time"),
+}
+
+
+@pytest.mark.parametrize(("args", "said", "error"), BAD.values(), ids=BAD)
+def test_bad_input_is_explained(args: tuple[str, ...], said: str, error: str) -> None:
+    told = run(*args, said=said)
+    assert told.exit_code != 0
+    assert error in told.output.replace("\n", " ").replace("│", "").replace("  ", " ")
+
+
+def batch(*requests: object) -> list[dict[str, object]]:
+    lines = [each if isinstance(each, str) else json.dumps(each) for each in requests]
+    return [json.loads(line) for line in run("--batch", said="\n".join(lines)).output.splitlines()]
+
+
+def test_a_batch_answers_every_line() -> None:
+    now = "2026-01-01T01:00:00Z"
+    told = batch(
+        {"id": 1, "job": JOB, "pods": [POD], "now": now}, "nonsense", "[1]", {"id": "x", "job": 7, "now": 7}
+    )
+    assert told[0] == {
+        "id": 1,
+        "phase": "RETRYABLE_FAILED",
+        "reason": "OOMKilled",
+        "message": "\n".join(line.strip() for line in OOM.splitlines()[1:3]),
+        "cause": "oom-host",
+        "retry": True,
+        "logs": [],
+    }
+    assert [list(each) for each in told[1:3]] == [["id", "problems"]] * 2
+    assert (told[3]["id"], told[3]["phase"]) == ("x", "RETRYABLE_FAILED")
+
+
+FORMS = {
+    "json": {"path": "p", "error": {"message": "ValueError: no data", "worker": "j-worker-0"}},
+    "document": {
+        "path": "p",
+        "document": {"error": {"message": "ValueError: no data", "worker": "j-worker-0"}},
+    },
+    "base64": {"path": "p", "base64": base64.b64encode(DOCUMENT.SerializeToString()).decode()},
+    "bare": base64.b64encode(DOCUMENT.SerializeToString()).decode(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_error_files_of_every_form(form: object) -> None:
+    (told,) = batch({"id": 1, "job": JOB, "error_files": [form, 7]})
+    assert str(told["message"]).startswith("worker-0 failed: ValueError: no data (user-error)")
+
+
+def test_an_error_file_that_nobody_can_read_is_one_all_the_same() -> None:
+    (told,) = batch({"id": 1, "job": JOB, "error_files": ["!"]})
+    assert str(told["message"]).startswith("a replica failed: Error: an error file that cannot be read")

@@ -1,0 +1,161 @@
+# ruff: noqa: E501 - a row a case
+"""Which of many bad ends is the cause, which error files count, and how it is told."""
+
+import pytest
+from cluster import FAILED, SUCCEEDED, at, ended, error_file, job, pod, running, short, verdict
+
+from backend_plugin.core.deaths import cause_of_exit, signal_of
+from kfpytorch_common.causes import Cause
+
+AGAIN = {
+    "state": {"terminated": {"exitCode": 0, "startedAt": at(95), "finishedAt": at(99)}},
+    "restartCount": 1,
+}
+ALIVE = {"state": {"running": {"startedAt": at(95)}}, "restartCount": 1}
+LATER = {"metadata": {"creationTimestamp": at(92)}}
+COUNTING = {
+    "nobody came after it": ((ended("master-0", 0),), "FAILED"),
+    "it ended with zero itself": ((ended("worker-0", 0),), "FAILED"),
+    "its container ended well at last": ((pod("worker-0", "Succeeded", container=AGAIN),), "SUCCEEDED"),
+    "its pod was made anew and ended well": ((pod("worker-0", "Succeeded", **LATER),), "SUCCEEDED"),
+    "it lives again": ((pod("worker-0", container=ALIVE),), "RUNNING"),
+    "it was to live again, and is removed": ((pod("worker-0", container=ALIVE, metadata={"deletionTimestamp": at(99)}),), "FAILED"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "phase"), COUNTING.values(), ids=COUNTING)
+def test_a_file_counts_unless_a_later_incarnation_ended_well(pods, phase):
+    assert verdict(job(SUCCEEDED), *pods, error_files=[error_file()], now=120).phase.value == phase
+
+
+def test_after_a_while_a_file_counts_though_its_worker_lives():
+    told = verdict(job(SUCCEEDED), pod("worker-0", container=ALIVE), error_files=[error_file()], now=161)
+    assert short(told) == ("FAILED", "ValueError", "user-error")
+    assert "the job itself counts as succeeded, but this error was written and stands" in told.message
+
+
+def test_a_file_without_a_worker_counts_unless_all_ended_well_since():
+    anonymous = error_file(worker="")
+    well = [pod(name, "Succeeded", **LATER) for name in ("master-0", "worker-0")]
+    assert verdict(job(SUCCEEDED), *well, error_files=[anonymous]).phase.value == "SUCCEEDED"
+    assert verdict(job(SUCCEEDED), ended("worker-0", 0), error_files=[anonymous]).phase.value == "FAILED"
+
+
+FIRST = {
+    "the earliest": ((ended("worker-0", 3, finished=80), ended("master-0", 4, finished=79)), (), "master-0 failed: exit code 4 (user-error)"),
+    "of two at once the lower name": ((ended("worker-10", 3), ended("worker-2", 4)), (), "worker-2 failed: exit code 4 (user-error)"),
+    "a death without a word before an error": ((ended("worker-0", 1), ended("master-0", 137, "OOMKilled", finished=99)), (error_file(),), "master-0 failed: OOMKilled, killed by SIGKILL (exit code 137) (oom-host)"),
+    "an error before its consequence": ((), (error_file("j-worker-1", timestamp=at(99)), error_file("j-worker-0", "DistNetworkError: Connection reset", timestamp=at(1))), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error before those who were told to end": ((ended("worker-0", 143, finished=1),), (error_file("j-master-0"),), "master-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error that does not say whose": ((ended("worker-0", 1),), (error_file(""),), "a replica failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "nanoseconds": ((), (error_file("j-worker-0", timestamp="2026-01-01T00:01:00.000000002Z"), error_file("j-worker-1", timestamp="2026-01-01T00:01:00.000000001Z")), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "files", "line"), FIRST.values(), ids=FIRST)
+def test_the_first_line_names_who_failed_first(pods, files, line):
+    for order in (1, -1):
+        told = verdict(job(FAILED, workers=3), *pods[::order], error_files=list(files[::order]))
+        assert told.message.splitlines()[0] == line
+
+
+REPORT = "✗ train.main failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main"
+
+
+def test_a_report_of_ours_names_the_rank_and_the_cause():
+    told = verdict(
+        job(FAILED), ended("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {REPORT}")]
+    )
+    assert short(told) == ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu")
+    assert told.message.startswith("rank 13 (worker-0) failed: OutOfMemoryError: CUDA out of memory")
+
+
+def test_a_report_of_a_rank_that_was_killed_is_a_death_without_a_word():
+    said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (oom-host)\n  killed by SIGKILL (process 7)"
+    told = verdict(job(FAILED), ended("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {said}")])
+    assert short(told) == ("RETRYABLE_FAILED", "SIGKILL", "oom-host")
+
+
+def test_a_failure_is_told_whole():
+    told = verdict(
+        job(FAILED, workers=2),
+        ended("worker-0", 1),
+        ended("worker-1", 1, finished=95),
+        error_files=[
+            error_file(said="ValueError: no data\nin shard 7", kind="RECOVERABLE"),
+            error_file("j-worker-1", timestamp=at(95)),
+        ],
+        outputs=True,
+    )
+    assert told.message.splitlines() == [
+        "worker-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)",
+        "  in shard 7",
+        "1 more of 3 replicas failed after it",
+        "its outputs were written all the same, and are not used",
+        "marked as recoverable by the task",
+    ]
+    assert (told.phase.value, told.retry) == ("RETRYABLE_FAILED", True)
+
+
+def test_the_last_words_of_a_container_are_kept():
+    state = {"exitCode": 3, "finishedAt": at(9), "message": "one\ntwo"}
+    told = verdict(job(FAILED), pod("worker-0", "Failed", container={"state": {"terminated": state}}))
+    assert told.message.splitlines()[1:3] == ["  one", "  two"]
+
+
+def test_a_message_is_never_too_long_nor_unprintable():
+    told = verdict(job(FAILED), error_files=[error_file(said="ValueError: " + "\x1b[31mx\ud800" * 3_000)])
+    assert len(told.message) <= 1_000
+    assert told.message.encode().startswith(b"worker-0 failed: ValueError: ")
+
+
+@pytest.mark.parametrize(
+    ("code", "signal"),
+    [(0, 0), (1, 0), (128, 0), (137, 9), (143, 15), (247, 9), (245, 11), (255, 0), (-9, 0), (200, 0)],
+)
+def test_signals_as_shells_and_as_torchrun_say_them(code, signal):
+    assert signal_of(code) == signal
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (1, Cause.USER_ERROR),
+        (125, Cause.INFRA),
+        (126, Cause.CONFIG),
+        (130, Cause.PREEMPTED),
+        (134, Cause.USER_ERROR),
+        (137, Cause.OOM_HOST),
+        (143, Cause.PREEMPTED),
+    ],
+)
+def test_what_an_exit_code_says(code, cause):
+    assert cause_of_exit(code, {}) is cause
+    assert cause_of_exit(code, {code: Cause.HANG}) is Cause.HANG
+
+
+def test_the_news_of_the_pod_may_come_after_that_of_the_job():
+    pods = (running("master-0"), running("worker-0"))
+    assert verdict(job(FAILED), *pods, now=102).phase.value == "RUNNING"
+    assert short(verdict(job(FAILED), *pods, now=106)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
+
+
+def test_a_container_that_failed_beside_the_training_is_named():
+    statuses = [
+        {"name": "pytorch", "state": {"terminated": {"exitCode": 0}}},
+        {"name": "side", "state": {"terminated": {"exitCode": 2}}},
+    ]
+    told = verdict(job(FAILED), pod("worker-0", "Failed", containerStatuses=statuses))
+    assert told.message.startswith("worker-0 failed: exit code 2 in container side (user-error)")
+
+
+@pytest.mark.parametrize(("name", "cause"), [("init-pytorch", "infra"), ("copy", "user-error")])
+def test_an_init_container_that_failed(name, cause):
+    statuses = [{"name": name, "state": {"terminated": {"exitCode": 1}}}]
+    told = verdict(job(FAILED), pod("worker-0", "Failed", initContainerStatuses=statuses))
+    assert told.message.startswith(f"worker-0 failed: exit code 1 in init container {name} ({cause})")
+
+
+def test_a_stranger_of_the_same_name_is_not_looked_at():
+    stranger = ended("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]})
+    assert short(verdict(job(FAILED), stranger)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")

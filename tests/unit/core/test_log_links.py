@@ -1,0 +1,125 @@
+# ruff: noqa: E501 - a row a case
+"""Flyte's templates, filled in."""
+
+import pytest
+from cluster import BEGAN, job, pod
+
+from backend_plugin.core.job import Run
+from backend_plugin.core.log_links import About, LogLink, links
+from backend_plugin.core.observed import read_job, read_pod
+from backend_plugin.core.settings.logs import Logs, LogTemplate
+
+RUN = Run(output_prefix="s3://b/x", project="p", domain="d", execution="e", node_id="n0", attempt=1, task_project="tp", task_domain="td", task_name="t", task_version="v", namespace="ns")  # fmt: skip
+POD = pod("worker-0", container={"containerID": "containerd://abc"}, metadata={"uid": "u1"})
+
+
+def filled(template: str, **about) -> list[str]:
+    logs = Logs(templates=(LogTemplate(name="L", template_uris=(template,)),))
+    known = links(read_job(job()), [read_pod(POD)], logs, About(now=BEGAN, run=RUN, **about))
+    return [link.uri for link in known]
+
+
+VARIABLES = {
+    "{{ .podName }}|{{.podUID}}|{{ $containerID }}|{{ .nodeName }}|{{ .hostname }}": [
+        "j-master-0||||",
+        "j-worker-0|u1|abc|n1|j-worker-0",
+    ],
+    "{{ .PODNAME }}": ["j-master-0", "j-worker-0"],
+    "{{ .logName }}": ["master-0", "worker-0"],
+    "{{ .namespace }}/{{ .containerName }}/{{ .generatedName }}": ["ns/pytorch/j"],
+    "{{ .podUnixStartTime }}-{{ .podUnixFinishTime }}": ["1767225600-1767225600"],
+    "{{ .podRFC3339StartTime }}": ["2026-01-01T00:00:00Z"],
+    "{{ .taskID }}.{{ .taskVersion }}.{{ .taskProject }}.{{ .taskDomain }}.{{ .taskRetryAttempt }}": [
+        "t.v.tp.td.1"
+    ],
+    "{{ .executionProject }}/{{ .executionDomain }}/{{ .executionName }}/{{ .nodeID }}": ["p/d/e/n0"],
+    "{{ .taskConfig.port }}:{{ .taskConfig.none }}": ["8080:"],
+    "{{ .unknown }}": ["{{ .unknown }}"],
+    "plain": ["plain"],
+}
+
+
+@pytest.mark.parametrize(("template", "uris"), VARIABLES.items())
+def test_every_variable_of_flyte(template, uris):
+    assert filled(template, task_config={"port": "8080"}) == uris
+
+
+def test_links_of_the_job_come_first_and_every_replica_has_its_own_name():
+    logs = Logs(
+        kubernetes_enabled=True,
+        kubernetes_url="https://k",
+        templates=(
+            LogTemplate(
+                name="all",
+                display_name="All",
+                template_uris=("https://all/{{ .generatedName }}",),
+                message_format="JSON",
+                show_while_pending=True,
+                hide_once_finished=True,
+            ),
+        ),
+    )
+    eight = {**job(), "spec": {**job()["spec"], "nprocPerNode": "8"}}
+    assert links(read_job(eight), [], logs, About(now=BEGAN)) == (
+        LogLink(
+            name="All (all replicas)",
+            uri="https://all/j",
+            message_format="JSON",
+            show_while_pending=True,
+            hide_once_finished=True,
+        ),
+        LogLink(
+            name="Kubernetes Logs master-0 (ranks 0-7)", uri="https://k/#!/log/ns/j-master-0/pod?namespace=ns"
+        ),
+        LogLink(
+            name="Kubernetes Logs worker-0 (ranks 8-15)",
+            uri="https://k/#!/log/ns/j-worker-0/pod?namespace=ns",
+        ),
+    )
+
+
+def test_flytes_own_three():
+    logs = Logs(
+        cloudwatch_enabled=True,
+        cloudwatch_region="eu",
+        cloudwatch_log_group="g",
+        stackdriver_enabled=True,
+        gcp_project="p",
+        stackdriver_logresourcename="r",
+    )
+    names = [
+        (link.name, link.message_format)
+        for link in links(read_job(job()), [read_pod(POD)], logs, About(now=BEGAN))
+    ]
+    assert names == [
+        ("Cloudwatch Logs master-0", "UNKNOWN"),
+        ("Cloudwatch Logs worker-0", "UNKNOWN"),
+        ("Stackdriver Logs master-0", "JSON"),
+        ("Stackdriver Logs worker-0", "JSON"),
+    ]
+
+
+def test_a_task_chooses_dynamic_links():
+    logs = Logs(
+        dynamic_log_links={
+            "vscode": LogTemplate(name="code", dynamic_template_uris=("https://{{ .taskConfig.port }}",))
+        }
+    )
+    chosen = About(now=BEGAN, task_config={"link_type": "vscode, other", "port": "80"})
+    assert [link.uri for link in links(read_job(job()), [], logs, chosen)] == ["https://80"]
+    assert links(read_job(job()), [], logs, About(now=BEGAN)) == ()
+    assert links(None, [], logs, chosen) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ({"nprocPerNode": "1"}, "worker-0 (rank 1)"),
+        ({"nprocPerNode": "auto"}, "worker-0"),
+        ({"nprocPerNode": "2", "elasticPolicy": {"minReplicas": 1}}, "worker-0"),
+    ],
+)
+def test_ranks_where_they_are_known(spec, name):
+    manifest = {**job(), "spec": {**job()["spec"], **spec}}
+    logs = Logs(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
+    assert links(read_job(manifest), [], logs, About(now=BEGAN))[1].name == f"L {name}"

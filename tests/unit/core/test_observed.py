@@ -1,0 +1,109 @@
+
+"""Odd objects: whatever stands in a field, reading it does not fail."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from backend_plugin.core.observed import (
+    read_error_file,
+    read_event,
+    read_job,
+    read_observed,
+    read_pod,
+    read_pod_group,
+)
+from backend_plugin.core.reading import decimals_ns, moment, number, parse_moment, texts
+
+UTC = timezone.utc
+TIMES = {
+    "2026-01-02T03:04:05Z": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    "2026-01-02t03:04:05.123456789z": datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC),
+    "2026-01-02T03:04:05.5+02:00": datetime(2026, 1, 2, 1, 4, 5, 500000, tzinfo=UTC),
+    "2026-01-02 03:04:05-0130": datetime(2026, 1, 2, 4, 34, 5, tzinfo=UTC),
+    "2026-01-02T03:04:05": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    "2026-02-31T03:04:05Z": None,
+    "0001-01-01T00:00:00+05:00": None,
+    "yesterday": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize(("said", "meant"), TIMES.items())
+def test_times(said, meant):
+    assert parse_moment(said) == meant
+    assert moment({"at": said}, "at") == meant
+
+
+def test_nanoseconds_of_a_time():
+    assert decimals_ns("2026-01-02T03:04:05.000000007Z") == 7
+    assert decimals_ns("2026-01-02T03:04:05Z") == decimals_ns("x") == 0
+
+
+NUMBERS = [
+    (3, 3),
+    (3.0, 3),
+    ("3", 3),
+    (True, None),
+    (None, None),
+    ("x", None),
+    (float("nan"), None),
+    (2**70, 2**31 - 1),
+]
+
+
+@pytest.mark.parametrize(("said", "meant"), NUMBERS)
+def test_numbers(said, meant):
+    assert number({"n": said}, "n") == meant
+
+
+def test_texts_of_anything():
+    assert texts({"labels": {"a": "b", "c": 1}}, "labels") == {"a": "b"}
+    assert texts({"labels": 1}, "labels") == {}
+
+
+ODD = (None, 1, "x", [], [1], {}, {"x": 1}, True)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("read", [read_job, read_pod, read_event, read_pod_group, read_error_file])
+def test_every_field_may_be_anything(read, odd):
+    keys = ("metadata", "spec", "status", "error", "document", "involvedObject", "type", "message", "path")
+    plain = read({})
+    assert type(read(dict.fromkeys(keys, odd))) is type(plain)
+
+
+def test_nothing_is_nothing():
+    seen = read_observed({"job": {}, "pods": 1, "events": None, "outputs": "yes"})
+    assert (seen.job, seen.pods, seen.events, seen.outputs) == (None, (), (), None)
+
+
+def test_a_job():
+    job = read_job(
+        {
+            "metadata": {"name": "j", "annotations": {"a": "b"}},
+            "spec": {
+                "runPolicy": {"activeDeadlineSeconds": 60, "cleanPodPolicy": "All"},
+                "elasticPolicy": {"minReplicas": 1, "maxReplicas": 4, "nProcPerNode": 8},
+                "pytorchReplicaSpecs": {"Worker": {"replicas": 3}, "Master": {}, "Chief": {"replicas": 9}},
+            },
+        }
+    )
+    assert [(group.role, group.replicas) for group in job.groups] == [("master", 1), ("worker", 3)]
+    assert (job.replicas, job.elastic, job.scales, job.nproc_per_node) == (4, True, True, 8)
+    assert (job.active_deadline, job.clean_pod_policy) == (timedelta(minutes=1), "All")
+    assert job.annotations == {"a": "b"}
+
+
+def test_the_deletion_of_a_pod_was_ordered_before_its_grace():
+    metadata = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
+    assert read_pod({"metadata": metadata}).deleted == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_events_of_both_apis():
+    old = {"reason": "r", "message": "m", "type": "Warning", "involvedObject": {"kind": "Pod", "name": "p"}}
+    new = {"reason": "r", "note": "m", "type": "Warning", "regarding": {"kind": "Pod", "name": "p"}}
+    assert read_event(old) == read_event(new)
+    assert read_event({"series": {"lastObservedTime": "2026-01-01T00:00:00Z"}}).at == datetime(
+        2026, 1, 1, tzinfo=UTC
+    )

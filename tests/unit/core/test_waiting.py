@@ -1,0 +1,162 @@
+# ruff: noqa: E501 - a row a case
+"""What is waited for, in the words that a user reads."""
+
+import pytest
+from cluster import RUNNING, condition, job, pod, running, unplaced, verdict, waiting
+
+from backend_plugin.core.waiting import quota, unschedulable
+
+UNSCHEDULABLE = {
+    "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {a: b}. preemption: 0/12 nodes are available.": "no node of 12 fits: 3 lack nvidia.com/gpu; 9 had untolerated taint {a: b}",
+    "0/3 nodes are available: 3 Insufficient cpu, 3 Insufficient memory.": "no node of 3 fits: 3 lack cpu; 3 lack memory",
+    "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.": "no node of 3 fits: pod has unbound immediate PersistentVolumeClaims",
+    "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI} memory:{{5 3} {<nil>} x}].": "the cluster lacks 4 nvidia.com/gpu, 5000 memory for the whole gang",
+    "resource gap: map[].": "resource gap: map[].",
+    "something else": "something else",
+    "": "no node has been found",
+}
+
+
+@pytest.mark.parametrize(("message", "said"), UNSCHEDULABLE.items())
+def test_which_resource_and_how_many_nodes(message, said):
+    assert unschedulable(message) == said
+
+
+QUOTA = {
+    "insufficient unused quota for nvidia.com/gpu in flavor f, 2 more needed": "waits for 2 more nvidia.com/gpu (flavor f)",
+    "insufficient quota for cpu in flavor f, previously considered podsets requests (1) + current podset request (9) > maximum capacity (4)": "can never be admitted: it asks for more cpu than the queue's 4",
+    "LocalQueue ml doesn't exist": "LocalQueue ml doesn't exist",
+    "anything": "",
+}
+
+
+@pytest.mark.parametrize(("message", "said"), QUOTA.items())
+def test_what_a_queue_lacks(message, said):
+    assert quota(message) == said
+
+
+def group(*conditions, kind="PodGroup", phase="", **status):
+    return {
+        "kind": kind,
+        "metadata": {"name": "g"},
+        "spec": {"queue": "ml"},
+        "status": {"phase": phase, "conditions": list(conditions), **status},
+    }
+
+
+KAI = [{"type": "UnschedulableOnNodePool", "reasons": [{"reason": "OverLimit", "message": "over its limit"}]}]
+GROUPS = {
+    "volcano": (
+        group(
+            condition("Unschedulable", reason="NotEnoughResources", message="2/2 tasks in gang unschedulable")
+        ),
+        "NotEnoughResources",
+        "queue ml: 2/2 tasks in gang unschedulable",
+    ),
+    "volcano, not admitted": (group(phase="Pending"), "Pending", "queue ml: the group is not admitted yet"),
+    "in-tree": (
+        group(condition("PodGroupInitiallyScheduled", "False", reason="Unschedulable", message="m")),
+        "Unschedulable",
+        "queue ml: m",
+    ),
+    "kueue": (
+        group(condition("Admitted", "False", message="LocalQueue q is stopped"), kind="Workload"),
+        "Admitted",
+        "queue ml: LocalQueue q is stopped",
+    ),
+    "kai": (group(schedulingConditions=KAI), "OverLimit", "queue ml: over its limit"),
+}
+
+
+@pytest.mark.parametrize(("group", "reason", "said"), GROUPS.values(), ids=GROUPS)
+def test_what_a_gang_scheduler_says(group, reason, said):
+    told = verdict(job(started=None), pod_groups=[group])
+    assert (told.phase.value, told.reason) == ("WAITING_FOR_RESOURCES", reason)
+    assert told.message.startswith(f"{said} (0 of 2 replicas ready)")
+
+
+def test_a_group_that_holds_nothing_back_says_nothing():
+    told = verdict(
+        job(),
+        waiting("master-0", "ContainerCreating"),
+        waiting("worker-0", "ContainerCreating"),
+        pod_groups=[group(phase="Running")],
+    )
+    assert (told.phase.value, told.reason) == ("INITIALIZING", "ContainerCreating")
+
+
+def test_replicas_that_wait_for_the_same_are_told_of_once():
+    told = verdict(
+        job(workers=11),
+        *(unplaced(f"worker-{index}", "0/1 nodes are available: 1 Insufficient cpu.") for index in range(11)),
+        unplaced("master-0", "m"),
+    )
+    assert told.message.splitlines() == [
+        "worker-0, worker-1, worker-2, worker-3 and 7 more waiting for a node: no node of 1 fits: 1 lack cpu (0 of 12 replicas ready)",
+        "master-0 waiting for a node: m",
+        "ask for less, or for what the nodes have; `kubectl get nodes` shows what that is",
+    ]
+
+
+def test_yunikorn_tells_its_placeholders_only():
+    placeholder = unplaced("x", "0/1 nodes are available: 1 Insufficient cpu.")
+    placeholder["metadata"] = {"name": "tg-j-worker-abc"}
+    ready = {
+        "metadata": {"name": "tg-j-worker-def"},
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Running"},
+    }
+    told = verdict(
+        job(),
+        pod("master-0", "Pending", node=""),
+        pod("worker-0", "Pending", node=""),
+        placeholder,
+        ready,
+        now=10,
+    )
+    assert told.phase.value == "WAITING_FOR_RESOURCES"
+    assert (
+        told.message.splitlines()[0]
+        == "1 of 2 places are reserved; x waiting for a node: no node of 1 fits: 1 lack cpu (0 of 2 replicas ready)"
+        or "1 of 2 places are reserved; no node of 1 fits: 1 lack cpu" in told.message
+    )
+
+
+def test_a_container_that_restarts_is_told_of_while_running():
+    crashed = {
+        "restartCount": 4,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+    }
+    told = verdict(job(RUNNING), running("master-0"), pod("worker-0", container=crashed))
+    assert told.info["waits"] == [
+        "worker-0 restarting, CrashLoopBackOff: ended 4 times, the last with exit code 137 OOMKilled"
+    ]
+    assert (told.phase.value, told.info["ready"], told.info["replicas"]) == ("RUNNING", 2, 2)
+
+
+@pytest.mark.parametrize(("name", "said"), [("init-pytorch", None), ("download", "user-error")])
+def test_an_init_container_that_fails_again_and_again(name, said):
+    crashing = {
+        "name": name,
+        "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+    }
+    told = verdict(
+        job(RUNNING), running("master-0"), pod("worker-0", "Pending", initContainerStatuses=[crashing])
+    )
+    assert (told.phase.value, told.cause and told.cause.value) == ("INITIALIZING", said)
+    assert told.message.startswith(f"worker-0 starting, CrashLoopBackOff: init container {name}: back-off")
+
+
+def test_the_image_and_its_error_are_named():
+    told = verdict(
+        job(),
+        waiting("master-0", "ErrImagePull", "manifest unknown"),
+        waiting("worker-0", "ErrImagePull", "manifest unknown"),
+        now=20,
+    )
+    assert told.message.splitlines() == [
+        "master-0, worker-0 starting, ErrImagePull: image train:1: manifest unknown (0 of 2 replicas ready)",
+        "check the image's name and tag, and that the nodes may pull it",
+    ]
