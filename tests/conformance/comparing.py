@@ -43,6 +43,8 @@ class Found:
     path: str
     theirs: Any
     ours: Any
+    job: Json
+    """Ours, as a whole."""
 
     def __str__(self) -> str:
         return f"{self.case['id']}: {self.path}: theirs {self.theirs!r}, ours {self.ours!r}"
@@ -55,12 +57,12 @@ def compare(case: Json, theirs: Json, ours: Json) -> list[Found]:
         return []
     if any(refusals):
         said = theirs.get("error", {}).get("message", "built"), ours.get("problems", "built")
-        return [Found(case, "refused by us" if refusals[1] else "refused by them", *said)]
-    jobs = [manifest for manifest in ours["manifests"] if manifest["kind"] == "PyTorchJob"]
-    differing = difference("", plain(theirs["manifest"]), plain(jobs[0]))
-    companions = [manifest for manifest in ours["manifests"] if manifest["kind"] != "PyTorchJob"]
-    found = [Found(case, path, *sides) for path, *sides in differing]
-    return found + [Found(case, "companions", MISSING, companion) for companion in companions]
+        return [Found(case, "refused by us" if refusals[1] else "refused by them", *said, {})]
+    (job,) = [manifest for manifest in ours["manifests"] if manifest["kind"] == "PyTorchJob"]
+    companions = [manifest for manifest in ours["manifests"] if manifest is not job]
+    differing = difference("", plain(theirs["manifest"]), plain(job))
+    found = [Found(case, path, *sides, job) for path, *sides in differing]
+    return found + [Found(case, "companions", MISSING, companion, job) for companion in companions]
 
 
 def plain(value: Any, key: str = "") -> Any:

@@ -126,6 +126,8 @@ def pod(dice: Dice) -> Json:
     spec: Json = {"containers": containers}
     if dice.yes(0.3):
         spec["initContainers"] = [pod_container(dice, name) for name in dice.few(["init", "fetch"], 2)]
+        if spec["initContainers"] and dice.yes(0.3):
+            spec["initContainers"][0]["restartPolicy"] = "Always"
     said = {
         "volumes": dice.few(VOLUMES, 3),
         "tolerations": dice.few(TOLERATIONS, 2),
@@ -259,12 +261,32 @@ def asking(quantity: str, name: str = "CPU") -> Json:
     return entries({"requests": {name: quantity}})
 
 
-def unrendered(written: Json) -> None:
+def of_container(**said: Any) -> Callable[[Json], None]:
+    """A mutation to a container target of that kind."""
+
+    def spoil(written: Json) -> None:
+        no_target(written)
+        written["template"]["container"] = said
+
+    return spoil
+
+
+def of_workers(said: Json) -> Callable[[Json], None]:
+    """A mutation to workers that say this, and nothing else."""
+
+    def spoil(written: Json) -> None:
+        written["template"].update(taskTypeVersion=1, custom={"workerReplicas": said})
+
+    return spoil
+
+
+def two_named_pytorch(written: Json) -> None:
     no_target(written)
-    written["template"]["container"] = {"image": "a:1", "args": ["{{.input}}", "{{ .OutputPrefix }}"]}
+    containers = [{"name": name, "image": "a:1"} for name in ("pytorch", "main")]
+    written["template"]["k8sPod"] = {"podSpec": {"containers": containers}}
+    written["template"]["config"] = {"primary_container_name": "main"}
 
 
-WORKERS = ("template", "custom", "workerReplicas")
 ELASTIC_CONFIG = ("template", "custom", "elasticConfig")
 SHM = ("template", "extendedResources", "sharedMemory")
 SPOILT: list[tuple[str, Callable[[Json], None]]] = [
@@ -277,26 +299,34 @@ SPOILT: list[tuple[str, Callable[[Json], None]]] = [
     ("no-primary-name", drop("template", "config")),
     ("wrong-primary-name", put("template", "config", value={"primary_container_name": "other"})),
     ("no-such-pod-template", put("template", "metadata", "podTemplateName", value="missing")),
-    ("negative-workers", put(*WORKERS, value={"replicas": -1.0})),
-    ("half-a-worker", put(*WORKERS, value={"replicas": 2.5})),
-    ("workers-as-text", put(*WORKERS, value={"replicas": "3"})),
-    ("unknown-key", put(*WORKERS, value={"replicas": 2.0, "colour": "red"})),
-    ("restart-policy-7", put(*WORKERS, value={"replicas": 2.0, "restartPolicy": 7.0})),
-    ("restart-policy-text", put(*WORKERS, value={"replicas": 2.0, "restartPolicy": "SOMETIMES"})),
+    ("negative-workers", of_workers({"replicas": -1.0})),
+    ("half-a-worker", of_workers({"replicas": 2.5})),
+    ("workers-as-text", of_workers({"replicas": "3"})),
+    ("unknown-key", of_workers({"replicas": 2.0, "colour": "red"})),
+    ("restart-policy-7", of_workers({"replicas": 2.0, "restartPolicy": 7.0})),
+    ("restart-policy-text", of_workers({"replicas": 2.0, "restartPolicy": "SOMETIMES"})),
     ("snake-case", put("template", "custom", value={"worker_replicas": {"replicas": 2.0}})),
-    ("bad-quantity", put(*WORKERS, value={"replicas": 2.0, "resources": asking("lots")})),
-    ("empty-quantity", put(*WORKERS, value={"replicas": 2.0, "resources": asking("")})),
-    ("negative-quantity", put(*WORKERS, value={"replicas": 2.0, "resources": asking("-1")})),
-    ("unknown-resource", put(*WORKERS, value={"replicas": 2.0, "resources": asking("1", "TPU")})),
-    ("zero-quantity", put(*WORKERS, value={"replicas": 2.0, "resources": asking("0")})),
-    ("storage", put(*WORKERS, value={"replicas": 2.0, "resources": asking("1Gi", "STORAGE")})),
+    ("bad-quantity", of_workers({"replicas": 2.0, "resources": asking("lots")})),
+    ("empty-quantity", of_workers({"replicas": 2.0, "resources": asking("")})),
+    ("negative-quantity", of_workers({"replicas": 2.0, "resources": asking("-1")})),
+    ("unknown-resource", of_workers({"replicas": 2.0, "resources": asking("1", "TPU")})),
+    ("zero-quantity", of_workers({"replicas": 2.0, "resources": asking("0")})),
+    ("storage", of_workers({"replicas": 2.0, "resources": asking("1Gi", "STORAGE")})),
     ("no-processes", put(*ELASTIC_CONFIG, value={"minReplicas": 2.0, "maxReplicas": 2.0})),
     ("custom-is-wrong", put("template", "custom", value={"workerReplicas": [1.0]})),
-    ("many-workers", put(*WORKERS, value={"replicas": 1000000.0})),
-    ("unrendered", unrendered),
+    ("many-workers", of_workers({"replicas": 1000000.0})),
+    ("unrendered", of_container(image="a:1", args=["{{.input}}", "{{ .OutputPrefix }}"])),
+    ("no-image", of_container(args=["run"])),
+    ("copilot", of_container(image="a:1", args=["run"], dataConfig={"enabled": True})),
+    ("suffix-alone", of_workers({"replicas": 2.0, "resources": asking("Gi", "MEMORY")})),
+    ("two-named-pytorch", two_named_pytorch),
     (
         "min-over-max",
         put(*ELASTIC_CONFIG, value={"minReplicas": 4.0, "maxReplicas": 2.0, "nprocPerNode": 1.0}),
+    ),
+    (
+        "more-than-max",
+        put(*ELASTIC_CONFIG, value={"minReplicas": 7.0, "maxReplicas": 9.0, "nprocPerNode": 1.0}),
     ),
     ("empty-elastic", put(*ELASTIC_CONFIG, value={})),
     ("clean-pod-policy-9", put("template", "custom", "runPolicy", value={"cleanPodPolicy": 9.0})),

@@ -1,0 +1,137 @@
+"""Every place where our job differs from the one that Flyte's Go plugin makes: a path and a predicate.
+
+docs/reference/differences.md says the same to people, with the reason, and with the number of generated tasks
+that an entry applies to. A difference is explained by the first entry that fits.
+"""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from comparing import MISSING, Found
+from predicates import (
+    Predicate,
+    about,
+    added,
+    any_value,
+    becomes,
+    both,
+    defaulted,
+    is_device,
+    joined_terms,
+    left_out,
+    native_sidecar,
+    of_pods,
+    on_sidecar,
+    overridden,
+    primary_template,
+    problem,
+    renamed_gpu,
+    role_asks_for_less,
+    setting,
+    short_gpu,
+    unset,
+    zero,
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One field that differs on purpose."""
+
+    path: str
+    """Where: `*` stands for anything; brackets are names."""
+    applies: Predicate
+    """When, beyond the path."""
+
+    def explains(self, found: Found) -> bool:
+        return fnmatchcase(found.path, self.path.replace("[", "[[]")) and self.applies(found)
+
+
+ROLE = "spec.pytorchReplicaSpecs.*"
+POD = f"{ROLE}.template.spec"
+JOB = {
+    "name": ("metadata.name", any_value),
+    "identity": ("*metadata.labels[kfpytorch.flyte.org/job]", added),
+    "managed-by": ("metadata.labels[app.kubernetes.io/*]", added),
+    "output-prefix": ("metadata.annotations[kfpytorch.flyte.org/output-prefix]", added),
+    "owner": ("metadata.ownerReferences", left_out),
+    "finalizer": ("metadata.finalizers", both(left_out, setting("inject-finalizer"))),
+    "labels-of-pods": ("metadata.labels*", of_pods("labels")),
+    "annotations-of-pods": ("metadata.annotations*", of_pods("annotations")),
+    "clean-pod-policy": ("spec.runPolicy", becomes(MISSING, {"cleanPodPolicy": "None"})),
+    "elastic-clean-pod-policy": ("spec.runPolicy.cleanPodPolicy", lambda found: found.ours == "None"),
+    "kept-clean-pod-policy": ("metadata.annotations[kfpytorch.flyte.org/clean-pod-policy]", added),
+    "nproc-per-node": ("spec.nprocPerNode", added),
+    "deprecated-nproc-per-node": ("spec.elasticPolicy.nProcPerNode", left_out),
+    "rendezvous-id": ("spec.elasticPolicy.rdzvId", added),
+    "rendezvous-backend": ("spec.elasticPolicy.rdzvBackend", becomes(MISSING, "c10d")),
+    "restart-always": (f"{ROLE}.restartPolicy", becomes("Always", "OnFailure")),
+    "restart-policy-of-pods": (f"{POD}.restartPolicy", left_out),
+}
+ENVIRONMENT = {
+    "fail-on-error": (f"{POD}.containers[pytorch].env[FLYTE_FAIL_ON_ERROR]", added),
+    "worker-name": (f"{POD}.containers[pytorch].env[_F_WN]", added),
+    "worker-name-of-sidecars": (f"{POD}.containers[*].env[_F_WN]", both(left_out, on_sidecar)),
+    "error-strategy": (f"{POD}.containers[pytorch].env[_F_DES]", added),
+    "error-strategy-of-sidecars": (f"{POD}.containers[*].env[_F_DES]", both(left_out, on_sidecar)),
+    "workflow-name": (f"{POD}.*ontainers[*].env[FLYTE_INTERNAL_EXECUTION_WORKFLOW]", left_out),
+    "repeated-env": (f"{POD}.*ontainers[*].env[*]#", left_out),
+}
+RESOURCES = {
+    "overrides": (f"{POD}.containers[pytorch].*", overridden),
+    "overrides-of-init-containers": (f"{POD}.initContainers[*].resources*", overridden),
+    "platform-defaults": (f"{POD}.*ontainers[*].resources.*", defaulted),
+    "native-sidecar": (f"{POD}.initContainers[*].resources*", native_sidecar),
+    "replica-resources": (f"{POD}.*ontainers[*].resources.*", role_asks_for_less),
+    "gpu-name": (f"{POD}.*ontainers[*].resources.*gpu*", renamed_gpu),
+    "gpu-key": (f"{POD}.*ontainers[*].resources.*.gpu", left_out),
+    "gpu-key-beside-name": (f"{POD}.*ontainers[*].resources.*[nvidia.com/gpu]", short_gpu),
+    "inherited-sidecar": (f"{POD}.containers[*].resources*", primary_template),
+    "device-pairs": (f"{POD}.*ontainers[*].resources.*[*/*]", both(unset, is_device)),
+    "sidecar-limits": (f"{POD}.containers[*].resources.limits*", both(left_out, on_sidecar, zero)),
+    "sidecar-requests": (f"{POD}.containers[*].resources.requests*", both(on_sidecar, zero)),
+}
+PLACEMENT = {
+    "gpu-name-tolerations": (f"{POD}.tolerations*", renamed_gpu),
+    "gpu-name-affinity": (f"{POD}.affinity*", renamed_gpu),
+    "gpu-key-tolerations": (f"{POD}.tolerations*", short_gpu),
+    "gpu-key-affinity": (f"{POD}.affinity*", both(about("accelerator"), short_gpu)),
+    "overrides-tolerations": (f"{POD}.tolerations*", overridden),
+    "overrides-affinity": (f"{POD}.affinity*", overridden),
+    "required-nodes": (f"{POD}.affinity.nodeAffinity.*.nodeSelectorTerms", joined_terms),
+}
+REFUSED = {
+    name: ("refused by us", problem(text))
+    for name, text in {
+        "gpus-for-processes": "is more processes than",
+        "no-processes": "starts no process",
+        "no-fewer-gpus": "is more than this platform allows",
+        "lent-devices": "though devices cannot be lent",
+        "other-version": "would lose the workers",
+        "no-replicas": "asks for no replicas at all",
+        "empty-elastic": "says nothing about its nodes",
+        "elastic-range": "is less than minReplicas",
+        "elastic-replicas": "does not lie between minReplicas and maxReplicas",
+        "negative": "is less than nothing",
+        "lost-resources": "is nothing that a container can ask for",
+        "other-word": "is none of its values",
+        "unfilled-args": "has not been filled in by Flyte",
+        "many-workers": "is more than can be named",
+        "volume-twice": "is the name of two volumes",
+        "container-twice": "is the name of two containers",
+        "impossible-quantities": "is not a quantity",
+        "no-image": "image says nothing",
+        "copilot": "asks for Flyte's co-pilot",
+    }.items()
+}
+ACCEPTED = {"only-container": ("refused by them", about("primary container [other] not defined"))}
+DIFFERENCES: dict[str, Difference] = {
+    name: Difference(*entry)
+    for part in (JOB, ENVIRONMENT, RESOURCES, PLACEMENT, REFUSED, ACCEPTED)
+    for name, entry in part.items()
+}
+
+
+def explanation(found: Found) -> str | None:
+    """The entry that explains a difference."""
+    return next((name for name, entry in DIFFERENCES.items() if entry.explains(found)), None)

@@ -1,0 +1,155 @@
+"""What can be said of one place where two answers differ: the words of the table in `differences`."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from comparing import MISSING, Found, quantity
+from dice import Json
+
+Predicate = Callable[[Found], bool]
+
+
+def added(found: Found) -> bool:
+    """They have nothing there."""
+    return bool(found.theirs == MISSING)
+
+
+def left_out(found: Found) -> bool:
+    """We have nothing there."""
+    return bool(found.ours == MISSING)
+
+
+def becomes(theirs: Any, ours: Any) -> Predicate:
+    """One value for another."""
+    return lambda found: bool(found.theirs == theirs and found.ours == ours)
+
+
+def both(*predicates: Predicate) -> Predicate:
+    """All of them."""
+    return lambda found: all(predicate(found) for predicate in predicates)
+
+
+def any_value(found: Found) -> bool:
+    """Whatever the values."""
+    return found.theirs != MISSING and found.ours != MISSING
+
+
+def setting(name: str) -> Predicate:
+    """The platform says something about it."""
+    return lambda found: name in found.case["settings"]
+
+
+def on_sidecar(found: Found) -> bool:
+    """Within a container that does not train, and is no init container."""
+    return ".containers[" in found.path and ".containers[pytorch]" not in found.path
+
+
+def of_pods(part: str) -> Predicate:
+    """Our pods have it, so our job has it."""
+
+    def has(found: Found) -> bool:
+        groups = found.job["spec"]["pytorchReplicaSpecs"].values()
+        key = found.path.removeprefix(f"metadata.{part}").strip(".[]")
+        return any(group["template"]["metadata"].get(part, {}).get(key) == found.ours for group in groups)
+
+    return has
+
+
+def resource_of(found: Found) -> tuple[str, str]:
+    """``limits`` or ``requests``, and the name of the resource."""
+    part, _, name = found.path.rpartition(".resources.")[2].replace("[", ".").partition(".")
+    return part, name.rstrip("]")
+
+
+def defaulted(found: Found) -> bool:
+    """Zero for want of a platform's default; we have the setting's, within the platform's limit."""
+    settings, name = found.case["settings"], resource_of(found)[1]
+    setting, value = {"cpu": ("default-cpus", "1"), "memory": ("default-memory", "1Gi")}.get(name, ("", ""))
+    most = settings.get("kfpytorch", {}).get("task-resources", {}).get("limits", {}).get(name)
+    return found.theirs == "0" and found.ours in (quantity(settings.get(setting, value)), quantity(most))
+
+
+def role(found: Found) -> Json:
+    """What the role of a path says of its resources, whichever form it is written in."""
+    name = "masterReplicas" if ".Master." in found.path else "workerReplicas"
+    said = found.case["template"].get("custom", {}).get(name, {})
+    said = said.get("common", said) if isinstance(said, Mapping) else {}
+    resources: Json = said.get("resources", {})
+    return resources
+
+
+def role_asks_for_less(found: Found) -> bool:
+    """The role asks for something else only; we keep what the task asks for."""
+    names = {
+        "cpu": "CPU",
+        "memory": "MEMORY",
+        "ephemeral-storage": "EPHEMERAL_STORAGE",
+        "nvidia.com/gpu": "GPU",
+    }
+    said = {each["name"] for entries in role(found).values() for each in entries if each["value"] != "0"}
+    return bool(role(found)) and names.get(resource_of(found)[1]) not in said
+
+
+def unset(found: Found) -> bool:
+    """They have nothing there, or zero."""
+    return found.theirs in (MISSING, "0")
+
+
+def zero(found: Found) -> bool:
+    """They have nothing but zeros there."""
+    amounts = found.theirs.values() if isinstance(found.theirs, dict) else [found.theirs]
+    return set(amounts) == {"0"}
+
+
+def overridden(found: Found) -> bool:
+    """with_overrides was used."""
+    return bool(found.case["metadata"].get("overrides"))
+
+
+def is_device(found: Found) -> bool:
+    return "/" in resource_of(found)[1]
+
+
+def renamed_gpu(found: Found) -> bool:
+    """GPUs have another name on this platform."""
+    return found.case["settings"].get("gpu-resource-name", "nvidia.com/gpu") != "nvidia.com/gpu"
+
+
+def short_gpu(found: Found) -> bool:
+    """Somebody writes `gpu` for the platform's name of it, which they mend in the task only."""
+    pods = [found.case["template"].get("k8sPod"), found.case["pod_templates"]]
+    return '"gpu": ' in json.dumps(pods)
+
+
+def about(text: str) -> Predicate:
+    """One of the sides mentions it."""
+    return lambda found: text in f"{found.path} {json.dumps([found.theirs, found.ours])}"
+
+
+def problem(text: str) -> Predicate:
+    """We refuse the task, with a problem that says so."""
+    return lambda found: any(text in f"{each['field']} {each['message']}" for each in found.ours)
+
+
+def joined_terms(found: Found) -> bool:
+    """Alternatives of theirs are requirements of every alternative of ours."""
+    requirement = "interruptible-node-selector-requirement"
+    settings = found.case["settings"]
+    known = [settings[name] for name in (requirement, f"non-{requirement}") if name in settings]
+    ours = [term.get("matchExpressions", []) for term in found.ours] if any_value(found) else []
+    return bool(ours) and any(all(each in term for term in ours) for each in known)
+
+
+def primary_template(found: Found) -> bool:
+    """A sidecar, with a PodTemplate that says what the training container asks for."""
+    specs = [each["template"]["spec"] for each in found.case["pod_templates"]]
+    return on_sidecar(found) and any(
+        each["name"] == "primary" and "resources" in each for spec in specs for each in spec["containers"]
+    )
+
+
+def native_sidecar(found: Found) -> bool:
+    """An init container that runs beside the training, with a role that asks for resources."""
+    spec = found.case["template"].get("k8sPod", {}).get("podSpec", {})
+    return bool(role(found)) and any(each.get("restartPolicy") for each in spec.get("initContainers", []))

@@ -1,0 +1,95 @@
+"""Generated tasks through Flyte's own Go plugin and through ours: equal, or on the list of differences."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from comparing import Found, compare
+from dice import Json
+from differences import DIFFERENCES, explanation
+from peers import ROOT, ask, render
+from templates import cases
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1800)]
+
+ALL = 2000
+# Fewer for a quick look; the counts of the page are those of all.
+CASES = int(os.environ.get("CONFORMANCE_CASES", ALL))
+PAGE = ROOT / "docs/reference/differences.md"
+ENTRY = re.compile(r"^\| `(?P<name>[a-z-]+)` \| `(?P<path>[^`]+)` \| (?P<count>\d+) \|$", re.MULTILINE)
+SHOWN = 20
+
+
+@pytest.fixture(scope="module")
+def tasks() -> list[Json]:
+    return cases(CASES)
+
+
+@pytest.fixture(scope="module")
+def theirs(go_plugin: Path, tasks: list[Json]) -> dict[str, Json]:
+    return {answer["id"]: answer for answer in ask([go_plugin], tasks)}
+
+
+@pytest.fixture(scope="module")
+def arrived(go_plugin: Path, tasks: list[Json]) -> list[Json]:
+    """The tasks as propeller's connector plugin sends them, less those that it never sends."""
+    sent = zip(tasks, ask([go_plugin, "--arrival"], tasks), strict=True)
+    return [{**task, "template": sending["template"]} for task, sending in sent if "template" in sending]
+
+
+@pytest.fixture(scope="module")
+def registered_differences(tasks: list[Json], theirs: dict[str, Json]) -> list[Found]:
+    return list(differences_of(tasks, theirs))
+
+
+@pytest.fixture(scope="module")
+def arrived_differences(arrived: list[Json], theirs: dict[str, Json]) -> list[Found]:
+    return list(differences_of(arrived, theirs))
+
+
+def differences_of(tasks: list[Json], theirs: dict[str, Json]) -> Iterator[Found]:
+    for task, ours in zip(tasks, render(tasks), strict=True):
+        yield from compare(task, theirs[task["id"]], ours)
+
+
+def unexplained(found: list[Found]) -> list[str]:
+    return [str(each) for each in found if explanation(each) is None][:SHOWN]
+
+
+def test_most_tasks_are_built_by_both(
+    tasks: list[Json], theirs: dict[str, Json], registered_differences: list[Found]
+) -> None:
+    refused = {found.case["id"] for found in registered_differences if found.path.startswith("refused")}
+    built = [task for task in tasks if "manifest" in theirs[task["id"]] and task["id"] not in refused]
+    assert len(built) > 0.7 * len(tasks)
+
+
+def test_a_registered_task_becomes_the_same_job(registered_differences: list[Found]) -> None:
+    assert unexplained(registered_differences) == []
+
+
+def test_a_task_that_propeller_sends_becomes_the_same_job(arrived_differences: list[Found]) -> None:
+    assert unexplained(arrived_differences) == []
+
+
+def written() -> dict[str, tuple[str, int]]:
+    """The page's table: path and count by name."""
+    return {entry["name"]: (entry["path"], int(entry["count"])) for entry in ENTRY.finditer(PAGE.read_text())}
+
+
+def test_every_entry_is_on_the_page_with_its_path() -> None:
+    paths = {name: entry.path for name, entry in DIFFERENCES.items()}
+    assert {name: path for name, (path, _) in written().items()} == paths
+
+
+@pytest.mark.skipif(CASES != ALL, reason="entries are counted over all tasks")
+def test_every_entry_applies_as_often_as_the_page_says(registered_differences: list[Found]) -> None:
+    applied = {(explanation(found), found.case["id"]) for found in registered_differences}
+    counts = Counter(name for name, _ in applied)
+    assert [name for name in DIFFERENCES if not counts[name]] == []
+    assert {name: count for name, (_, count) in written().items()} == {
+        name: counts[name] for name in DIFFERENCES
+    }
