@@ -4,15 +4,28 @@ Lives here: one value. Which setting has which kind is in `reading`.
 """
 
 import enum
+import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
+from backend_plugin.core.settings.logs import LogTemplate
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.causes import Cause
 
 Read: TypeAlias = Callable[[Any], Any]
+
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|s|m|h)")
+_UNITS: Final = {
+    "us": timedelta(microseconds=1),
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+}
 
 
 class Wrong(ValueError):
@@ -36,6 +49,16 @@ class _Requirement(msgspec.Struct, forbid_unknown_fields=True):
     key: str
     operator: str
     values: list[str] = msgspec.field(default_factory=list)
+
+
+class _LogTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    name: str = ""
+    display_name: str = ""
+    template_uris: tuple[str, ...] = ()
+    dynamic_template_uris: tuple[str, ...] = ()
+    message_format: str = "UNKNOWN"
+    show_while_pending: bool = False
+    hide_once_finished: bool = False
 
 
 class _PullPolicy(enum.Enum):
@@ -106,6 +129,61 @@ def quantities(value: Any) -> dict[str, Quantity]:
 def tolerations_by_resource(value: Any) -> dict[str, Sequence[Manifest]]:
     """Tolerations under resource names."""
     return {text(name): tolerations(items) for name, items in _pairs(value).items()}
+
+
+def duration(value: Any) -> timedelta:
+    """A time as Go writes it, such as ``90s`` or ``1h30m``; zero needs no unit."""
+    said = text(value)
+    parts = _DURATION.findall(said)
+    if said != "0" and (not parts or "".join(number + unit for number, unit in parts) != said):
+        raise Wrong("is not a duration", "write it as Go does, such as 90s, 3m or 1h30m")
+    try:
+        return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta(0))
+    except OverflowError as refusal:
+        raise Wrong("is longer than anybody waits", "write 0 for no limit") from refusal
+
+
+def causes(value: Any) -> dict[int, Cause]:
+    """Causes under exit codes."""
+    return {_exit_code(code): _cause(cause) for code, cause in _pairs(value).items()}
+
+
+def _exit_code(value: Any) -> int:
+    said = text(value)
+    if not (said.isascii() and said.isdecimal() and int(said) in range(1, 256)):
+        raise Wrong(f"has {said!r} for an exit code", "write numbers from 1 to 255")
+    return int(said)
+
+
+def _cause(value: Any) -> Cause:
+    try:
+        return Cause(value)
+    except ValueError as refusal:
+        known = ", ".join(cause.value for cause in Cause)
+        raise Wrong(f"has {value!r} for a cause", f"write one of {known}") from refusal
+
+
+def log_templates(value: Any) -> tuple[LogTemplate, ...]:
+    """Places where logs can be read."""
+    return tuple(LogTemplate(**each) for each in _log_templates(value))
+
+
+def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
+    """Places where logs can be read, under the names by which tasks ask for them."""
+    pairs = _pairs(value)
+    templates = _log_templates(list(pairs.values()))
+    return {
+        text(key): LogTemplate(**{**each, "name": each["name"] or text(key)})
+        for key, each in zip(pairs, templates, strict=True)
+    }
+
+
+def _log_templates(value: Any) -> list[dict[str, Any]]:
+    try:
+        return [msgspec.structs.asdict(each) for each in msgspec.convert(value, list[_LogTemplate])]
+    except msgspec.ValidationError as refusal:
+        remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
+        raise Wrong(str(refusal), remedy) from refusal
 
 
 def _pairs(value: Any) -> Mapping[Any, Any]:

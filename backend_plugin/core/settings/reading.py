@@ -9,7 +9,9 @@ from typing import Any, Final, TypeAlias
 
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.settings import kinds
+from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.settings.kinds import Read, Wrong
+from backend_plugin.core.settings.logs import Logs
 from backend_plugin.core.settings.values import Ours, Settings, TaskResources
 
 # A value in a message identifies itself; nobody reads more of it there.
@@ -21,13 +23,9 @@ _Readers: TypeAlias = "Mapping[str, Read | _Readers]"
 # Settings of Flyte's section that concern what a connector never does: they may stand there and mean nothing.
 _OF_OTHERS: Final = frozenset({
     "co-pilot",
-    "create-container-config-error-grace-period",
-    "create-container-error-grace-period",
     "default-pod-template-resync",
     "delete-resource-on-finalize",
     "enable-distributed-error-aggregation",
-    "image-pull-backoff-grace-period",
-    "pod-pending-timeout",
     "send-object-events",
     "update-backoff-retries",
     "update-base-backoff-duration",
@@ -66,12 +64,49 @@ _FLYTES: Final[_Readers] = {
     "add-tolerations-for-extended-resources": kinds.names,
 }
 
+# Flyte's names, and what they are called in `Judging`.
+_GRACES: Final[Mapping[str, str]] = {
+    "create-container-config-error-grace-period": "create_container_config_error_grace_period",
+    "create-container-error-grace-period": "create_container_error_grace_period",
+    "image-pull-backoff-grace-period": "image_pull_backoff_grace_period",
+    "pod-pending-timeout": "pending_timeout",
+}
+_JUDGING: Final[_Readers] = {
+    "no-status-timeout": kinds.duration,
+    "queue-timeout": kinds.duration,
+    "active-deadline": kinds.duration,
+    "unseen-pod-patience": kinds.duration,
+    "settling-time": kinds.duration,
+    "exit-codes": kinds.causes,
+}
+_LOGS: Final[_Readers] = {
+    "kubernetes-enabled": kinds.boolean,
+    "kubernetes-url": kinds.text,
+    "kubernetes-template-uri": kinds.text,
+    "cloudwatch-enabled": kinds.boolean,
+    "cloudwatch-region": kinds.text,
+    "cloudwatch-log-group": kinds.text,
+    "cloudwatch-template-uri": kinds.text,
+    "stackdriver-enabled": kinds.boolean,
+    "gcp-project": kinds.text,
+    "stackdriver-logresourcename": kinds.text,
+    "stackdriver-template-uri": kinds.text,
+    "templates": kinds.log_templates,
+    "dynamic-log-links": kinds.log_templates_by_name,
+}
 _OURS: Final[_Readers] = {
+    "judging": _JUDGING,
+    "logs": _LOGS,
     "pod-template-namespace": kinds.text,
     "task-resources": {"defaults": kinds.quantities, "limits": kinds.quantities},
 }
 
-_ALL: Final[_Readers] = {**_FLYTES, **dict.fromkeys(_OF_OTHERS, kinds.anything), "kfpytorch": _OURS}
+_ALL: Final[_Readers] = {
+    **_FLYTES,
+    **dict.fromkeys(_GRACES, kinds.duration),
+    **dict.fromkeys(_OF_OTHERS, kinds.anything),
+    "kfpytorch": _OURS,
+}
 
 
 def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
@@ -83,9 +118,20 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = Non
     said = _read(section, _ALL, "", problems)
     if problems:
         raise InvalidSettings(*problems)
-    flytes = {key.replace("-", "_"): said[key] for key in _FLYTES if key in said}
+    ours = said.pop("kfpytorch", {})
+    graces = {name: said[key] for key, name in _GRACES.items() if key in said}
+    flytes = _fields({key: value for key, value in said.items() if key in _FLYTES})
     flytes["default_env_vars"] = _env(flytes, environment or {})
-    return Settings(**flytes, kfpytorch=_ours(said.get("kfpytorch", {}), flytes))
+    return Settings(
+        **flytes,
+        judging=Judging(**graces, **_fields(ours.pop("judging", {}))),
+        logs=Logs(**_fields(ours.pop("logs", {}))),
+        kfpytorch=_ours(ours, flytes),
+    )
+
+
+def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.replace("-", "_"): value for key, value in said.items()}
 
 
 def _env(flytes: dict[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
@@ -101,7 +147,7 @@ def _ours(said: Mapping[str, Any], flytes: Mapping[str, Any]) -> Ours:
         part: {gpu if name == "gpu" else name: amount for name, amount in amounts.items()}
         for part, amounts in said.get("task-resources", {}).items()
     }
-    plain = {key.replace("-", "_"): value for key, value in said.items() if key != "task-resources"}
+    plain = _fields({key: value for key, value in said.items() if key != "task-resources"})
     return Ours(task_resources=TaskResources(**resources), **plain)
 
 

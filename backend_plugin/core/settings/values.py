@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from backend_plugin.core.quantity import Quantity, parse
+from backend_plugin.core.settings.judging import Judging
+from backend_plugin.core.settings.logs import Logs
 from backend_plugin.core.values import Manifest
 
 # Without it the cluster autoscaler would move replicas of a running job.
@@ -69,4 +71,8 @@ class Settings:
     default_pod_dns_config: Manifest | None = None
     default_pod_template_name: str = ""
     add_tolerations_for_extended_resources: Sequence[str] = ()
+    judging: Judging = field(default_factory=Judging)
+    """How patient we are: Flyte's grace periods, and those that stand under ``kfpytorch.judging``."""
+    logs: Logs = field(default_factory=Logs)
+    """Flyte's ``plugins.logs``, which stands under ``kfpytorch.logs``."""
     kfpytorch: Ours = field(default_factory=Ours)

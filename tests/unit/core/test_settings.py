@@ -1,3 +1,4 @@
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -6,6 +7,9 @@ from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import Ours, Settings, TaskResources
+from backend_plugin.core.settings.judging import Judging
+from backend_plugin.core.settings.logs import Logs, LogTemplate
+from kfpytorch_common.causes import Cause
 
 TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 3}
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
@@ -57,7 +61,9 @@ def test_every_setting_is_read_under_flytes_name(key: str) -> None:
 
 
 def test_every_setting_of_ours_has_a_row_here() -> None:
-    assert {key.replace("-", "_") for key in SAID} | {"kfpytorch"} <= set(Settings.__dataclass_fields__)
+    assert {key.replace("-", "_") for key in SAID} | {"kfpytorch", "judging", "logs"} == set(
+        Settings.__dataclass_fields__
+    )
 
 
 def test_settings_of_others_are_known_and_mean_nothing() -> None:
@@ -72,6 +78,69 @@ def test_the_platforms_resources_are_ours_to_know() -> None:
             defaults={"cpu": parse("2")}, limits={"amd.com/gpu": parse("8"), "memory": parse("1Ti")}
         )
     )
+
+
+def test_patience_is_flytes_and_ours() -> None:
+    section = {
+        "pod-pending-timeout": "1h30m",
+        "image-pull-backoff-grace-period": "0",
+        "create-container-error-grace-period": "0s",
+        "create-container-config-error-grace-period": "1.5ms",
+        "kfpytorch": {"judging": {"queue-timeout": "90s", "exit-codes": {3: "config", "4": "infra"}}},
+    }
+    assert settings.read(section).judging == Judging(
+        pending_timeout=timedelta(minutes=90),
+        image_pull_backoff_grace_period=timedelta(0),
+        create_container_error_grace_period=timedelta(0),
+        create_container_config_error_grace_period=timedelta(microseconds=1500),
+        queue_timeout=timedelta(seconds=90),
+        exit_codes={3: Cause.CONFIG, 4: Cause.INFRA},
+    )
+
+
+def test_every_field_of_judging_and_logs_can_be_said() -> None:
+    everything = {
+        "kubernetes-enabled": True,
+        "templates": [{"name": "a", "templateUris": ["u"], "showWhilePending": True}],
+        "dynamic-log-links": [{"vscode": {"displayName": "VS Code"}}],
+    }
+    assert settings.read({"kfpytorch": {"logs": everything}}).logs == Logs(
+        kubernetes_enabled=True,
+        templates=(LogTemplate(name="a", template_uris=("u",), show_while_pending=True),),
+        dynamic_log_links={"vscode": LogTemplate(name="vscode", display_name="VS Code")},
+    )
+    names = {name.replace("_", "-") for name in (*Judging.__dataclass_fields__, *Logs.__dataclass_fields__)}
+    with pytest.raises(InvalidSettings) as refusal:
+        settings.read({"kfpytorch": {"logs": dict.fromkeys(names, ()), "judging": dict.fromkeys(names, ())}})
+    unknown = [each.field for each in refusal.value.problems if each.message == "is not a setting"]
+    assert {name for name in names if sum(field.endswith(f".{name}") for field in unknown) == 2} == {
+        "pending-timeout",
+        "image-pull-backoff-grace-period",
+        "create-container-error-grace-period",
+        "create-container-config-error-grace-period",
+    }
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"pod-pending-timeout": "3"}, "is not a duration"),
+        ({"pod-pending-timeout": "3 m"}, "is not a duration"),
+        ({"pod-pending-timeout": "-3m"}, "is not a duration"),
+        ({"pod-pending-timeout": "9" * 30 + "h"}, "is longer than anybody waits"),
+        ({"kfpytorch": {"judging": {"exit-codes": {"x": "config"}}}}, "has 'x' for an exit code"),
+        ({"kfpytorch": {"judging": {"exit-codes": {256: "config"}}}}, "has '256' for an exit code"),
+        ({"kfpytorch": {"judging": {"exit-codes": {1: "oom"}}}}, "has 'oom' for a cause"),
+        (
+            {"kfpytorch": {"logs": {"templates": [{"uri": "x"}]}}},
+            "Object contains unknown field `uri` - at `$[0]`",
+        ),
+    ],
+)
+def test_patience_and_logs_that_cannot_be_meant_are_problems(section: Any, message: str) -> None:
+    with pytest.raises(InvalidSettings) as refusal:
+        settings.read(section)
+    assert [problem.message for problem in refusal.value.problems] == [message]
 
 
 def test_variables_come_from_the_environment_that_is_given() -> None:

@@ -126,6 +126,10 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
             (f"{SPEC}.hostNetwork", '"yes"', "is neither true nor false"),
         ],
     ),
+    "less than nothing": (
+        of(resources={"limits": {"cpu": "-1"}}),
+        [(f"{SPEC}.containers[0].resources.limits.cpu", '"-1"', "is less than nothing")],
+    ),
     "no memory": (
         memory(mountName="", mountPath="", sizeLimit="x"),
         [
