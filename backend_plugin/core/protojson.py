@@ -23,6 +23,8 @@ from backend_plugin.core.values import JsonValue, Manifest
 _KEY: Final = itemgetter(0)
 _SHOWN_CHARACTERS: Final = 80
 _INT32: Final = 2**31
+# What the parser raises: of infinity as an enum an OverflowError, of half a character a SystemError.
+_UNPARSED: Final = (ParseError, OverflowError, SystemError)
 _STRUCT: Final = Struct.DESCRIPTOR.full_name
 _WHOLE_NUMBER: Final = ("is no whole number of {bits} bits", "write a whole number")
 _NUMBER: Final = ("is no number", "write a number")
@@ -131,7 +133,7 @@ def _read(item: JsonValue, field: _Field, message: Message, where: tuple[str, st
     else:
         try:
             ParseDict({key: item}, message)
-        except ParseError:
+        except _UNPARSED:
             message.ClearField(field.name)
             yield _wrong(item, field, f"{path}.{key}")
 

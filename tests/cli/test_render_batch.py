@@ -101,6 +101,12 @@ def test_a_request_that_cannot_be_read_is_explained(request_: Any, expected: lis
     assert problems(request_) == expected
 
 
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"\x22\\ud800\x22", b"1e999", b"\xff"])
+def test_what_no_parser_takes_is_answered(text: bytes) -> None:
+    line = b"{\x22template\x22: " + text + b"}"
+    assert json.loads(respond(requests.render, line))["problems"]
+
+
 @given(st.binary(max_size=60))
 def test_no_line_ends_the_loop(line: bytes) -> None:
     assert set(json.loads(respond(requests.render, line))) == {"id", "problems"}

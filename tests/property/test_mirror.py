@@ -1,0 +1,127 @@
+"""What an author writes is what the backend reads: the two halves meet on the wire only."""
+
+from typing import Any
+
+from builders import decoded
+from flytekit import Resources
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend_plugin.core import job
+from backend_plugin.core.job import TrainingJob
+from flytekitplugins.kfpytorch import (
+    CleanPodPolicy,
+    Elastic,
+    Gang,
+    Master,
+    PyTorch,
+    RestartPolicy,
+    RunPolicy,
+    TrainJob,
+    Worker,
+)
+from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch
+
+COUNTS = st.none() | st.integers(0, 2**31 - 1)
+NAMES = st.none() | st.text("aZ0-.é", min_size=1)
+POLICIES = {
+    None: "Never",
+    RestartPolicy.NEVER: "Never",
+    RestartPolicy.FAILURE: "OnFailure",
+    RestartPolicy.ALWAYS: "Always",
+}
+CLEANS = {
+    None: "None",
+    CleanPodPolicy.NONE: "None",
+    CleanPodPolicy.RUNNING: "Running",
+    CleanPodPolicy.ALL: "All",
+}
+ROLE = {
+    "image": NAMES,
+    "restart_policy": st.sampled_from([*POLICIES]),
+    "requests": st.none() | st.builds(Resources, cpu=st.sampled_from(["1", "500m"]), mem=st.just("1Gi")),
+    "node_selector": st.none() | st.dictionaries(st.text("ab", min_size=1), st.text("ab"), min_size=1),
+    "priority_class_name": NAMES,
+}
+RUNS = st.none() | st.builds(
+    RunPolicy,
+    clean_pod_policy=st.sampled_from([*CLEANS]),
+    ttl_seconds_after_finished=COUNTS,
+    active_deadline_seconds=COUNTS,
+    backoff_limit=COUNTS,
+)
+BEYOND = {
+    "run_policy": RUNS,
+    "gang": st.none()
+    | st.builds(Gang, queue=NAMES, scheduler=NAMES, queue_timeout_seconds=st.none() | st.integers(1, 99)),
+    "train_job": st.none() | st.builds(TrainJob, runtime=NAMES),
+}
+PYTORCHES = st.builds(
+    PyTorch,
+    master=st.builds(Master, **ROLE),
+    worker=st.builds(Worker, replicas=st.integers(0, 100_000), **ROLE),
+    **BEYOND,
+)
+ELASTICS = st.builds(
+    Elastic,
+    nnodes=st.integers(2, 99) | st.tuples(st.integers(1, 9), st.integers(9, 99)).map("{0[0]}:{0[1]}".format),
+    nproc_per_node=st.integers(1, 16),
+    max_restarts=st.integers(0, 9),
+    **BEYOND,
+)
+
+
+def group(role: job.Role, said: Any, replicas: int) -> job.ReplicaGroup:
+    requests = {"cpu": said.requests.cpu, "memory": said.requests.mem} if said.requests else None
+    return job.ReplicaGroup(
+        role=role,
+        replicas=replicas,
+        restart_policy=POLICIES[said.restart_policy],
+        image=said.image,
+        resources=None if requests is None else job.Resources(requests=requests),
+        placement=job.Placement(
+            node_selector=said.node_selector or {}, priority_class_name=said.priority_class_name
+        ),
+    )
+
+
+def around(config: Any) -> dict[str, Any]:
+    policy = config.run_policy or RunPolicy()
+    return {
+        "run_policy": job.RunPolicy(
+            clean_pod_policy=CLEANS[policy.clean_pod_policy],
+            ttl_seconds_after_finished=policy.ttl_seconds_after_finished or None,
+            active_deadline_seconds=policy.active_deadline_seconds or None,
+            backoff_limit=policy.backoff_limit or None,
+        ),
+        "gang": config.gang and job.Gang(**vars(config.gang)),
+        "train_job": config.train_job and job.TrainJobOptions(**vars(config.train_job)),
+    }
+
+
+@given(PYTORCHES)
+def test_the_backend_reads_what_a_pytorch_config_says(config: PyTorch) -> None:
+    read = decoded(encode_pytorch(config))
+    groups = (
+        group(job.Role.MASTER, config.master, 1),
+        group(job.Role.WORKER, config.worker, config.worker.replicas or 0),
+    )
+    expected = TrainingJob(
+        run=read.run, groups=tuple(each for each in groups if each.replicas), **around(config)
+    )
+    assert read == expected
+
+
+@given(ELASTICS)
+def test_the_backend_reads_what_an_elastic_config_says(config: Elastic) -> None:
+    read = decoded(encode_elastic(config))
+    low, high = config.min_max_nodes()
+    assert read == TrainingJob(
+        run=read.run,
+        groups=(job.ReplicaGroup(role=job.Role.WORKER, replicas=high, restart_policy="Never"),),
+        nproc_per_node=config.nproc_per_node,
+        elastic=job.ElasticPolicy(
+            min_replicas=low, max_replicas=high, rdzv_backend="c10d", max_restarts=config.max_restarts
+        ),
+        **around(config),
+    )

@@ -1,0 +1,172 @@
+"""Whatever arrives, plan() answers with a job that can be asked for, or with problems: nothing else."""
+
+import json
+import random
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from backend_plugin.cli import requests
+from backend_plugin.cli.lines import as_json
+from backend_plugin.core.errors import InvalidSettings, InvalidTask
+
+ODD: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 0.5, 7, 2**31, 2**70, 1e308, float("nan"), float("inf")),
+    *("", "x", "\x00", "é", "9" * 5_000, "-1", "1Gi", "RESTART_POLICY_ALWAYS", "a" * 20_000),
+    *("{{ .input }}", "pytorch", "3600s", "primary"),
+    *([], {}, [[]], [None], {"": {}}, ["x", 1], {"requests": {"cpu": {}}}),
+)
+RESOURCES = {"requests": [{"name": "CPU", "value": "2"}], "limits": [{"name": "GPU", "value": "8"}]}
+POD = {
+    "containers": [
+        {
+            "name": "primary",
+            "image": "image:1",
+            "args": ["pyflyte-execute"],
+            "env": [{"name": "A", "value": "b"}],
+            "ports": [{"containerPort": 80}],
+            "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "8"}},
+            "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+        },
+        {"name": "side", "image": "side:1"},
+    ],
+    "initContainers": [{"name": "init", "image": "init:1"}],
+    "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+    "affinity": {"nodeAffinity": {}},
+    "tolerations": [{"key": "a", "operator": "Exists"}],
+}
+ELASTIC = {
+    "workerReplicas": {"replicas": 2, "resources": RESOURCES},
+    "elasticConfig": {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 2, "nprocPerNode": 8},
+    "kfpytorch": {
+        "version": 1,
+        "worker": {
+            "nodeSelector": {"a": "b"},
+            "tolerations": [{"key": "k", "tolerationSeconds": "5"}],
+            "podTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"hostIPC": True}},
+        },
+        "gang": {"queue": "q", "minMember": 1},
+        "trainJob": {"runtime": "torch"},
+    },
+}
+ROLES = {
+    "masterReplicas": {"replicas": 1, "resources": RESOURCES, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
+    "workerReplicas": {"common": {"replicas": 3, "image": "worker:1", "resources": RESOURCES}},
+    "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 3},
+}
+TEMPLATE = {
+    "id": {"project": "p", "domain": "d", "name": "t", "version": "v"},
+    "type": "pytorch",
+    "taskTypeVersion": 1,
+    "metadata": {"podTemplateName": "named", "metadata": {"labels": {"a": "b"}}, "timeout": "60s"},
+    "securityContext": {"secrets": [{"group": "g", "key": "k"}]},
+    "extendedResources": {
+        "gpuAccelerator": {"device": "a100"},
+        "sharedMemory": {"mountPath": "/dev/shm2", "mountName": "m"},
+    },
+    "config": {"primary_container_name": "primary"},
+}
+CONTAINER = {"image": "image:1", "args": ["a"], "env": [{"key": "A", "value": "b"}], "resources": RESOURCES}
+REQUEST = {
+    "metadata": {
+        "taskExecutionId": {"nodeExecutionId": {"nodeId": "n0", "executionId": {"name": "f1"}}},
+        "namespace": "p-d",
+        "labels": {"interruptible": "true"},
+        "environmentVariables": {"E": "1"},
+    },
+    "output_prefix": "s3://b/0",
+    "settings": {"default-labels": {"a": "b"}, "default-tolerations": [{"key": "t"}], "default-cpus": "1"},
+    "pod_templates": [
+        {
+            "metadata": {"name": "named", "namespace": "p-d"},
+            "template": {"spec": {"containers": [{"name": "default"}]}},
+        }
+    ],
+}
+SEEDS = [
+    {**REQUEST, "template": {**TEMPLATE, **target, "custom": custom, "taskTypeVersion": version}}
+    for target in ({"container": CONTAINER}, {"k8sPod": {"podSpec": POD}})
+    for custom, version in ((ROLES, 1), (ELASTIC, 1), ({"workers": 2}, 0))
+]
+NAME = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
+
+
+def mutated(request: Any, dice: random.Random) -> Any:
+    """The same with one value replaced, removed, or put somewhere else."""
+    places = [(request, key) for key in request]
+    for holder, key in places:
+        value = holder[key]
+        keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+        places += [(value, each) for each in keys]
+    holder, key = dice.choice(places)
+    act = dice.random()
+    if act < 0.2:
+        del holder[key]
+    elif act < 0.4:
+        other, name = dice.choice(places)
+        holder[key] = deepcopy(other[name]) if isinstance(name, int) or name in other else None
+    else:
+        holder[key] = deepcopy(dice.choice(ODD))
+    return request
+
+
+def check(first: int, cases: int) -> None:
+    dice = random.Random(first)
+    built = 0
+    for number in range(cases):
+        request = deepcopy(SEEDS[number % len(SEEDS)])
+        for _ in range(dice.randint(0, 4)):
+            request = mutated(request, dice)
+        before = repr(request)
+        answer = answered(request)
+        assert any(answer.values())
+        for problem in answer.get("problems", ()):
+            assert problem.field
+            assert problem.message
+            assert problem.remedy
+        for job in answer.get("manifests", ()):
+            built += 1
+            sound(json.loads(as_json(job)))
+        assert repr(request) == before
+    assert built > cases / 5
+
+
+def answered(request: Any) -> Mapping[str, Any]:
+    try:
+        return requests.render(request)
+    except (InvalidTask, InvalidSettings) as refusal:
+        return {"problems": refusal.problems}
+
+
+def sound(job: Any) -> None:
+    """What every operator since 1.7 takes, and treats as it looks."""
+    assert NAME.fullmatch(job["metadata"]["name"])
+    roles = job["spec"]["pytorchReplicaSpecs"]
+    elastic = job["spec"].get("elasticPolicy")
+    assert set(roles) == {"Worker"} if elastic else "Master" in roles
+    assert roles.get("Master", {"replicas": 1})["replicas"] == 1
+    for role in roles.values():
+        assert role["replicas"] >= 1
+        assert role["restartPolicy"] in ("Never", "OnFailure")
+        containers = role["template"]["spec"]["containers"]
+        assert [each["name"] for each in containers].count("pytorch") == 1
+        assert all(each["image"] for each in containers)
+        assert "restartPolicy" not in role["template"]["spec"]
+    if elastic:
+        assert 1 <= elastic["minReplicas"] <= roles["Worker"]["replicas"] <= elastic["maxReplicas"]
+        assert int(job["spec"]["nprocPerNode"]) >= 1
+
+
+@pytest.mark.parametrize("first", range(5))
+def test_a_mutated_task_becomes_a_job_or_problems(first: int) -> None:
+    check(first, 1_000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("first", range(100, 120))
+def test_many_mutated_tasks_become_jobs_or_problems(first: int) -> None:
+    check(first, 5_000)
