@@ -57,11 +57,19 @@ def is_worth_a_retry(cause: Cause) -> bool:
     match cause:
         case Cause.USER_ERROR | Cause.CONFIG:
             return False
-        case Cause.OOM_HOST | Cause.OOM_GPU | Cause.NCCL_TIMEOUT | Cause.HANG:
-            return True
-        case Cause.PREEMPTED | Cause.NODE_LOST | Cause.INFRA | Cause.IMAGE:
-            return True
-        case Cause.UNSCHEDULABLE | Cause.QUOTA | Cause.QUEUE:
+        case (
+            Cause.OOM_HOST
+            | Cause.OOM_GPU
+            | Cause.NCCL_TIMEOUT
+            | Cause.HANG
+            | Cause.PREEMPTED
+            | Cause.NODE_LOST
+            | Cause.IMAGE
+            | Cause.UNSCHEDULABLE
+            | Cause.QUOTA
+            | Cause.QUEUE
+            | Cause.INFRA
+        ):
             return True
         case _:
             assert_never(cause)
@@ -76,9 +84,9 @@ def from_status(status: JobStatus, patience: Judging, deadlines: Deadlines, now:
             return _of_failure(status, now)
         case State.DELETED | State.GONE:
             return _of_loss(status)
-        case State.UNSEEN | State.CREATED | State.SUSPENDED | State.ADMITTED:
-            return _out_of_patience(status, patience, deadlines, now) or _of_living(status, patience, now)
-        case State.RUNNING | State.RESTARTING:
+        case (
+            State.UNSEEN | State.CREATED | State.SUSPENDED | State.ADMITTED | State.RUNNING | State.RESTARTING
+        ):
             return _out_of_patience(status, patience, deadlines, now) or _of_living(status, patience, now)
         case _:
             assert_never(status.state)

@@ -2,7 +2,7 @@
 """Which of many bad ends is the cause, which error files count, and how it is told."""
 
 import pytest
-from cluster import FAILED, SUCCEEDED, at, ended, error_file, job, pod, running, short, verdict
+from cluster import FAILED, SUCCEEDED, at, condition, ended, error_file, job, pod, running, short, verdict
 
 from backend_plugin.core.deaths import cause_of_exit, signal_of
 from kfpytorch_common.causes import Cause
@@ -159,3 +159,38 @@ def test_an_init_container_that_failed(name, cause):
 def test_a_stranger_of_the_same_name_is_not_looked_at():
     stranger = ended("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]})
     assert short(verdict(job(FAILED), stranger)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
+
+
+GOING = {"metadata": {"deletionTimestamp": at(99)}}
+LIMIT = job(
+    condition("Failed", message="Job j has failed because it has reached the specified backoff limit")
+)
+ODD = {
+    "a node that ends": (job(FAILED), (pod("worker-0", "Failed", conditions=[condition("DisruptionTarget", reason="TerminationByKubelet")]),), (), "worker-0 failed: TerminationByKubelet (node-lost)"),
+    "no room on its node": (job(FAILED), (pod("worker-0", "Failed", reason="OutOfnvidia.com/gpu"),), (), "worker-0 failed: OutOfnvidia.com/gpu (infra)"),
+    "nobody says why": (job(FAILED), (pod("worker-0", "Failed"),), (), "worker-0 failed: it failed, and nobody says why (infra)"),
+    "restarted too often": (LIMIT, (pod("worker-0", container={"restartCount": 2, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 3, "finishedAt": at(90)}}}, **GOING),), (), "worker-0 failed: restarted 2 times, after exit code 3 (user-error)"),
+    "removed after its success": (job(FAILED), (pod("worker-0", "Succeeded", **GOING),), (), "the job failed, and the replicas that could say why are gone"),
+    "a drain": (job(FAILED), (pod("worker-0", conditions=[condition("DisruptionTarget", reason="EvictionByEvictionAPI", message="m")], **GOING),), (), "worker-0 failed: EvictionByEvictionAPI: m (preempted)"),
+    "removed by the operator": (job(FAILED, cleanPodPolicy="Running"), (pod("worker-0", metadata={"deletionTimestamp": at(100)}),), (), "the job failed, and the replicas that could say why are gone"),
+    "an exit that was a success": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 0",), "the job failed, and the replicas that could say why are gone"),
+    "an exit without a code": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 48879",), "worker-0 failed: exit code 48879 (infra)"),
+    "an exit by a signal": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 139",), "worker-0 failed: killed by SIGSEGV (exit code 139) (user-error)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "said", "line"), ODD.values(), ids=ODD)
+def test_ends_that_say_little(job, pods, said, line):
+    events = [{"reason": "ExitedWithCode", "message": each} for each in said] + [{"reason": "Other"}]
+    assert verdict(job, *pods, events=events).message.splitlines()[0] == line
+
+
+def test_a_file_without_a_time_counts_unless_its_container_was_restarted():
+    timeless = error_file(timestamp=None)
+    assert verdict(job(SUCCEEDED), ended("worker-0", 0), error_files=[timeless]).phase.value == "FAILED"
+    assert (
+        verdict(
+            job(SUCCEEDED), pod("worker-0", "Succeeded", container=AGAIN), error_files=[timeless]
+        ).phase.value
+        == "SUCCEEDED"
+    )

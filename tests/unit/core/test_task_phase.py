@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from cluster import (
+    BEGAN,
     FAILED,
     RUNNING,
     SUCCEEDED,
@@ -22,7 +23,8 @@ from cluster import (
 
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.settings.judging import Judging
-from backend_plugin.core.task_phase import is_worth_a_retry
+from backend_plugin.core.status import JobStatus
+from backend_plugin.core.task_phase import from_status, is_worth_a_retry
 from backend_plugin.core.verdict import Rules
 from kfpytorch_common.causes import Cause
 
@@ -109,7 +111,18 @@ QUOTA = {
     "message": 'pods "x" is forbidden: exceeded quota: gpu',
 }
 SECURITY = {"type": "Warning", "reason": "FailedCreatePod", "message": "violates PodSecurity restricted"}
+RUNS = (running("master-0"), running("worker-0"))
 PATIENCE = {
+    "the job's deadline, not yet": (job(RUNNING, activeDeadlineSeconds=60), RUNS, {}, Rules(), 60, ("RUNNING", "Running", None)),
+    "the platform's deadline": (job(RUNNING), RUNS, {}, rules(active_deadline=MINUTE), 66, ("FAILED", "DeadlineExceeded", "user-error")),
+    "restarting for long": (job(condition("Restarting", message="m"), activeDeadlineSeconds=60), (), {}, Rules(), 999, ("RUNNING", "Restarting", None)),
+    "queue, not yet": (job(SUSPENDED, started=None), (), {}, rules(queue_timeout=MINUTE), 59, ("WAITING_FOR_RESOURCES", "Suspended", None)),
+    "queue, once more": (job(SUSPENDED, condition("Running", "False")), (), {}, rules(queue_timeout=MINUTE), 161, ("RETRYABLE_FAILED", "Suspended", "queue")),
+    "pods not in the cache yet": (job(), (), {}, Rules(), 2, ("QUEUED", "Created", None)),
+    "pods that are gone": (job(), (), {}, Rules(), 4, ("INITIALIZING", "Created", None)),
+    "replaced before it ran": (job(), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), {}, Rules(), 70, ("INITIALIZING", "Created", None)),
+    "placed, and nothing said": (job(), (pod("master-0", "Pending"), pod("worker-0", "Pending")), {}, Rules(), 70, ("INITIALIZING", "ContainerCreating", None)),
+    "one has ended, one is removed": (job(RUNNING), (ended("worker-0", 0), running("master-0") | {"metadata": {**running("master-0")["metadata"], "deletionTimestamp": "2026-01-01T00:01:40Z"}}), {}, Rules(), 70, ("RUNNING", "Running", None)),
     "no operator": (UNSEEN, (), {}, Rules(), 301, ("RETRYABLE_FAILED", "NeverSeen", "infra")),
     "no operator yet": (UNSEEN, (), {}, Rules(), 299, ("QUEUED", "Unseen", None)),
     "no operator, a queue holds it": (UNSEEN, (), {"pod_groups": [HELD]}, Rules(), 9_999, ("WAITING_FOR_RESOURCES", "Pending", "queue")),
@@ -142,6 +155,13 @@ def test_patience_ends(job, pods, more, rules, now, told):
 @pytest.mark.parametrize("cause", Cause)
 def test_only_what_somebody_has_to_change_is_not_worth_a_retry(cause):
     assert is_worth_a_retry(cause) is (cause not in (Cause.USER_ERROR, Cause.CONFIG))
+
+
+def test_a_cause_that_nobody_has_decided_about_is_noticed():
+    with pytest.raises(AssertionError):
+        is_worth_a_retry("new")  # type: ignore[arg-type]
+    with pytest.raises(AssertionError):
+        from_status(JobStatus(state="new", job=None), Judging(), Deadlines(), BEGAN)  # type: ignore[arg-type]
 
 
 def test_settings_say_what_an_exit_code_means():
