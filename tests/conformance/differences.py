@@ -4,19 +4,24 @@ docs/reference/differences.md says the same to people, with the reason, and with
 that an entry applies to. A difference is explained by the first entry that fits.
 """
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from comparing import MISSING, Found
+from comparing import Found
 from predicates import (
     Predicate,
     about,
-    added,
-    any_value,
+    about_gpus,
+    adds,
+    adds_text,
     becomes,
     both,
     defaulted,
     is_device,
+    is_job_name,
+    is_nproc,
+    is_output_prefix,
     joined_terms,
     left_out,
     native_sidecar,
@@ -47,38 +52,46 @@ class Difference:
         return fnmatchcase(found.path, self.path.replace("[", "[[]")) and self.applies(found)
 
 
+NAME = re.compile("[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
+FAIL_ON_ERROR = {"name": "FLYTE_FAIL_ON_ERROR", "value": "true"}
+WORKER = {"name": "_F_WN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+EARLIEST = {"name": "_F_DES", "value": "Earliest"}
 ROLE = "spec.pytorchReplicaSpecs.*"
 POD = f"{ROLE}.template.spec"
 JOB = {
-    "name": ("metadata.name", any_value),
-    "identity": ("*metadata.labels[kfpytorch.flyte.org/job]", added),
-    "managed-by": ("metadata.labels[app.kubernetes.io/*]", added),
-    "output-prefix": ("metadata.annotations[kfpytorch.flyte.org/output-prefix]", added),
+    "name": ("metadata.name", lambda found: NAME.fullmatch(found.ours) is not None),
+    "identity": ("*metadata.labels[kfpytorch.flyte.org/job]", adds_text("[0-9a-f]{40}")),
+    "managed-by": ("metadata.labels[app.kubernetes.io/*]", adds_text("flyte|flytekitplugins-kfpytorch")),
+    "output-prefix": ("metadata.annotations[kfpytorch.flyte.org/output-prefix]", is_output_prefix),
     "owner": ("metadata.ownerReferences", left_out),
     "finalizer": ("metadata.finalizers", both(left_out, setting("inject-finalizer"))),
     "labels-of-pods": ("metadata.labels*", of_pods("labels")),
     "annotations-of-pods": ("metadata.annotations*", of_pods("annotations")),
-    "clean-pod-policy": ("spec.runPolicy", becomes(MISSING, {"cleanPodPolicy": "None"})),
+    "clean-pod-policy": ("spec.runPolicy", adds({"cleanPodPolicy": "None"})),
     "elastic-clean-pod-policy": ("spec.runPolicy.cleanPodPolicy", lambda found: found.ours == "None"),
-    "kept-clean-pod-policy": ("metadata.annotations[kfpytorch.flyte.org/clean-pod-policy]", added),
-    "nproc-per-node": ("spec.nprocPerNode", added),
+    "kept-clean-pod-policy": (
+        "metadata.annotations[kfpytorch.flyte.org/clean-pod-policy]",
+        adds_text("All|Running"),
+    ),
+    "nproc-per-node": ("spec.nprocPerNode", is_nproc),
     "deprecated-nproc-per-node": ("spec.elasticPolicy.nProcPerNode", left_out),
-    "rendezvous-id": ("spec.elasticPolicy.rdzvId", added),
-    "rendezvous-backend": ("spec.elasticPolicy.rdzvBackend", becomes(MISSING, "c10d")),
+    "rendezvous-id": ("spec.elasticPolicy.rdzvId", is_job_name),
+    "rendezvous-backend": ("spec.elasticPolicy.rdzvBackend", adds("c10d")),
     "restart-always": (f"{ROLE}.restartPolicy", becomes("Always", "OnFailure")),
     "restart-policy-of-pods": (f"{POD}.restartPolicy", left_out),
 }
 ENVIRONMENT = {
-    "fail-on-error": (f"{POD}.containers[pytorch].env[FLYTE_FAIL_ON_ERROR]", added),
-    "worker-name": (f"{POD}.containers[pytorch].env[_F_WN]", added),
+    "fail-on-error": (f"{POD}.containers[pytorch].env[FLYTE_FAIL_ON_ERROR]", adds(FAIL_ON_ERROR)),
+    "worker-name": (f"{POD}.containers[pytorch].env[_F_WN]", adds(WORKER)),
     "worker-name-of-sidecars": (f"{POD}.containers[*].env[_F_WN]", both(left_out, on_sidecar)),
-    "error-strategy": (f"{POD}.containers[pytorch].env[_F_DES]", added),
+    "error-strategy": (f"{POD}.containers[pytorch].env[_F_DES]", adds(EARLIEST)),
     "error-strategy-of-sidecars": (f"{POD}.containers[*].env[_F_DES]", both(left_out, on_sidecar)),
     "workflow-name": (f"{POD}.*ontainers[*].env[FLYTE_INTERNAL_EXECUTION_WORKFLOW]", left_out),
     "repeated-env": (f"{POD}.*ontainers[*].env[*]#", left_out),
 }
 RESOURCES = {
-    "overrides": (f"{POD}.containers[pytorch].*", overridden),
+    "overrides": (f"{POD}.containers[pytorch].resources*", overridden),
+    "overrides-image": (f"{POD}.containers[pytorch].image", overridden),
     "overrides-of-init-containers": (f"{POD}.initContainers[*].resources*", overridden),
     "platform-defaults": (f"{POD}.*ontainers[*].resources.*", defaulted),
     "native-sidecar": (f"{POD}.initContainers[*].resources*", native_sidecar),
@@ -92,12 +105,12 @@ RESOURCES = {
     "sidecar-requests": (f"{POD}.containers[*].resources.requests*", both(on_sidecar, zero)),
 }
 PLACEMENT = {
-    "gpu-name-tolerations": (f"{POD}.tolerations*", renamed_gpu),
-    "gpu-name-affinity": (f"{POD}.affinity*", renamed_gpu),
-    "gpu-key-tolerations": (f"{POD}.tolerations*", short_gpu),
-    "gpu-key-affinity": (f"{POD}.affinity*", both(about("accelerator"), short_gpu)),
-    "overrides-tolerations": (f"{POD}.tolerations*", overridden),
-    "overrides-affinity": (f"{POD}.affinity*", overridden),
+    "gpu-name-tolerations": (f"{POD}.tolerations*", both(renamed_gpu, about_gpus)),
+    "gpu-name-affinity": (f"{POD}.affinity*", both(renamed_gpu, about_gpus)),
+    "gpu-key-tolerations": (f"{POD}.tolerations*", both(short_gpu, about_gpus)),
+    "gpu-key-affinity": (f"{POD}.affinity*", both(short_gpu, about_gpus)),
+    "overrides-tolerations": (f"{POD}.tolerations*", both(overridden, about_gpus)),
+    "overrides-affinity": (f"{POD}.affinity*", both(overridden, about_gpus)),
     "required-nodes": (f"{POD}.affinity.nodeAffinity.*.nodeSelectorTerms", joined_terms),
 }
 REFUSED = {

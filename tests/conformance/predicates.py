@@ -1,6 +1,7 @@
 """What can be said of one place where two answers differ: the words of the table in `differences`."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,16 @@ def becomes(theirs: Any, ours: Any) -> Predicate:
     return lambda found: bool(found.theirs == theirs and found.ours == ours)
 
 
+def adds(ours: Any) -> Predicate:
+    """Exactly that, where they have nothing."""
+    return becomes(MISSING, ours)
+
+
+def adds_text(pattern: str) -> Predicate:
+    """A text of that pattern, where they have nothing."""
+    return lambda found: added(found) and re.fullmatch(pattern, str(found.ours)) is not None
+
+
 def both(*predicates: Predicate) -> Predicate:
     """All of them."""
     return lambda found: all(predicate(found) for predicate in predicates)
@@ -33,6 +44,22 @@ def both(*predicates: Predicate) -> Predicate:
 def any_value(found: Found) -> bool:
     """Whatever the values."""
     return found.theirs != MISSING and found.ours != MISSING
+
+
+def is_output_prefix(found: Found) -> bool:
+    """The attempt's."""
+    return added(found) and bool(found.ours == found.case["output_prefix"])
+
+
+def is_job_name(found: Found) -> bool:
+    """Ours, where they have nothing."""
+    return added(found) and bool(found.ours == found.job["metadata"]["name"])
+
+
+def is_nproc(found: Found) -> bool:
+    """What the author said, as a text."""
+    said = found.case["template"]["custom"]["elasticConfig"]["nprocPerNode"]
+    return added(found) and bool(found.ours == str(int(said)))
 
 
 def setting(name: str) -> Predicate:
@@ -120,6 +147,11 @@ def short_gpu(found: Found) -> bool:
     """Somebody writes `gpu` for the platform's name of it, which they mend in the task only."""
     pods = [found.case["template"].get("k8sPod"), found.case["pod_templates"]]
     return '"gpu": ' in json.dumps(pods)
+
+
+def about_gpus(found: Found) -> bool:
+    """One of the sides mentions a GPU."""
+    return about("gpu")(found) or about("accelerator")(found)
 
 
 def about(text: str) -> Predicate:
