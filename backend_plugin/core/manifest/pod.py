@@ -4,7 +4,7 @@ Lives here: the order in which a pod is made, and nothing else; each step has a 
 (`pod_*`). The job around the pods is in `pytorchjob`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ def pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[
     Raises `InvalidTask` with every problem of every group.
     """
     ground, problems = _ground(request)
-    pods = [_pod(ground, group, problems) for group in groups] if ground is not None else []
+    pods = list(_pods(ground, groups, problems)) if ground is not None else []
     if problems:
         raise InvalidTask(*dict.fromkeys(problems))
     return tuple(_copied(pod) for pod in pods)
@@ -82,31 +82,55 @@ def _ground(request: PodRequest) -> tuple[_Ground | None, list[Problem]]:
     return _Ground(request=request, draft=draft, base=base, of_run=of_run), problems
 
 
+def _pods(
+    ground: _Ground, groups: Sequence[ReplicaGroup], problems: list[Problem]
+) -> Iterator[dict[str, Any]]:
+    made: list[tuple[ReplicaGroup, dict[str, Any]]] = []
+    for group in groups:
+        # Most roles differ in number and image only, and making a pod is what takes the time.
+        alike = (
+            pod
+            for other, pod in made
+            if (other.resources, other.placement) == (group.resources, group.placement)
+        )
+        pod = next(alike, None) or _pod(ground, group, problems)
+        made.append((group, pod))
+        spec = pod_containers.finished(pod["spec"], ground.draft.primary, group.image)
+        problems.extend(pod_checks.problems(spec, ground.draft, ground.request.settings))
+        yield {**pod, "spec": spec}
+
+
 def _pod(ground: _Ground, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
-    request, draft = ground.request, ground.draft
+    """The pod of a group but for what `pod_containers.finished` does to it."""
+    settings, draft = ground.request.settings, ground.draft
     extra = pod_placement.template_of(group, problems)
     claims = pod_containers.Claims(
         draft=draft,
-        base=pod_base.stacked(ground.base, extra) if extra else ground.base,
-        group=pod_resources.of_group(group, request.settings, problems),
-        settings=request.settings,
+        base=pod_base.stacked(extra, ground.base) if extra else ground.base,
+        group=pod_resources.of_group(group, settings, problems),
+        settings=settings,
     )
     spec = claims.resolved()
-    spec = _again(ground, spec) if draft.is_decorated else _decorated(ground, spec, problems)
-    spec = pod_base.laid_onto(extra, pod_placement.of_group(spec, group), draft.primary)
-    spec = pod_extended.tolerating(spec, pod_resources.requested(spec), request.settings)
-    spec = pod_containers.finished(spec, draft.primary, group.image)
-    problems.extend(pod_checks.problems(spec, draft, request.settings))
+    spec = (
+        _again(ground, spec, extra)
+        if draft.is_decorated
+        else _decorated(ground, spec, extra, problems=problems)
+    )
+    spec = pod_placement.of_group(spec, group)
+    spec = pod_extended.tolerating(spec, pod_resources.requested(spec), settings)
     return {"metadata": _metadata(ground, extra), "spec": spec}
 
 
-def _decorated(ground: _Ground, spec: Mapping[str, Any], problems: list[Problem]) -> Mapping[str, Any]:
+def _decorated(
+    ground: _Ground, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
+) -> Mapping[str, Any]:
     """The spec with all that propeller would have added to it."""
     request, primary = ground.request, ground.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
     spec = pod_containers.decorated(spec, primary, run, settings)
     spec = pod_placement.placed(spec, run, settings, resources=pod_resources.claimed(spec))
-    spec = pod_base.laid_onto(ground.base, spec, primary)
+    for below in (extra, ground.base):
+        spec = pod_base.laid_onto(below, spec, primary)
     # After the PodTemplate, whose alternatives would otherwise be ways around it.
     required = pod_placement.requirement(run, settings)
     spec = pod_placement.requiring(spec, [required]) if required else spec
@@ -119,14 +143,15 @@ def _decorated(ground: _Ground, spec: Mapping[str, Any], problems: list[Problem]
     return spec
 
 
-def _again(ground: _Ground, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A spec that propeller has decorated, with what follows from the role's own resources."""
+def _again(ground: _Ground, spec: Mapping[str, Any], extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A spec that propeller has decorated, with what follows from the role's own resources and template."""
     request, before = ground.request, ground.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.claimed(spec) - pod_resources.claimed(before)
     spec = pod_placement.tolerating(spec, pod_placement.of_resources(new, settings), ground.base)
+    spec = pod_base.laid_onto(extra, spec, ground.draft.primary)
     required = pod_placement.requirement(request.run, settings)
-    if required and pod_placement.terms_of(ground.base.get("spec", {})):
+    if required and any(pod_placement.terms_of(below.get("spec", {})) for below in (extra, ground.base)):
         implied = pod_extended.requirements(accelerator, settings)
         spec = pod_placement.requiring(pod_placement.without_escapes(spec, [required, *implied]), [required])
     if pod_extended.has_gpu(spec, settings) and not pod_extended.has_gpu(before, settings):
@@ -138,8 +163,8 @@ def _metadata(ground: _Ground, extra: Mapping[str, Any]) -> dict[str, Any]:
     draft = ground.draft
     return pod_metadata.of_pod(
         [
-            extra.get("metadata", {}),
             ground.base.get("metadata", {}),
+            extra.get("metadata", {}),
             {"labels": draft.labels, "annotations": draft.annotations},
             ground.of_run,
         ],

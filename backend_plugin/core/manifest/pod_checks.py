@@ -4,8 +4,7 @@ A PyTorchJob whose pods are refused shows nothing but events. Lives here: what c
 part of the pod was good.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from backend_plugin.core.errors import Problem
@@ -20,18 +19,18 @@ def problems(spec: Mapping[str, Any], draft: Draft, settings: Settings) -> Itera
     for kind in KINDS:
         for index, container in enumerate(spec.get(kind, ())):
             path = draft.path_of(kind, index)
-            yield from pod_resources.problems(pod_resources.of(container, settings), path, settings)
+            if any(pod_resources.is_device(name) for name in pod_resources.names_of(container)):
+                yield from pod_resources.problems(pod_resources.of(container, settings), path, settings)
             if not container.get("image"):
                 remedy = "name the image to run"
                 yield Problem(field=f"{path}.image", value="''", message="says nothing", remedy=remedy)
-    names = Counter(each["name"] for kind in KINDS for each in spec.get(kind, ()))
-    volumes = Counter(each.get("name", "") for each in spec.get("volumes", ()))
+    names = [each["name"] for kind in KINDS for each in spec.get(kind, ())]
+    volumes = [each.get("name", "") for each in spec.get("volumes", ())]
     yield from _repeated(names, f"{draft.path}.containers", "is the name of two containers")
     yield from _repeated(volumes, f"{draft.path}.volumes", "is the name of two volumes")
 
 
-def _repeated(names: "Counter[str]", path: str, message: str) -> Iterator[Problem]:
-    for name, times in names.items():
-        if times > 1:
-            taken = f"; {TRAINER} is what the training container is called" if name == TRAINER else ""
-            yield Problem(field=path, value=repr(name), message=message, remedy=f"rename one of them{taken}")
+def _repeated(names: Sequence[str], path: str, message: str) -> Iterator[Problem]:
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        taken = f"; {TRAINER} is what the training container is called" if name == TRAINER else ""
+        yield Problem(field=path, value=repr(name), message=message, remedy=f"rename one of them{taken}")

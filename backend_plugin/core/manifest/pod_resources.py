@@ -129,14 +129,14 @@ def whole(claim: Claim) -> Claim:
     return Claim(requests=requests, limits=limits)
 
 
+def names_of(container: Mapping[str, Any]) -> set[str]:
+    """The names of the resources of a container."""
+    return {name for amounts in container.get("resources", {}).values() for name in amounts}
+
+
 def claimed(spec: Mapping[str, Any]) -> set[str]:
     """The names of the resources of a pod's containers, other than init containers."""
-    return {
-        name
-        for each in spec["containers"]
-        for amounts in each.get("resources", {}).values()
-        for name in amounts
-    }
+    return {name for each in spec["containers"] for name in names_of(each)}
 
 
 def requested(spec: Mapping[str, Any]) -> set[str]:

@@ -4,7 +4,7 @@ Lives here: reading a task template. What the platform adds to the draft is in t
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -213,13 +213,20 @@ def plain(struct: Struct) -> dict[str, Any]:
 
 def _plain(value: Value) -> Any:
     kind = value.WhichOneof("kind")
-    if kind == "string_value":
-        return value.string_value
-    if kind == "struct_value":
-        return plain(value.struct_value)
-    if kind == "list_value":
-        return [_plain(item) for item in value.list_value.values]
-    if kind == "number_value":
-        number = value.number_value
-        return int(number) if number.is_integer() else number
-    return value.bool_value if kind == "bool_value" else None
+    # By far the most frequent one, for which a call counts.
+    return value.string_value if kind == "string_value" else _PLAIN[kind](value)
+
+
+def _number(value: Value) -> int | float:
+    number: float = value.number_value
+    return int(number) if number.is_integer() else number
+
+
+_PLAIN: Final[Mapping[str | None, Callable[[Value], Any]]] = {
+    "struct_value": lambda value: plain(value.struct_value),
+    "list_value": lambda value: [_plain(item) for item in value.list_value.values],
+    "number_value": _number,
+    "bool_value": lambda value: value.bool_value,
+    "null_value": lambda _: None,
+    None: lambda _: None,
+}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pods import (
+    MASTER,
     METADATA,
     OF_RUN,
     RUN,
@@ -16,9 +17,11 @@ from pods import (
     pod,
     pod_template,
     rendered,
+    request,
 )
 
-from backend_plugin.core.job import Resources
+from backend_plugin.core.job import Placement, Resources
+from backend_plugin.core.manifest.pod import pod_templates
 
 GPUS = Resources(limits={"nvidia.com/gpu": "8"})
 EVERYTHING = {
@@ -214,6 +217,27 @@ def test_a_requirement_of_the_platform_holds_beside_those_of_a_pod_template(term
     base = pod_template(affinity=affinity(TERM))
     template = rendered({"containers": [{"name": "primary"}], "affinity": affinity(*terms)})
     assert pod(template, section, base)["spec"]["affinity"] == affinity(*meant)
+
+
+def test_a_roles_own_template_is_no_way_around_a_requirement_either() -> None:
+    place = Placement(pod_template={"spec": {"affinity": affinity(TERM), "hostname": "x"}})
+    section = {"non-interruptible-node-selector-requirement": REQUIREMENT}
+    group = replace(WORKER, placement=place)
+    spec = {"containers": [{"name": "primary"}], "affinity": affinity(BARE)}
+    for template in (rendered(spec), container()):
+        made = pod(template, section, group=group)["spec"]
+        assert (made["affinity"], made["hostname"]) == (affinity(BOTH), "x")
+
+
+def test_roles_that_claim_alike_have_pods_alike() -> None:
+    template = rendered({"containers": [{"name": "primary"}]})
+    roles = [MASTER, replace(WORKER, image="worker:v2"), replace(WORKER, resources=GPUS)]
+    images = [
+        (pod["spec"]["containers"][0]["image"], pod["spec"]["containers"][0]["resources"])
+        for pod in pod_templates(request(template), roles)
+    ]
+    eight = {part: {"nvidia.com/gpu": "8"} for part in ("limits", "requests")}
+    assert images == [("trainer:v1", {}), ("worker:v2", {}), ("trainer:v1", eight)]
 
 
 def test_numbers_and_nulls_of_a_struct_are_those_of_json() -> None:
