@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("flytekitplugins", "kfpytorch_common")
+PACKAGES = ("backend_plugin", "flytekitplugins", "kfpytorch_common")
 SOURCES = (*PACKAGES, "examples", "benchmarks")
 
 SOURCE_LINES = 400

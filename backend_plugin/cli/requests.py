@@ -4,6 +4,7 @@ All that propeller and the platform would give a connector, as JSON.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -14,7 +15,7 @@ from google.protobuf.message import Message
 
 from backend_plugin.cli.lines import as_json, invalid
 from backend_plugin.core import settings as platform
-from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.protojson import parse
 from backend_plugin.core.values import Manifest
@@ -60,7 +61,11 @@ def _settings(said: object) -> platform.Settings:
         said = {}
     if not isinstance(said, Mapping):
         raise invalid("settings", said, "is no object", "write Flyte's plugins.k8s section")
-    return _read_settings(as_json(said))
+    try:
+        return _read_settings(as_json(said))
+    except InvalidSettings as refusal:
+        problems = [replace(problem, field=f"settings.{problem.field}") for problem in refusal.problems]
+        raise InvalidSettings(*problems) from refusal
 
 
 @lru_cache(maxsize=_MOST_SETTINGS)

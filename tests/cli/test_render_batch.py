@@ -78,6 +78,7 @@ def test_a_request_says_all_that_propeller_and_the_platform_would() -> None:
         ({**REQUEST, "metadata": []}, ["metadata: is no object"]),
         ({**REQUEST, "output_prefix": 3}, ["output_prefix: is no text"]),
         ({**REQUEST, "settings": 3}, ["settings: is no object"]),
+        ({**REQUEST, "settings": {"default-lables": {}}}, ["settings.default-lables: is not a setting"]),
         ({**REQUEST, "pod_templates": {}}, ["pod_templates: is no list"]),
         ({**REQUEST, "pod_templates": [1]}, ["pod_templates[0]: is no object"]),
         (
