@@ -95,7 +95,7 @@ def needs_of(script: Path) -> Needs:
 
 
 def _read(text: bytes) -> tuple[list[tuple[str, bool]], bool]:
-    """The imports of a file, each with whether loading it runs them; and whether that touches the environment.
+    """The imports of a file, each with whether loading it runs them, and whether it touches the environment.
 
     Imports after a statement that may do so do not count as of the load: they must see what it did.
     """
@@ -119,7 +119,10 @@ def _imports(tree: ast.Module, at_top: set[int]) -> Iterator[tuple[str, bool]]:
 def _touches_environment(node: ast.stmt) -> bool:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return False
-    return any(isinstance(part, ast.Attribute) and part.attr in _ENVIRONMENT for part in ast.walk(node))
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return False
+    parts = ast.walk(node)
+    return any(getattr(part, "attr", getattr(part, "id", None)) in _ENVIRONMENT for part in parts)
 
 
 def _wanted() -> Needs | None:

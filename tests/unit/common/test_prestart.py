@@ -81,6 +81,7 @@ IN_A_FUNCTION = "def train():\n    import torch\n    os.environ['A'] = 'b'\n"
         ({"train": "def f():\n    import model", "model": WRAPS}, Needs(compiler=True)),
         ({"train": "import a", "a": "import b", "b": "import a, torch"}, Needs(torch_at_top=True)),
         ({"train": "import torch, ("}, Needs()),
+        ({"train": "from dotenv import load_dotenv\nload_dotenv()\nimport torch"}, Needs()),
         (
             {
                 "train": "import a\nimport torch",
