@@ -38,7 +38,7 @@ PAGE: Final = """# Measured
 
 Written by `{command}` on {date}; do not edit. The sides of a row ran in turn, in fresh processes,
 {repeat} times each after one run that does not count (imports at least {imports} times; upstream's plugin in
-every second or third round where it takes long). For the steps of DDP both sides were up at once and took
+fewer rounds where it takes long). For the steps of DDP both sides were up at once and took
 {turns} turns of half a second each. Times are medians, with the least and
 the greatest in brackets. Ratios and differences are taken within each round; then their median. Every rank
 has one thread (`OMP_NUM_THREADS=1`).

@@ -8,8 +8,8 @@ from benchmarks.comparison import Pair, Row, Target
 from benchmarks.measure import HERE, Command, Side, in_turn
 
 TARGET = Target(text="≤ +0.05 s", high=0.05)
-# The difference is a fiftieth of what is timed.
-AT_LEAST = 15
+# The difference is a fiftieth of what is timed, and the single runs differ by a tenth of it.
+AT_LEAST = 45
 
 HEAVY = ("kubernetes", "torch")
 SAY = f"; import json, sys; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
@@ -28,7 +28,7 @@ def measure(repeat: int) -> list[Row]:
     sides = [
         Side(name="flytekit", measured=partial(bare.seconds, [])),
         Side(name="ours", measured=partial(ours.seconds, loaded)),
-        Side(name=upstream.NAME, measured=partial(theirs.seconds, loaded_by_theirs), every=3),
+        Side(name=upstream.NAME, measured=partial(theirs.seconds, loaded_by_theirs), every=9),
     ]
     took = in_turn(sides, max(repeat, AT_LEAST))
     return [

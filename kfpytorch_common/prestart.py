@@ -74,13 +74,16 @@ class Needs(NamedTuple):
 
 def needs_of(script: Path) -> Needs:
     """Look into a script and the modules beside it that it imports."""
-    compiler = torch_at_top = False
+    compiler = torch_at_top = changes_environment = False
     waiting, seen = [(script, True)], {script}
     while waiting:
         file, loaded_at_once = waiting.pop()
         text = file.read_bytes()
         compiler = compiler or any(name in text for name in _DATA_PARALLEL)
-        for name, at_top in _imports(text):
+        imports, changes = _read(text)
+        # In which order a script and its modules come to it is more than their texts say.
+        changes_environment = changes_environment or (changes and loaded_at_once and file != script)
+        for name, at_top in imports:
             at_once = loaded_at_once and at_top
             torch_at_top = torch_at_top or (at_once and name.partition(".")[0] == "torch")
             beside = script.parent.joinpath(*name.split("."))
@@ -88,20 +91,23 @@ def needs_of(script: Path) -> Needs:
                 if path not in seen and len(seen) < _MOST_FILES and path.is_file():
                     seen.add(path)
                     waiting.append((path, at_once))
-    return Needs(compiler, torch_at_top)
+    return Needs(compiler, torch_at_top and not changes_environment)
 
 
-def _imports(text: bytes) -> Iterator[tuple[str, bool]]:
-    """The modules that a file names in its imports, and whether loading the file imports them.
+def _read(text: bytes) -> tuple[list[tuple[str, bool]], bool]:
+    """The imports of a file, each with whether loading it runs them, and whether it touches the environment.
 
-    Those after a statement that may change the environment do not count as such: they must see it.
+    Imports after a statement that may do so do not count as of the load: they must see what it did.
     """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        return  # Whoever loads the file will say so.
-    changes = (number for number, node in enumerate(tree.body) if _touches_environment(node))
-    at_top = {id(node) for node in tree.body[: next(changes, None)]}
+        return [], False  # Whoever loads the file will say so.
+    change = next((number for number, node in enumerate(tree.body) if _touches_environment(node)), None)
+    return list(_imports(tree, {id(node) for node in tree.body[:change]})), change is not None
+
+
+def _imports(tree: ast.Module, at_top: set[int]) -> Iterator[tuple[str, bool]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((each.name, id(node) in at_top) for each in node.names)
@@ -113,7 +119,10 @@ def _imports(text: bytes) -> Iterator[tuple[str, bool]]:
 def _touches_environment(node: ast.stmt) -> bool:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return False
-    return any(isinstance(part, ast.Attribute) and part.attr in _ENVIRONMENT for part in ast.walk(node))
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return False
+    parts = ast.walk(node)
+    return any(getattr(part, "attr", getattr(part, "id", None)) in _ENVIRONMENT for part in parts)
 
 
 def _wanted() -> Needs | None:

@@ -14,6 +14,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 WORKFLOW = re.compile(r"^@workflow\ndef (\w+)", re.MULTILINE)
+TRAINS = re.compile(r"import torch|@task\(task_config=Elastic")
 TARGET = re.compile(r"^([a-z0-9]+):", re.MULTILINE)
 MADE = re.compile(r"(?:`|^|&& )make ([a-z0-9]+)", re.MULTILINE)
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
@@ -41,7 +42,7 @@ def python_blocks() -> list["pytest.param"]:
     ]
     torch = pytest.mark.torch
     return [
-        pytest.param(block, id=str(block), marks=[torch] if "import torch" in block.text else [])
+        pytest.param(block, id=str(block), marks=[torch] if TRAINS.search(block.text) else [])
         for block in blocks
     ]
 

@@ -81,6 +81,15 @@ IN_A_FUNCTION = "def train():\n    import torch\n    os.environ['A'] = 'b'\n"
         ({"train": "def f():\n    import model", "model": WRAPS}, Needs(compiler=True)),
         ({"train": "import a", "a": "import b", "b": "import a, torch"}, Needs(torch_at_top=True)),
         ({"train": "import torch, ("}, Needs()),
+        ({"train": "from dotenv import load_dotenv\nload_dotenv()\nimport torch"}, Needs()),
+        (
+            {
+                "train": "import a\nimport torch",
+                "a": "from os import environ\nimport os\nos.environ['A'] = 'b'",
+            },
+            Needs(),
+        ),
+        ({"train": "import a\nimport torch", "a": IN_A_FUNCTION}, Needs(torch_at_top=True)),
         ({"train": "from torch.distributed.fsdp import fully_shard"}, Needs(True, True)),
     ],
     ids=str,
