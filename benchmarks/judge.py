@@ -9,8 +9,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from backend_plugin.core.observed import Observed, read_observed
+from backend_plugin.core.pipeline import judge
+from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings.logs import Logs, LogTemplate
-from backend_plugin.core.verdict import Rules, judge
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 RULES = Rules(
@@ -110,7 +111,8 @@ def main(total: int) -> None:
         spent += time.process_time() - began
         resident.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
     print(
-        f"judge: {total / spent:,.0f} a second, {1e6 * spent / total:.1f} µs each; {resident[0]} → {resident[-1]} MB"
+        f"judge: {total / spent:,.0f} a second, {1e6 * spent / total:.1f} µs each; "
+        f"{resident[0]} → {resident[-1]} MB"
     )
 
 

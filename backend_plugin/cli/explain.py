@@ -12,8 +12,9 @@ import rich_click as click
 
 from backend_plugin.cli import lines, observation
 from backend_plugin.core import reading
+from backend_plugin.core.pipeline import judge
+from backend_plugin.core.rules import Rules
 from backend_plugin.core.task_phase import Phase, TaskPhase
-from backend_plugin.core.verdict import Rules, judge
 
 _FAILURES: Final = (Phase.FAILED, Phase.RETRYABLE_FAILED)
 _COLOURS: Final = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.RETRYABLE_FAILED: "red"}

@@ -1,15 +1,21 @@
-"""The page to read first: what a task becomes. Composes the stages; decides nothing."""
+"""The page to read first: the two sentences of the program. Composes the stages; decides nothing."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
+from msgspec import structs
 
-from backend_plugin.core import custom
+from backend_plugin.core import custom, log_links, status, task_phase, wording
 from backend_plugin.core.errors import gathered
 from backend_plugin.core.job import Plan, Run
+from backend_plugin.core.log_links import About
 from backend_plugin.core.manifest import pod, pytorchjob
 from backend_plugin.core.manifest.metadata import job_metadata
+from backend_plugin.core.observed import Observed
+from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.task_phase import TaskPhase
 from backend_plugin.core.values import Manifest
 
 
@@ -26,3 +32,12 @@ def plan(
         job = custom.decode(template, run, problems)
         pods = pod.pod_templates(request, job.groups)
     return Plan(manifests=(pytorchjob.build(job, job_metadata(template, run, pods[0]), pods),))
+
+
+def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:
+    """What Flyte should believe after one look at the cluster and at the task's files."""
+    seen = status.read(observed, rules.judging.exit_codes)
+    verdict = task_phase.from_status(seen, rules.judging, rules.deadlines, now)
+    about = About(now=now, run=rules.run, task_config=rules.task_config)
+    links = log_links.links(seen.job, seen.pods, rules.logs, about)
+    return structs.replace(verdict, logs=links, info=wording.info(seen, verdict.cause))

@@ -11,9 +11,10 @@ import pytest
 from histories import history
 
 from backend_plugin.core.observed import read_observed
+from backend_plugin.core.pipeline import judge
+from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings.logs import Logs, LogTemplate
 from backend_plugin.core.task_phase import Phase
-from backend_plugin.core.verdict import Rules, judge
 
 RULES = Rules(
     logs=Logs(

@@ -7,9 +7,10 @@ import pytest
 from histories import Moment, history
 
 from backend_plugin.core.observed import read_observed
+from backend_plugin.core.pipeline import judge
+from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.task_phase import Phase, TaskPhase, is_worth_a_retry
-from backend_plugin.core.verdict import Rules, judge
 from kfpytorch_common.causes import Cause
 
 ORDER = {phase: position for position, phase in enumerate(Phase)}

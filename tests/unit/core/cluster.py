@@ -4,8 +4,9 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from backend_plugin.core.observed import read_observed
+from backend_plugin.core.pipeline import judge
+from backend_plugin.core.rules import Rules
 from backend_plugin.core.task_phase import TaskPhase
-from backend_plugin.core.verdict import Rules, judge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

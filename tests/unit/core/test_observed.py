@@ -1,4 +1,3 @@
-
 """Odd objects: whatever stands in a field, reading it does not fail."""
 
 from datetime import datetime, timedelta, timezone
