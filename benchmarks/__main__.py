@@ -14,10 +14,12 @@ from typing import Final
 import psutil
 
 from benchmarks import (
+    bench_core,
     bench_ddp_step,
     bench_eight_processes,
     bench_hand_over,
     bench_import,
+    bench_start,
     bench_two_processes,
     upstream,
 )
@@ -31,6 +33,8 @@ FIGURES: Final = MappingProxyType(
         "import": bench_import.measure,
         "ddp_step": bench_ddp_step.measure,
         "hand_over": bench_hand_over.measure,
+        "core": bench_core.measure,
+        "start": bench_start.measure,
     }
 )
 

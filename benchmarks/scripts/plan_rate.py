@@ -1,12 +1,8 @@
-"""How many jobs a second one core plans: all different, in a container and in a pod; and how memory grows.
+"""How many tasks a second one core plans: all different, as a container and as a pod.
 
-Run by itself: ``python -m benchmarks.plan [THOUSANDS]``.
+``python benchmarks/scripts/plan_rate.py TASKS``
 """
 
-import gc
-import resource
-import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +12,7 @@ from google.protobuf.json_format import ParseDict
 from backend_plugin.core import settings
 from backend_plugin.core.job import Run
 from backend_plugin.core.pipeline import plan
+from benchmarks.scripts.rate import BATCH, measured
 
 CONTAINER = {
     "image": "image:1",
@@ -77,21 +74,10 @@ def tasks(first: int, number: int) -> Iterator[tuple[TaskTemplate, Run]]:
         yield ParseDict(said, TaskTemplate()), run
 
 
-def main(thousands: int) -> None:
-    spent = 0.0
-    for batch in range(thousands):
-        given = list(tasks(batch * 1_000, 1_000))
-        gc.collect()
-        start = time.process_time()
-        for template, run in given:
-            plan(template, run, SETTINGS)
-        spent += time.process_time() - start
-        if batch in (0, thousands // 2, thousands - 1):
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            print(
-                f"{batch + 1:6} thousand: {(batch + 1) * 1_000 / spent:7,.0f} plans/s, {peak:.0f} MiB at most"
-            )
+def batches(total: int) -> Iterator[list[tuple[TaskTemplate, Run]]]:
+    for first in range(0, total, BATCH):
+        yield list(tasks(first, BATCH))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    measured(batches, lambda given: plan(given[0], given[1], SETTINGS))

@@ -1,9 +1,8 @@
-"""How many jobs a second one core judges: four pods each, all different, in the states that jobs are in."""
+"""How many jobs a second one core judges: four pods each, all different, in the states that jobs are in.
 
-import gc
-import resource
-import sys
-import time
+``python benchmarks/scripts/judge_rate.py JOBS``
+"""
+
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -12,8 +11,10 @@ from backend_plugin.core.observed import Observed, read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings.logs import Logs, LogTemplate
+from benchmarks.scripts.rate import BATCH, measured
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+NOW = START + timedelta(hours=1)
 RULES = Rules(
     logs=Logs(
         templates=(LogTemplate(name="Logs", template_uris=("https://logs/{{ .namespace }}/{{ .podName }}",)),)
@@ -95,26 +96,10 @@ def observed(number: int) -> Observed:
     )
 
 
-def batches(total: int, size: int = 5_000) -> Iterator[list[Observed]]:
-    for first in range(0, total, size):
-        yield [observed(number) for number in range(first, first + size)]
-
-
-def main(total: int) -> None:
-    spent, resident = 0.0, []
-    now = START + timedelta(hours=1)
-    for batch in batches(total):
-        gc.collect()
-        began = time.process_time()
-        for each in batch:
-            judge(each, RULES, now)
-        spent += time.process_time() - began
-        resident.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
-    print(
-        f"judge: {total / spent:,.0f} a second, {1e6 * spent / total:.1f} µs each; "
-        f"{resident[0]} → {resident[-1]} MB"
-    )
+def batches(total: int) -> Iterator[list[Observed]]:
+    for first in range(0, total, BATCH):
+        yield [observed(number) for number in range(first, first + BATCH)]
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50_000)
+    measured(batches, lambda seen: judge(seen, RULES, NOW))

@@ -1,0 +1,57 @@
+"""The backend's two sentences: tasks planned and jobs judged a second, by one core, in flat memory."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from benchmarks.comparison import Row, Spread, Target
+from benchmarks.measure import SCRIPTS, Command
+
+CALLS: Final = MappingProxyType({"plan": 20_000, "judge": 100_000})
+MANY: Final = 1_000_000
+TARGETS: Final = MappingProxyType(
+    {
+        "plan": Target(text="≥ 2,000 a second", low=2_000, high=float("inf")),
+        "judge": Target(text="≥ 20,000 a second", low=20_000, high=float("inf")),
+    }
+)
+# What the allocator keeps differs by that much from one moment to the next.
+FLAT: Final = Target(text="flat: ≤ 2 MiB more", high=2)
+
+
+def measure(repeat: int) -> list[Row]:
+    """Figures of ours alone: nobody else has these two apart from a cluster."""
+    return [row for name, calls in CALLS.items() for row in (_rate(name, calls, repeat), _memory(name))]
+
+
+def _rate(name: str, calls: int, repeat: int) -> Row:
+    spread = Spread.of(_run(name, calls)["per_second"] for _ in range(repeat))
+    target = TARGETS[name]
+    return Row(
+        what=f"{name}(), {calls:,} different inputs, one core",
+        ours=spread.text(pattern="{:,.0f}", unit=" a second"),
+        against="",
+        theirs="",
+        target=target.text,
+        is_reached=target.is_reached(spread.median),
+    )
+
+
+def _memory(name: str) -> Row:
+    resident = _run(name, MANY)["resident"]
+    return Row(
+        what=f"memory of {name}() after {MANY // 10:,} and after {MANY:,} calls",
+        ours=f"{resident[0]:.1f} and {resident[-1]:.1f} MiB",
+        against="",
+        theirs="",
+        compared=f"{resident[-1] - resident[0]:+.1f} MiB",
+        target=FLAT.text,
+        is_reached=FLAT.is_reached(resident[-1] - resident[0]),
+    )
+
+
+def _run(name: str, calls: int) -> Mapping[str, Any]:
+    print(f"  {name}() {calls:,} times", flush=True)
+    command = Command(program="python", arguments=(str(SCRIPTS / f"{name}_rate.py"), str(calls)))
+    printed: Mapping[str, Any] = command.run().printed
+    return printed
