@@ -25,12 +25,14 @@ demo: $(READY)  ## train a small model on four ranks of this machine
 test: $(READY)  ## all tests that need nothing but Python, in under ten minutes
 	$(BIN)/pytest
 
-check: $(READY)  ## format, lint, types, import contracts, structure, duplicates, documentation
+check: $(READY)  ## format, lint, types, import contracts, structure, duplicates, documentation, branches
 	$(BIN)/ruff format --check $(TYPED) tests
 	$(BIN)/ruff check $(TYPED) tests
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
 	$(BIN)/pytest tests/test_architecture.py tests/test_documentation.py
+	$(BIN)/coverage run -m pytest --quiet tests/unit/core tests/golden
+	$(BIN)/coverage report --include='backend_plugin/core/*' --fail-under=100
 
 conformance: $(READY)  ## the same wire as the published plugin's, and its own tests; needs the network once
 	$(BIN)/pytest -m conformance tests/conformance
