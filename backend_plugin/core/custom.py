@@ -5,7 +5,7 @@ custom are read: version 0, flyteidl's ``plugins.pytorch``, and version 1, ``plu
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
@@ -130,7 +130,9 @@ _LAYOUTS: Final[Mapping[int, _Layout]] = {0: _read_version_0, 1: _read_version_1
 
 def _placed(said: _Said, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:
     """The groups that there are, each where it is to run."""
-    groups = said.groups[1:] if said.elastic else said.groups
+    groups = said.groups
+    if said.elastic:
+        groups = tuple(replace(group, processes=said.elastic.nproc_per_node) for group in said.groups[1:])
     return tuple(
         replicas.placed(group, extended.placements.get(group.role)) for group in groups if group.replicas > 0
     )

@@ -42,10 +42,13 @@ class Run:
     owner: OwnerReference | None = None
     """Flyte's workflow object, where it could be read."""
 
+    preemptible: bool = False
+    """Flyte's own field for it, which propeller leaves empty so far."""
+
     @property
     def interruptible(self) -> bool:
-        """Whether this attempt may be preempted; propeller says so in a label only."""
-        return self.labels.get("interruptible") == "true"
+        """Whether this attempt may be preempted; propeller says so in a label."""
+        return self.preemptible or self.labels.get("interruptible") == "true"
 
 
 class Role(enum.Enum):
@@ -85,6 +88,8 @@ class ReplicaGroup:
     replicas: int
     restart_policy: str
     """``Never``, ``OnFailure`` or ``Always``."""
+    processes: int = 1
+    """How many each replica starts; every one of them is a rank."""
     image: str | None = None
     """In place of the task's."""
     resources: Resources | None = None

@@ -58,7 +58,7 @@ def go_plugin() -> Path:
     if not program.exists():
         go = shutil.which("go")
         if go is None:
-            pytest.skip("Flyte's Go plugin is built with Go 1.26 or newer, and `go` is not on the PATH")
+            pytest.fail("Flyte's Go plugin is built with Go 1.26 or newer; put `go` on the PATH")
         built = program.with_suffix(".new")
         _run(
             go,

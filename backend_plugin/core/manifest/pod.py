@@ -95,7 +95,7 @@ def _pods(
         )
         pod = next(alike, None) or _pod(ground, group, problems)
         made.append((group, pod))
-        spec = pod_containers.finished(pod["spec"], ground.draft.primary, group.image)
+        spec = pod_containers.finished(pod["spec"], ground.draft.primary, group, ground.request.settings)
         problems.extend(pod_checks.problems(spec, ground.draft, ground.request.settings))
         yield {**pod, "spec": spec}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backend_plugin.core.job import Run
+from backend_plugin.core.job import ReplicaGroup, Run
 from backend_plugin.core.manifest import pod_base, pod_env, pod_resources
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, Claim
 from backend_plugin.core.manifest.pod_source import Draft
@@ -31,9 +31,12 @@ class Claims:
 
     def resolved(self) -> Mapping[str, Any]:
         """The draft's spec, every container with the resources that it will have."""
-        return _each(
-            self.draft.spec, lambda kind, each: {**each, "resources": self._of(kind, each).written()}
-        )
+        return _each(self.draft.spec, self._claiming)
+
+    def _claiming(self, kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
+        # What is claimed by name, of the pod's resource claims, is no amount and stays.
+        said = container.get("resources", {})
+        return {**container, "resources": {**said, **self._of(kind, container).written()}}
 
     def _of(self, kind: str, container: Mapping[str, Any]) -> Claim:
         own = pod_resources.of(container, self.settings)
@@ -66,14 +69,17 @@ def decorated(spec: Mapping[str, Any], primary: str, run: Run, settings: Setting
     return _each(spec, decorate)
 
 
-def finished(spec: Mapping[str, Any], primary: str, image: str | None) -> Mapping[str, Any]:
+def finished(
+    spec: Mapping[str, Any], primary: str, group: ReplicaGroup, settings: Settings
+) -> Mapping[str, Any]:
     """A spec as the operator wants it: the primary container under its name, which tells of its failures."""
 
     def finish(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
-        env = container.get("env", ())
         if kind == "containers" and container["name"] == primary:
-            named = {**container, "name": TRAINER, "env": pod_env.unique(pod_env.truthful(env))}
-            return {**named, "image": image} if image else named
+            env = pod_env.truthful(pod_env.for_training(container, group.processes, settings))
+            named = {**container, "name": TRAINER, "env": pod_env.unique(env)}
+            return {**named, "image": group.image} if group.image else named
+        env = container.get("env", ())
         return {**container, "env": pod_env.unique(env)} if env else container
 
     return _each(spec, finish)

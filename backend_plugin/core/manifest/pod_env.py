@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.job import Run
+from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import Settings
 
 _FAIL_ON_ERROR: Final = "FLYTE_FAIL_ON_ERROR"
 _WORKER: Final = {"name": "_F_WN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+_THREADS: Final = "OMP_NUM_THREADS"
+_PROCESSOR: Final = 10**9
 _STRATEGY: Final = {"name": "_F_DES", "value": "Earliest"}
 
 
@@ -28,11 +31,15 @@ def of_run(run: Run) -> list[dict[str, Any]]:
         "FLYTE_INTERNAL_EXECUTION_PROJECT": run.project,
         "FLYTE_INTERNAL_EXECUTION_DOMAIN": run.domain,
         "FLYTE_ATTEMPT_NUMBER": str(run.attempt),
+    }
+    task = {
         "FLYTE_INTERNAL_TASK_PROJECT": run.task_project,
         "FLYTE_INTERNAL_TASK_DOMAIN": run.task_domain,
         "FLYTE_INTERNAL_TASK_NAME": run.task_name,
         "FLYTE_INTERNAL_TASK_VERSION": run.task_version,
     }
+    # An execution that does not say of which task it is says nothing about one.
+    known |= task if any(task.values()) else {}
     return [*({"name": name, "value": value} for name, value in known.items()), *_values(run.environment)]
 
 
@@ -44,6 +51,33 @@ def truthful(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     said = any(each.get("name") == _FAIL_ON_ERROR for each in env)
     ours = [] if said else [{"name": _FAIL_ON_ERROR, "value": "true"}]
     return [*env, *ours, _WORKER, _STRATEGY]
+
+
+def for_training(
+    container: Mapping[str, Any], processes: int, settings: Settings
+) -> Sequence[Mapping[str, Any]]:
+    """The training container's environment with what a training gets that says nothing of it.
+
+    What a Secret or a ConfigMap says is not ours to know, and would lose against what stands in `env`: where
+    there is one, nothing is added.
+    """
+    env: Sequence[Mapping[str, Any]] = container.get("env", ())
+    if container.get("envFrom"):
+        return env
+    said = {each.get("name") for each in env}
+    known = {**_threads(container, processes), **settings.kfpytorch.training_env}
+    return [*env, *_values({name: value for name, value in known.items() if value and name not in said})]
+
+
+def _threads(container: Mapping[str, Any], processes: int) -> dict[str, str]:
+    """As many threads as the container may use processors.
+
+    torch counts those of the node, and its threads then stand in each other's way below the limit. Of
+    several processes each gets one thread from torch's own agent.
+    """
+    limit = container.get("resources", {}).get("limits", {}).get("cpu")
+    processors = parse(limit).nano // _PROCESSOR if limit else 0
+    return {_THREADS: str(max(1, processors))} if limit and processes == 1 else {}
 
 
 def unique(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

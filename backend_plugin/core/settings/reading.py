@@ -12,7 +12,7 @@ from backend_plugin.core.settings import kinds
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.settings.kinds import Read, Wrong
 from backend_plugin.core.settings.logs import Logs
-from backend_plugin.core.settings.values import Ours, Settings, TaskResources
+from backend_plugin.core.settings.values import TRAINING_ENV, Ours, Settings, TaskResources
 
 # A value in a message identifies itself; nobody reads more of it there.
 _LONGEST_SHOWN: Final = 80
@@ -98,6 +98,7 @@ _OURS: Final[_Readers] = {
     "judging": _JUDGING,
     "logs": _LOGS,
     "pod-template-namespace": kinds.text,
+    "training-env": kinds.texts,
     "task-resources": {"defaults": kinds.quantities, "limits": kinds.quantities},
 }
 
@@ -147,8 +148,9 @@ def _ours(said: Mapping[str, Any], flytes: Mapping[str, Any]) -> Ours:
         part: {gpu if name == "gpu" else name: amount for name, amount in amounts.items()}
         for part, amounts in said.get("task-resources", {}).items()
     }
-    plain = _fields({key: value for key, value in said.items() if key != "task-resources"})
-    return Ours(task_resources=TaskResources(**resources), **plain)
+    env = {**TRAINING_ENV, **said.get("training-env", {})}
+    plain = _fields({key: said[key] for key in said.keys() - {"task-resources", "training-env"}})
+    return Ours(task_resources=TaskResources(**resources), training_env=env, **plain)
 
 
 def _read(section: Any, readers: _Readers, path: str, problems: list[Problem]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from backend_plugin.core.values import Manifest
 
 # Without it the cluster autoscaler would move replicas of a running job.
 _NOT_TO_BE_EVICTED: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+# Without it nccl fails without a word on why.
+TRAINING_ENV: Final = {"NCCL_DEBUG": "WARN"}
 _ONE_CPU: Final = parse("1000m")
 _ONE_GIB: Final = parse("1024Mi")
 
@@ -33,6 +35,9 @@ class Ours:
 
     task_resources: TaskResources = field(default_factory=TaskResources)
     """What propeller is given by admin's ``task_resources``, which connectors are not told."""
+    training_env: Mapping[str, str] = field(default_factory=lambda: dict(TRAINING_ENV))
+    """The environment of a container that trains, where the task says nothing of it; an empty value leaves
+    one out. Names of the defaults that are not said keep their value."""
     pod_template_namespace: str = "flyte"
     """Where PodTemplates are looked for when the task's namespace has none of that name."""
 

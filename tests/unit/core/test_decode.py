@@ -83,7 +83,7 @@ ELASTIC = {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 4, "nprocPerN
         ),
         (
             {"workerReplicas": {"replicas": 4}, "masterReplicas": {"replicas": 1}, "elasticConfig": ELASTIC},
-            (workers(4),),
+            (workers(4, processes=2),),
         ),
     ],
 )
@@ -97,7 +97,7 @@ def test_replicas_are_read_as_protobuf_reads_them(
     ("custom", "groups"),
     [
         ({"workers": 3.0}, (MASTER, workers(3))),
-        ({"workers": 2, "elasticConfig": {**ELASTIC, "maxReplicas": 2}}, (workers(2),)),
+        ({"workers": 2, "elasticConfig": {**ELASTIC, "maxReplicas": 2}}, (workers(2, processes=2),)),
     ],
 )
 def test_the_old_layout_is_read_as_well(custom: dict[str, Any], groups: tuple[ReplicaGroup, ...]) -> None:
@@ -115,7 +115,7 @@ def test_an_elastic_job_has_agents_that_find_each_other() -> None:
         {"workerReplicas": {"replicas": 4}, "elasticConfig": elastic, "runPolicy": policy}
     ) == TrainingJob(
         run=a_run(),
-        groups=(workers(4),),
+        groups=(workers(4, processes=2),),
         nproc_per_node=2,
         elastic=ElasticPolicy(min_replicas=1, max_replicas=4, rdzv_backend="c10d", max_restarts=3),
         run_policy=RunPolicy(clean_pod_policy="Running", ttl_seconds_after_finished=60),

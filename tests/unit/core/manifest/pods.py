@@ -36,6 +36,7 @@ OF_RUN = [
     {"name": "FLYTE_INTERNAL_TASK_NAME", "value": "t"},
     {"name": "FLYTE_INTERNAL_TASK_VERSION", "value": "v"},
 ]
+FOR_TRAINING = [{"name": "NCCL_DEBUG", "value": "WARN"}, {"name": "OMP_NUM_THREADS", "value": "1"}]
 TRUTHFUL = [
     {"name": "FLYTE_FAIL_ON_ERROR", "value": "true"},
     {"name": "_F_WN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -46,7 +47,7 @@ TRAINER = {
     "name": "pytorch",
     "image": "trainer:v1",
     "args": ["train"],
-    "env": [*OF_RUN, *TRUTHFUL],
+    "env": [*OF_RUN, *FOR_TRAINING, *TRUTHFUL],
     "resources": DEFAULT_RESOURCES,
     "terminationMessagePolicy": "FallbackToLogsOnError",
 }

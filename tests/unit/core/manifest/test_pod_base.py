@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pods import (
+    FOR_TRAINING,
     METADATA,
     OF_RUN,
     RUN,
@@ -107,7 +108,13 @@ def test_a_pod_is_laid_onto_its_template() -> None:
             {
                 **TRAINER,
                 "args": ["first", "train"],
-                "env": [{"name": "A", "value": "own"}, {"name": "B", "value": "primary"}, *OF_RUN, *TRUTHFUL],
+                "env": [
+                    {"name": "A", "value": "own"},
+                    {"name": "B", "value": "primary"},
+                    *OF_RUN,
+                    *FOR_TRAINING,
+                    *TRUTHFUL,
+                ],
                 "volumeMounts": [{"name": "v", "mountPath": "/v"}],
                 "resources": {
                     "limits": {"cpu": "1", "memory": "4Gi", "a.b/c": "1"},

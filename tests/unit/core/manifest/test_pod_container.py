@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pods import (
     DEFAULT_RESOURCES,
+    FOR_TRAINING,
     MASTER,
     METADATA,
     OF_RUN,
@@ -19,7 +20,6 @@ from pods import (
     request,
 )
 
-from backend_plugin.core.job import Placement, Resources
 from backend_plugin.core.manifest.pod import pod_templates
 
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
@@ -39,8 +39,8 @@ def test_the_plainest_pod() -> None:
 
 def test_what_the_container_says_is_kept() -> None:
     template = container(command=["sh"], env=[{"key": "A", "value": "b"}])
-    expected = {**TRAINER, "command": ["sh"], "env": [{"name": "A", "value": "b"}, *OF_RUN, *TRUTHFUL]}
-    assert pod(template)["spec"]["containers"] == [expected]
+    env = [{"name": "A", "value": "b"}, *OF_RUN, *FOR_TRAINING, *TRUTHFUL]
+    assert pod(template)["spec"]["containers"] == [{**TRAINER, "command": ["sh"], "env": env}]
 
 
 # One row a setting: the section, and what it changes in the spec of an ordinary, and of an interruptible run.
@@ -136,7 +136,37 @@ def test_settings_of_the_container() -> None:
 def test_who_says_what_a_failure_is_means_it() -> None:
     template = container(env=[{"key": "FLYTE_FAIL_ON_ERROR", "value": "0"}])
     (made,) = pod(template)["spec"]["containers"]
-    assert made["env"] == [{"name": "FLYTE_FAIL_ON_ERROR", "value": "0"}, *OF_RUN, *TRUTHFUL[1:]]
+    said = {"name": "FLYTE_FAIL_ON_ERROR", "value": "0"}
+    assert made["env"] == [said, *OF_RUN, *FOR_TRAINING, *TRUTHFUL[1:]]
+
+
+def training_env(template: Any, group: ReplicaGroup = WORKER, **ours: Any) -> dict[str, str]:
+    """What the training container is given beyond what every container of Flyte has."""
+    (made,) = pod(template, {"kfpytorch": ours}, group=group)["spec"]["containers"]
+    known = {each["name"] for each in [*OF_RUN, *TRUTHFUL]}
+    return {each["name"]: each["value"] for each in made["env"] if each["name"] not in known}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "processes", "threads"),
+    [("8", 1, {"OMP_NUM_THREADS": "8"}), ("500m", 1, {"OMP_NUM_THREADS": "1"}), ("8", 2, {})],
+)
+def test_a_replica_of_one_process_has_a_thread_for_each_of_its_processors(
+    cpu: str, processes: int, threads: dict[str, str]
+) -> None:
+    template = container(resources={"limits": [{"name": "CPU", "value": cpu}]})
+    given = training_env(template, group=replace(WORKER, processes=processes))
+    assert given == {"NCCL_DEBUG": "WARN", **threads}
+
+
+def test_what_a_training_is_given_is_the_platforms_choice_and_the_tasks() -> None:
+    said = container(env=[{"key": "NCCL_DEBUG", "value": "INFO"}])
+    env = {"NCCL_DEBUG": "TRACE", "OMP_NUM_THREADS": "", "NCCL_SOCKET_IFNAME": "eth0"}
+    ours = {"NCCL_SOCKET_IFNAME": "eth0"}
+    assert training_env(container(), **{"training-env": env}) == {"NCCL_DEBUG": "TRACE", **ours}
+    assert training_env(said, **{"training-env": env}) == {"NCCL_DEBUG": "INFO", **ours}
+    unsaid = training_env(container(), **{"training-env": {"NCCL_DEBUG": ""}})
+    assert unsaid == {"OMP_NUM_THREADS": "1"}
 
 
 def claim(**parts: str) -> dict[str, str]:

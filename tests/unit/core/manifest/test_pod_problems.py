@@ -113,17 +113,17 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         [
             (f"{SPEC}.containers[0].args", '"x"', "is not a list"),
             (f"{SPEC}.containers[0].env[0].name", "3", "is no text"),
-            (f"{SPEC}.containers[0].resources.requests.cpu", "-1", "is less than nothing"),
             (f"{SPEC}.containers[0].resources.limits.cpu", '"x"', NO_QUANTITY),
             (f"{SPEC}.containers[0].resources.limits.memory", "true", NO_QUANTITY),
+            (f"{SPEC}.containers[0].resources.requests.cpu", "-1", "is less than nothing"),
             (f"{SPEC}.containers[0].volumeMounts", "{}", "is not a list"),
         ],
     ),
     "network": (
         rendered({"containers": [{"name": "primary"}], "hostNetwork": "yes", "affinity": 1}),
         [
-            (f"{SPEC}.affinity", "1", "is not an object"),
             (f"{SPEC}.hostNetwork", '"yes"', "is neither true nor false"),
+            (f"{SPEC}.affinity", "1", "is not an object"),
         ],
     ),
     "less than nothing": (

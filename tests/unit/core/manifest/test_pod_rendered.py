@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pods import (
+    FOR_TRAINING,
     MASTER,
     METADATA,
     OF_RUN,
@@ -42,6 +43,7 @@ SECRET = (
     "m4zg54lqhiqcezzcbjvwk5j1eargcxbclrxfymzqgnodenjreifg122vnz1f53tfof1ws3tfnvsw34b1ebdestcfbjsw34s6"
     "ozqxeoraejcsecq"
 )
+NCCL = FOR_TRAINING[:1]
 TERM = {"matchExpressions": [{"key": "z", "operator": "Exists"}]}
 
 
@@ -63,7 +65,7 @@ def test_what_propeller_has_rendered_is_not_decorated_again() -> None:
     trainer = {"name": "pytorch", "image": "trainer:v1", "args": ["train"], "resources": {}}
     assert pod(rendered(spec), EVERYTHING, run=replace(RUN, environment={"A": "2"})) == {
         "metadata": METADATA,
-        "spec": {**spec, "containers": [{**trainer, "env": [OF_RUN[0], *TRUTHFUL]}]},
+        "spec": {**spec, "containers": [{**trainer, "env": [OF_RUN[0], *NCCL, *TRUTHFUL]}]},
     }
 
 
@@ -84,7 +86,7 @@ def test_the_primary_container_is_the_one_that_is_named_wherever_it_stands() -> 
     made = pod(rendered(spec, "main"), group=replace(WORKER, image="worker:v2"))["spec"]
     assert [(each["name"], each["image"], each["env"]) for each in made["containers"]] == [
         ("logs", "trainer:v1", [OF_RUN[0]]),
-        ("pytorch", "worker:v2", [OF_RUN[0], *TRUTHFUL]),
+        ("pytorch", "worker:v2", [OF_RUN[0], *NCCL, *TRUTHFUL]),
     ]
     assert made["initContainers"] == [{"name": "init", "image": "i", "resources": {}}]
 
@@ -100,7 +102,7 @@ def test_a_name_is_there_once_with_its_last_value() -> None:
     spec = {"containers": [{"name": "primary", "env": env}, {"name": "logs", "env": env}]}
     unique = [env[2], env[1], OF_RUN[0]]
     made = pod(rendered(spec))["spec"]["containers"]
-    assert [each["env"] for each in made] == [[*unique, *TRUTHFUL], unique]
+    assert [each["env"] for each in made] == [[*unique, *NCCL, *TRUTHFUL], unique]
 
 
 def test_a_role_claims_for_the_containers_that_train() -> None:
