@@ -20,6 +20,7 @@ from pods import (
     request,
 )
 
+from backend_plugin.core.job import Placement, ReplicaGroup, Resources
 from backend_plugin.core.manifest.pod import pod_templates
 
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
