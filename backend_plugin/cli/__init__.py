@@ -1,8 +1,21 @@
 """What people type: one module a command, loaded when it is typed. The only place that composes."""
 
+import sys
 from importlib import import_module
+from typing import Final
+
+# What the extra `backend` brings. Authors need none of it, and have this command all the same.
+_EXTRA: Final = ("msgspec", "rich_click", "yaml")
 
 
 def main() -> None:
     """The console script."""
-    import_module("backend_plugin.cli.commands").kfpytorch()
+    try:
+        import_module("backend_plugin.cli.commands").kfpytorch()
+    except ModuleNotFoundError as missing:
+        if missing.name not in _EXTRA:
+            raise
+        sys.exit(
+            f"kfpytorch needs {missing.name}, which is not installed; write: "
+            'pip install "flytekitplugins-kfpytorch[backend]"'
+        )

@@ -1,5 +1,6 @@
 """The table of commands; a command's module is loaded when it is typed."""
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Final
 
@@ -10,18 +11,22 @@ COMMANDS: Final = ("render", "explain")
 
 
 class _Commands(click.RichGroup):
-    """A group that knows its commands by name."""
+    """A group that knows its commands by name, and the nearest one to a name that is none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(f"backend_plugin.cli.{cmd_name}").command
-        return command
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS:
+            command: click.Command = import_module(f"backend_plugin.cli.{cmd_name}").command
+            return command
+        near = get_close_matches(cmd_name, COMMANDS, n=1)
+        if near and not ctx.resilient_parsing:
+            ctx.fail(f"No such command '{cmd_name}'. Did you mean '{near[0]}'?")
+        return None
 
 
 @click.group(cls=_Commands)
+@click.version_option(package_name="flytekitplugins-kfpytorch")
 def kfpytorch() -> None:
     """Distributed PyTorch on Flyte, seen from the platform."""

@@ -3,6 +3,8 @@
 A line is answered whatever it holds; nothing but the end of the input ends the loop.
 """
 
+import codecs
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -47,12 +49,22 @@ def _answered(answer: Answer, line: bytes) -> Mapping[str, Any]:
     except Exception as error:  # noqa: BLE001 - a border: a defect of ours costs its own line only
         text = f"{type(error).__name__}: {error}"
         problems = invalid("", text, "is a defect of ours", "report it, with this line").problems
-    return {"id": request.get("id") if isinstance(request, Mapping) else None, "problems": _plain(problems)}
+    said = request.get("id") if isinstance(request, Mapping) else _id_of_no_request(line)
+    return {"id": said, "problems": _plain(problems)}
+
+
+def _id_of_no_request(line: bytes) -> Any:
+    """Of what is nearly JSON, so that whoever asked can tell which question it was; else None."""
+    try:
+        said = json.loads(line)
+        return msgspec.json.decode(as_json(said["id"]))
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return None
 
 
 def _object(line: bytes) -> Mapping[str, Any]:
     try:
-        value = msgspec.json.decode(line)
+        value = msgspec.json.decode(line.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = line.decode(errors="replace").strip()
         raise invalid("", text, f"is no JSON: {error}", "write one JSON object a line") from error

@@ -10,31 +10,38 @@ from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.cli.sources import Unreadable
+from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core.job import Run
 
 _EXECUTION: Final = "example"
 _NODE: Final = "n0"
 _OUTPUT_PREFIX: Final = f"s3://bucket/metadata/propeller/project-development-{_EXECUTION}/{_NODE}/data/0"
 _RAW: Final = f"s3://bucket/raw/{_EXECUTION}-{_NODE}-0"
-# As propeller fills them in; without an earlier checkpoint it writes two quotes.
+_NAMESPACE: Final = "project-development"
+# As propeller fills them in, whatever their case; without an earlier checkpoint it writes two quotes.
 _PLACEHOLDERS: Final = {
     "input": f"{_OUTPUT_PREFIX.rpartition('/')[0]}/inputs.pb",
-    "inputPrefix": _OUTPUT_PREFIX.rpartition("/")[0],
-    "outputPrefix": _OUTPUT_PREFIX,
-    "rawOutputDataPrefix": _RAW,
-    "checkpointOutputPrefix": f"{_RAW}/_flytecheckpoints",
-    "prevCheckpointPrefix": '""',
-    "perRetryUniqueKey": f"{_EXECUTION}-{_NODE}-0",
+    "inputprefix": _OUTPUT_PREFIX.rpartition("/")[0],
+    "outputprefix": _OUTPUT_PREFIX,
+    "rawoutputdataprefix": _RAW,
+    "checkpointoutputprefix": f"{_RAW}/_flytecheckpoints",
+    "prevcheckpointprefix": '""',
+    "perretryuniquekey": f"{_EXECUTION}-{_NODE}-0",
+    "namespace": _NAMESPACE,
 }
-_PLACEHOLDER: Final = re.compile(r"\{\{\s*\.(?P<name>[\w.]+)\s*\}\}")
+_PLACEHOLDER: Final = re.compile(r"\{\{\s*[.$](?P<name>[\w.]+)\s*\}\}")
+_INPUTS: Final = "inputs."
 
 
 def attempt(template: TaskTemplate, inputs: Mapping[str, str]) -> tuple[TaskTemplate, Run]:
-    """The task as a connector would get it, and for whom."""
+    """The task as a connector would get it, and for whom.
+
+    Raises:
+        Unreadable: If its arguments name an input that is not given.
+    """
     rendered = TaskTemplate()
     rendered.CopyFrom(template)
-    known = {**_PLACEHOLDERS, **{f"inputs.{name}": value for name, value in inputs.items()}}
+    known = {**_PLACEHOLDERS, **{f"{_INPUTS}{name}".lower(): value for name, value in inputs.items()}}
     if rendered.WhichOneof("target") == "container":
         rendered.container.args[:] = [_filled(text, known) for text in template.container.args]
     elif rendered.WhichOneof("target") == "k8s_pod":
@@ -43,7 +50,7 @@ def attempt(template: TaskTemplate, inputs: Mapping[str, str]) -> tuple[TaskTemp
     labels = {
         "domain": "development",
         "execution-id": _EXECUTION,
-        "interruptible": "false",
+        "interruptible": str(template.metadata.interruptible).lower(),
         "node-id": _NODE,
         "project": "project",
     }
@@ -58,7 +65,7 @@ def attempt(template: TaskTemplate, inputs: Mapping[str, str]) -> tuple[TaskTemp
         task_domain=task.domain,
         task_name=task.name,
         task_version=task.version,
-        namespace="project-development",
+        namespace=_NAMESPACE,
         labels=labels,
         service_account="default",
     )
@@ -72,27 +79,16 @@ def inputs_of(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]:
         Unreadable: If one is none.
     """
     known = list(template.interface.inputs.variables)
-    inputs = dict(pair.partition("=")[::2] for pair in pairs)
-    for name in inputs:
+    inputs: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, inputs[name] = pair.partition("=")
+        if not equals:
+            raise Unreadable(f"--input {pair}: has no value; write --input {name}=VALUE")
         if name not in known:
             near = get_close_matches(name, known, n=1) or sorted(known)
             there = f"it has {', '.join(near)}" if near else "it has none"
             raise Unreadable(f"--input {name}: {template.id.name} has no such input; {there}")
     return inputs
-
-
-def section(said: Any) -> Mapping[str, Any]:
-    """The ``plugins.k8s`` section of a file that holds it alone, or all of Flyte's configuration.
-
-    Raises:
-        Unreadable: If it is no mapping.
-    """
-    for key in ("plugins", "k8s"):
-        if isinstance(said, Mapping) and isinstance(said.get(key), Mapping):
-            said = said[key]
-    if not isinstance(said, Mapping):
-        raise Unreadable("settings are no mapping; write Flyte's plugins.k8s section")
-    return said
 
 
 def _fill(struct: Any, known: Mapping[str, str]) -> None:
@@ -106,4 +102,11 @@ def _fill(struct: Any, known: Mapping[str, str]) -> None:
 
 
 def _filled(text: str, known: Mapping[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda found: known.get(found["name"], found[0]), text)
+    def value(found: re.Match[str]) -> str:
+        name = found["name"]
+        if name.lower().startswith(_INPUTS) and name.lower() not in known:
+            missing = name[len(_INPUTS) :]
+            raise Unreadable(f"the task's arguments hold {found[0]}; write --input {missing}=VALUE")
+        return known.get(name.lower(), found[0])
+
+    return _PLACEHOLDER.sub(value, text)

@@ -4,46 +4,93 @@ The only module of the backend that loads flytekit.
 """
 
 import importlib
+import os
 import sys
+import traceback
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, Final
+from types import ModuleType
+from typing import Final
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.base_task import PythonTask
 from flytekit.core.context_manager import ExecutionState, FlyteContextManager
+from flytekit.core.workflow import WorkflowBase
 from flytekit.tools.translator import get_serializable
 
-from backend_plugin.cli.sources import Unreadable, chosen
+from backend_plugin.cli.ends import Unreadable
+from backend_plugin.cli.sources import chosen
 
 _VERSION: Final = "example"
+_STDOUT: Final = 1
+_STDERR: Final = 2
 
 
 def template(path: Path, task: str | None, *, image: str | None) -> TaskTemplate:
     """The task of that name in the file, serialized with nothing that differs from run to run.
 
+    A task is found by its own name, in full or its last parts, and by that of its variable. What the file
+    prints goes to stderr.
+
     Raises:
         Unreadable: If the file cannot be imported, or has no such task.
     """
-    tasks = {
-        each.name: lambda each=each: _serialized(each, image)
-        for each in vars(_imported(path)).values()
-        if isinstance(each, PythonTask)
-    }
-    return chosen(tasks, task, str(path))()
+    with _stdout_to_stderr():
+        found = vars(_imported(path))
+        named = found.get(task or "")
+        if isinstance(named, WorkflowBase):
+            raise Unreadable(f"{path}: {task} is a workflow; name one of its tasks")
+        tasks = {
+            each.name: lambda each=each: _serialized(each, image)
+            for each in found.values()
+            if isinstance(each, PythonTask)
+        }
+        return chosen(tasks, named.name if isinstance(named, PythonTask) else task, str(path))()
 
 
-def _imported(path: Path) -> Any:
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Also for the processes that an import starts, which know nothing of `sys.stdout`."""
+    kept = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
+
+
+def _imported(path: Path) -> ModuleType:
     """The file as the module that pyflyte would make of it: below the first folder that is no package."""
     root, parts = path.resolve().parent, [path.stem]
     while (root / "__init__.py").is_file():
         root, parts = root.parent, [root.name, *parts]
-    sys.path.insert(0, str(root))
+    # As pyflyte and its pods do: what lies in the working directory can be imported, too.
+    sys.path[:0] = [str(root), str(Path.cwd())]
     try:
-        return importlib.import_module(".".join(parts))
+        module = importlib.import_module(".".join(parts))
     except (Exception, SystemExit) as error:
-        raise Unreadable(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        raise Unreadable(f"{path} cannot be imported: {_told(error, root)}") from error
+    if not path.samefile(module.__file__ or os.devnull):
+        raise Unreadable(f"{path}: Python has a module {module.__name__} of its own; rename the file")
+    return module
+
+
+def _told(error: BaseException, root: Path) -> str:
+    """What was raised, and where in the author's own files."""
+    said = f"{type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError) and "." not in str(error.name):
+        said += "; install it here, or import it in the task"
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(root) and "site-packages" not in Path(frame.filename).parts
+    ]
+    return f"{said}\n  at {Path(own[-1].filename).relative_to(root)}:{own[-1].lineno}" if own else said
 
 
 def _serialized(task: PythonTask, image: str | None) -> TaskTemplate:
@@ -54,7 +101,10 @@ def _serialized(task: PythonTask, image: str | None) -> TaskTemplate:
     # In an execution flytekit names the image of an ImageSpec, and does not build it.
     mode = context.new_execution_state().with_params(mode=ExecutionState.Mode.TASK_EXECUTION)
     with FlyteContextManager.with_context(context.with_execution_state(mode)):
-        spec = get_serializable(OrderedDict(), settings, task)
+        try:
+            spec = get_serializable(OrderedDict(), settings, task)
+        except Exception as error:
+            raise Unreadable(f"{task.name} cannot be serialized: {type(error).__name__}: {error}") from error
     written: TaskTemplate = spec.template.to_flyte_idl()
     return written
 
@@ -62,4 +112,9 @@ def _serialized(task: PythonTask, image: str | None) -> TaskTemplate:
 def _images(name: str | None) -> ImageConfig:
     if name is None:
         return ImageConfig.auto_default_image()
-    return ImageConfig(default_image=Image.look_up_image_info("default", name))
+    try:
+        return ImageConfig(default_image=Image.look_up_image_info("default", name))
+    except (AssertionError, ValueError) as error:
+        raise Unreadable(
+            f"--image {name}: is no name of an image; write it with its tag: {name}:1"
+        ) from error

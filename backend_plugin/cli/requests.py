@@ -37,12 +37,12 @@ def render(request: Mapping[str, Any]) -> Mapping[str, Any]:
     problems: list[Problem] = []
     template = _message(request, "template", TaskTemplate(), problems)
     metadata = _message(request, "metadata", TaskExecutionMetadata(), problems)
-    prefix = request.get("output_prefix", "")
-    if not isinstance(prefix, str):
+    prefix = request.get("output_prefix")
+    if not isinstance(prefix, str | None):
         problems += invalid("output_prefix", prefix, "is no text", "write where outputs go").problems
     if problems:
         raise InvalidTask(*problems)
-    run = run_of(metadata, str(prefix))
+    run = run_of(metadata, prefix if isinstance(prefix, str) else "")
     planned = plan(template, run, _settings(request.get("settings")), _pod_templates(request))
     return {"manifests": planned.manifests}
 

@@ -3,6 +3,7 @@
 Each kind of file is one row; only Python files need flytekit, which is loaded for them alone.
 """
 
+import codecs
 import json
 import sys
 import tarfile
@@ -17,12 +18,16 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
+from backend_plugin.cli.ends import Unreadable
+
 _GZIP: Final = b"\x1f\x8b"
 _TAR_SUFFIXES: Final = (".tgz", ".gz", ".tar")
-
-
-class Unreadable(Exception):
-    """What was typed names no task; says what would."""
+# What Windows writes in front of text; `json` knows what follows.
+_BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_NO_TASK: Final = (
+    "is neither a task template nor a task spec, as protobuf or as its JSON, nor an archive that "
+    "pyflyte package wrote; Python files are given by name, and pyflyte writes tasks to files named *_1.pb"
+)
 
 
 def template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
@@ -31,32 +36,37 @@ def template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
     Raises:
         Unreadable: If there is none, with the nearest names.
     """
+    if file == "-":
+        return chosen(_tasks(sys.stdin.buffer.read(), Path("stdin")), task, "stdin")()
     path = Path(file)
-    if file != "-" and not path.is_file():
+    if path.is_dir() or not path.exists():
         raise Unreadable(f"{file}: {_missing(path)}")
     if path.suffix == ".py":
         from backend_plugin.cli import python_file
 
         return python_file.template(path, task, image=image)
-    data = sys.stdin.buffer.read() if file == "-" else path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"{file}: {error.strerror}") from error
     return chosen(_tasks(data, path), task, file)()
 
 
 def chosen(
     tasks: Mapping[str, Callable[[], TaskTemplate]], task: str | None, file: str
 ) -> Callable[[], TaskTemplate]:
-    """The task of that name, in full or its last part; the only one where no name is given."""
+    """The task of that name, in full or its last parts; the only one where no name is given."""
     if not tasks:
         raise Unreadable(f"{file}: holds no task")
-    names = [name for name in tasks if task in (None, name, name.rpartition(".")[2])]
-    if len(names) == 1:
-        return tasks[names[0]]
-    short = sorted({name.rpartition(".")[2] for name in tasks})
-    if task is None or names:
-        said = "which task?" if task is None else f"{task} is more than one task:"
-        raise Unreadable(f"{file}: {said} It has {', '.join(sorted(names) if names else short)}")
-    near = get_close_matches(task, short, n=3) or short
-    raise Unreadable(f"{file}: has no task {task}; did you mean {' or '.join(near)}?")
+    names = [name for name in tasks if task is None or f".{name}".endswith(f".{task}")]
+    if task in names or len(names) == 1:
+        return tasks[names[0] if len(names) == 1 else str(task)]
+    if names:
+        said = "which task?" if task is None else f"{task} is the name of more than one task."
+        raise Unreadable(f"{file}: {said} It has {', '.join(sorted(names))}")
+    near = get_close_matches(str(task), sorted({name.rpartition(".")[2] for name in tasks}), n=3)
+    there = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(tasks))}"
+    raise Unreadable(f"{file}: has no task {task}; {there}")
 
 
 def _missing(path: Path) -> str:
@@ -70,9 +80,10 @@ def _missing(path: Path) -> str:
 def _tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
     if data.startswith(_GZIP) or path.suffix in _TAR_SUFFIXES:
         return _of_archive(data, path)
-    found = _of_json(data, path) if data.lstrip()[:1] == b"{" else _of_bytes(data)
+    text = data.lstrip()[:1] == b"{" or data.startswith(_BYTE_ORDER_MARKS)
+    found = _of_json(data, path) if text else _of_bytes(data)
     if found is None:
-        raise Unreadable(f"{path}: is neither a task template nor a task spec, as protobuf or as its JSON")
+        raise Unreadable(f"{path}: {_NO_TASK}")
     return {found.id.name: lambda: found}
 
 
@@ -80,7 +91,7 @@ def _of_json(data: bytes, path: Path) -> TaskTemplate | None:
     try:
         said = json.loads(data)
         # A task spec is a template in an envelope.
-        said = said["template"] if isinstance(said.get("template"), Mapping) else said
+        said = said.get("template", said) if isinstance(said, Mapping) else {"": said}
         found: TaskTemplate = ParseDict(said, TaskTemplate(), ignore_unknown_fields=True)
     except (ValueError, RecursionError, ParseError) as error:
         raise Unreadable(f"{path}: is no task template as protobuf JSON: {error}") from error

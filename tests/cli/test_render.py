@@ -1,7 +1,9 @@
-"""``kfpytorch render`` as people type it: real processes."""
+"""``kfpytorch render`` as people type it: in real processes where they make a difference."""
 
+import codecs
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -10,21 +12,24 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import a_template
+from click.testing import CliRunner, Result
 from flyteidl.admin.task_pb2 import TaskSpec
 from google.protobuf.json_format import MessageToJson
+
+from backend_plugin.cli.commands import kfpytorch
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = [sys.executable, "-c", "from backend_plugin.cli import main; main()", "render"]
 TASKS = """
 import sys
-from flytekit import ImageSpec, task
-from flytekitplugins.kfpytorch import Master, PyTorch, Worker
+from flytekit import task
+from flytekitplugins.kfpytorch import PyTorch, Worker
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), shared_memory=True)
 def train(epochs: int) -> int:
     return epochs
 
-@task(task_config=PyTorch(Master(image=ImageSpec("built", packages=["nothing"])), Worker(replicas=2)))
+@task(task_config=PyTorch(worker=Worker(replicas=2)))
 def train_longer() -> None: ...
 
 assert "torch" not in sys.modules
@@ -35,61 +40,120 @@ TEMPLATE = a_template(
     interface={"inputs": {"variables": {"epochs": {"type": {"simple": "INTEGER"}}}}},
     container={"image": "i", "args": ["--epochs", "{{.inputs.epochs}}", "{{ .outputPrefix }}"]},
 )
+TEMPLATES = """
+kind: PodTemplate
+metadata: {name: gang, namespace: flyte}
+template: {spec: {schedulerName: gang-scheduler}}
+"""
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "tasks.py").write_text(TASKS)
-    (tmp_path / "task.pb").write_bytes(TEMPLATE.SerializeToString())
-    (tmp_path / "spec.pb").write_bytes(TaskSpec(template=TEMPLATE).SerializeToString())
-    (tmp_path / "task.json").write_text(MessageToJson(TEMPLATE))
-    (tmp_path / "spec.json").write_text(MessageToJson(TaskSpec(template=TEMPLATE)))
-    with tarfile.open(tmp_path / "package.tgz", "w:gz") as archive:
-        for name in ("0_module.train_1.pb", "1_module.wf_2.pb"):
-            data = TaskSpec(template=TEMPLATE).SerializeToString()
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    (tmp_path / "broken.py").write_text("import nothing_of_that_name")
-    (tmp_path / "empty.pb").write_bytes(b"")
-    (tmp_path / "torn.tgz").write_bytes(b"\x1f\x8b torn")
-    (tmp_path / "broken.json").write_text("{")
-    (tmp_path / "settings.yaml").write_text("plugins: {k8s: {default-labels: {from: settings}}}")
-    (tmp_path / "wrong.yaml").write_text("default-lables: {}")
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    text = MessageToJson(TEMPLATE)
+    files = {
+        "tasks.py": TASKS.encode(),
+        "task.pb": TEMPLATE.SerializeToString(),
+        "spec.pb": TaskSpec(template=TEMPLATE).SerializeToString(),
+        "task.json": text.encode(),
+        "spec.json": MessageToJson(TaskSpec(template=TEMPLATE)).encode(),
+        "windows.json": codecs.BOM_UTF8 + text.replace("\n", "\r\n").encode(),
+        "powershell.json": text.encode("utf-16"),
+        "package.tgz": package("0_module.train_1.pb", "1_module.wf_2.pb"),
+        "empty.pb": b"",
+        "workflow.pb": b"\n\x04\x08\x01",
+        "torn.tgz": b"\x1f\x8b torn",
+        "broken.json": b"{",
+        "list.json": codecs.BOM_UTF8 + b"[]",
+        "settings.yaml": b"plugins: {k8s: {default-labels: {from: settings}}}",
+        "gang.yaml": b"default-pod-template-name: gang",
+        "wrong.yaml": b"default-lables: {}",
+        "templates.yaml": TEMPLATES.encode(),
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def render(folder: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    path = {"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(folder), "COLUMNS": "200"}
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, env=path, input=stdin, capture_output=True, check=False
-    )
+def package(*names: str) -> bytes:
+    data, written = TaskSpec(template=TEMPLATE).SerializeToString(), io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w:gz") as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return written.getvalue()
 
 
-def rendered(folder: Path, *arguments: str, stdin: bytes = b"") -> dict:
-    done = render(folder, *arguments, stdin=stdin)
-    assert (done.returncode, done.stderr.decode()) == (0, "")
+def render(*arguments: str, stdin: bytes = b"") -> Result:
+    return CliRunner().invoke(kfpytorch, ["render", *arguments], input=stdin)
+
+
+def rendered(*arguments: str, stdin: bytes = b"") -> dict:
+    done = render(*arguments, stdin=stdin)
+    assert (done.exit_code, done.stderr) == (0, "")
     return yaml.safe_load(done.stdout)
 
 
+def process(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    path = {"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(folder), **environment}
+    return subprocess.run([*COMMAND, *arguments], cwd=folder, env=path, capture_output=True, check=False)
+
+
 def test_a_python_file_is_rendered_without_torch_the_same_every_time(folder: Path) -> None:
-    first, second = (render(folder, "tasks.py", "train", "--image", "image:1") for _ in range(2))
+    first, second = (
+        process(folder, "tasks.py", "train", "--image", "image:1", PYTHONHASHSEED=seed) for seed in "12"
+    )
     assert (first.returncode, first.stderr.decode(), first.stdout) == (0, "", second.stdout)
     job = yaml.safe_load(first.stdout)
     assert (job["kind"], job["metadata"]["name"]) == ("PyTorchJob", "example-n0-0-fa3852ff903b")
 
 
-def test_an_image_of_a_spec_is_named_and_not_built(folder: Path) -> None:
-    job = rendered(folder, "tasks.py", "train_longer", "--image", "image:1")
-    replicas = job["spec"]["pytorchReplicaSpecs"]
-    (master,) = replicas["Master"]["template"]["spec"]["containers"]
-    assert master["image"].startswith("built:") or "/built:" in master["image"]
+def test_bytes_are_the_same_in_every_locale(folder: Path) -> None:
+    (folder / "settings.yaml").write_text("default-labels: {from: Zürich}", encoding="utf-8")
+    said = ("task.pb", "-i", "epochs=1", "-s", "settings.yaml")
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = process(folder, *said, **ascii_only)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == render(*said).stdout_bytes
+    assert "from: Zürich".encode() in done.stdout
 
 
-@pytest.mark.parametrize("file", ["task.pb", "spec.pb", "task.json", "spec.json", "package.tgz"])
-def test_whatever_holds_a_task_is_rendered_alike(folder: Path, file: str) -> None:
-    job = rendered(folder, file, "train", "-i", "epochs=3")
-    assert job == rendered(folder, "-", "train", "-i", "epochs=3", stdin=TEMPLATE.SerializeToString())
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+def test_a_full_disk_is_told_of(folder: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "task.pb", "-i", "epochs=1"],
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, b"Error: stdout: No space left on device\n")
+
+
+def test_who_stops_reading_has_seen_enough(folder: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*COMMAND, "task.pb", "-i", "epochs=1"],
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["task.pb", "spec.pb", "task.json", "spec.json", "windows.json", "powershell.json", "package.tgz"],
+)
+@pytest.mark.parametrize("task", ["train", "module.train"])
+def test_whatever_holds_a_task_is_rendered_alike(folder: Path, file: str, task: str) -> None:
+    job = rendered(file, task, "-i", "epochs=3")
+    assert job == rendered("-", task, "-i", "epochs=3", stdin=TEMPLATE.SerializeToString())
     (master,) = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
     assert master["args"] == [
         "--epochs",
@@ -99,13 +163,20 @@ def test_whatever_holds_a_task_is_rendered_alike(folder: Path, file: str) -> Non
 
 
 def test_json_says_the_same_as_yaml(folder: Path) -> None:
-    done = render(folder, "task.pb", "-i", "epochs=3", "-o", "json")
-    assert json.loads(done.stdout) == [rendered(folder, "task.pb", "-i", "epochs=3")]
+    done = render("task.pb", "-i", "epochs=3", "-o", "json")
+    assert json.loads(done.stdout) == [rendered("task.pb", "-i", "epochs=3")]
 
 
 def test_settings_are_the_platform_s(folder: Path) -> None:
-    job = rendered(folder, "task.pb", "-i", "epochs=1", "--settings", "settings.yaml")
-    assert job["metadata"]["labels"]["from"] == "settings"
+    for file, stdin in (("settings.yaml", b""), ("-", (folder / "settings.yaml").read_bytes())):
+        job = rendered("task.pb", "-i", "epochs=1", "--settings", file, stdin=stdin)
+        assert job["metadata"]["labels"]["from"] == "settings"
+
+
+def test_pod_templates_are_the_cluster_s(folder: Path) -> None:
+    job = rendered("task.pb", "-i", "epochs=1", "-s", "gang.yaml", "-p", "templates.yaml")
+    (spec, _) = (each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values())
+    assert spec["schedulerName"] == "gang-scheduler"
 
 
 @pytest.mark.parametrize(
@@ -115,29 +186,39 @@ def test_settings_are_the_platform_s(folder: Path) -> None:
         (["task.py", "train"], 1, "task.py: there is no such file; did you mean task"),
         (["nothing.xyz"], 1, "nothing.xyz: there is no such file"),
         ([".", "train"], 1, ".: is a folder; name a file in it"),
-        (["broken.py", "train"], 1, "broken.py cannot be imported: ModuleNotFoundError"),
-        (["tasks.py"], 1, "tasks.py: which task? It has tasks.train, tasks.train_longer"),
-        (["tasks.py", "trian"], 1, "tasks.py: has no task trian; did you mean train"),
+        (["task.pb", "trian"], 1, "task.pb: has no task trian; did you mean train?"),
+        (["task.pb", "x"], 1, "task.pb: has no task x; it has module.train"),
         (["empty.pb"], 1, "empty.pb: is neither a task template nor a task spec"),
+        (["workflow.pb"], 1, "pyflyte writes tasks to files named *_1.pb"),
+        (["-"], 1, "stdin: is neither a task template nor a task spec"),
         (["torn.tgz"], 1, "torn.tgz: is no archive that pyflyte package wrote"),
         (["broken.json"], 1, "broken.json: is no task template as protobuf JSON"),
+        (["list.json"], 1, "list.json: is neither a task template nor a task spec"),
+        (["task.pb"], 1, "the task's arguments hold {{.inputs.epochs}}; write --input epochs=VALUE"),
         (["task.pb", "-i", "epoch=3"], 1, "--input epoch: module.train has no such input; it has epochs"),
         (["task.pb", "-s", "none.yaml"], 1, "settings none.yaml: No such file or directory"),
-        (["task.pb", "-s", "broken.json"], 1, "settings broken.json are no YAML"),
-        (["task.pb", "-i", "epochs=1", "-s", "wrong.yaml"], 1, "default-lables"),
+        (["task.pb", "-s", "broken.json"], 1, "settings broken.json: is no YAML"),
+        (["task.pb", "-p", "gang.yaml"], 1, "pod template gang.yaml: holds what is no object"),
+        (["task.pb", "-i", "epochs=1", "-s", "wrong.yaml"], 1, "did you mean default-labels?"),
+        (["task.pb", "-i", "epochs=1", "-s", "gang.yaml", "-p", "none.yaml"], 1, "No such file"),
     ],
 )
 def test_bad_input_is_explained(folder: Path, arguments: list[str], code: int, said: str) -> None:
-    done = render(folder, *arguments)
-    text = " ".join(done.stderr.decode().replace("│", " ").split())
-    assert (done.returncode, done.stdout, said in text) == (code, b"", True), text
+    done = render(*arguments)
+    text = " ".join(done.stderr.replace("│", " ").split())
+    assert (done.exit_code, done.stdout, said in text) == (code, "", True), text
+
+
+def test_what_is_said_is_whole_on_a_line(folder: Path) -> None:
+    done = CliRunner(env={"COLUMNS": "20"}).invoke(kfpytorch, ["render", "task.pb", "-i", "epochs"])
+    assert done.stderr == "Error: --input epochs: has no value; write --input epochs=VALUE\n"
 
 
 def test_a_task_that_cannot_be_meant_is_explained(folder: Path) -> None:
     bad = MessageToJson(a_template({"workerReplicas": {"replicas": -1}}))
-    done = render(folder, "-", stdin=bad.encode())
-    assert (done.returncode, done.stdout, done.stderr.decode()) == (
+    done = render("-", stdin=bad.encode())
+    assert (done.exit_code, done.stdout, done.stderr) == (
         1,
-        b"",
+        "",
         "custom.workerReplicas.replicas: -1\n  is less than nothing; write 0 or more, or leave it out\n",
     )

@@ -1,5 +1,6 @@
 """``kfpytorch render --batch``: JSON lines in, JSON lines out, whatever comes."""
 
+import codecs
 import json
 import subprocess
 import sys
@@ -117,6 +118,60 @@ def test_a_line_deeper_than_any_parser_is_answered() -> None:
     assert json.loads(respond(requests.render, b"[" * 100_000))["problems"][0]["message"].startswith(
         "is no JSON"
     )
+
+
+def test_what_is_optional_may_be_null() -> None:
+    keys = ("metadata", "output_prefix", "settings", "pod_templates")
+    assert answer({**REQUEST, **dict.fromkeys(keys)}) == answer({"id": "a", "template": TEMPLATE})
+
+
+def test_metadata_may_be_in_snake_case() -> None:
+    execution = {"project": "p", "domain": "d", "name": "f1"}
+    node = {"node_id": "n0", "execution_id": execution}
+    snake = {
+        "task_execution_id": {"node_execution_id": node, "retry_attempt": 2},
+        "namespace": "p-d",
+        "labels": {"execution-id": "f1"},
+        "k8s_service_account": "trainer",
+    }
+    assert answer({**REQUEST, "metadata": snake}) == answer(REQUEST)
+
+
+@pytest.mark.parametrize("id_", [None, True, 1.5, 2**70, "", [1, {"a": None}], {}], ids=repr)
+def test_an_id_is_given_back_as_it_came(id_: Any) -> None:
+    assert answer({**REQUEST, "id": id_})["id"] == answer({"id": id_})["id"] == id_
+
+
+@pytest.mark.parametrize(
+    ("line", "id_"),
+    [
+        (b'{"id": 7, "template": {"custom": NaN}}', 7),
+        (b'{"id": [1], "template": "\\ud800"}', [1]),
+        (b'{"id": "\\ud800"}', None),
+        (b"[7]", None),
+        (b"NaN", None),
+    ],
+)
+def test_what_is_nearly_json_is_known_by_its_id(line: bytes, id_: Any) -> None:
+    said = json.loads(respond(requests.render, line))
+    assert (said["id"], [each["field"] for each in said["problems"]]) == (id_, [""])
+
+
+def test_windows_writes_json_too() -> None:
+    line = codecs.BOM_UTF8 + json.dumps(REQUEST).encode() + b"\r\n"
+    assert json.loads(respond(requests.render, line)) == answer(REQUEST)
+
+
+def test_every_answer_comes_before_the_next_question() -> None:
+    with subprocess.Popen(COMMAND, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asked:
+        assert asked.stdin is not None
+        assert asked.stdout is not None
+        for number in range(3):
+            asked.stdin.write(as_json({"id": number}) + b"\n")
+            asked.stdin.flush()
+            assert json.loads(asked.stdout.readline())["id"] == number
+        asked.stdin.close()
+        assert (asked.stdout.read(), asked.wait()) == (b"", 0)
 
 
 def test_a_defect_of_ours_costs_its_own_line_only() -> None:

@@ -1,0 +1,31 @@
+"""How a command ends that cannot do what was typed.
+
+Plain lines on stderr, whole, so that they can be searched for and what they propose can be copied.
+"""
+
+import sys
+from collections.abc import Iterable
+from typing import Final, NoReturn
+
+import rich_click as click
+
+from backend_plugin.core.errors import Problem
+
+_REFUSED: Final = 1
+
+
+class Unreadable(Exception):
+    """What was typed, or a file that it names, cannot be used; says what could be."""
+
+
+def refuse(error: Unreadable) -> NoReturn:
+    """End with what was wrong."""
+    click.echo(f"Error: {error}", err=True)
+    sys.exit(_REFUSED)
+
+
+def refuse_all(problems: Iterable[Problem]) -> NoReturn:
+    """End with every problem of a task or of the settings."""
+    for problem in problems:
+        click.echo(f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}", err=True)
+    sys.exit(_REFUSED)

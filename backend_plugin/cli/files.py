@@ -1,0 +1,84 @@
+"""What a command reads beside its subject: the platform's settings, and PodTemplates.
+
+As YAML or JSON, from files or, as ``-``, from stdin.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from backend_plugin.cli.ends import Unreadable
+from backend_plugin.core import settings as platform
+from backend_plugin.core.values import Manifest
+
+# Where `plugins.k8s` stands in the values of Flyte's two charts.
+_CHARTS: Final = (("configuration", "inline"), ("configmap", "k8s"))
+
+
+def settings(file: str | None) -> platform.Settings:
+    """The settings that a file means: those of Flyte without one.
+
+    Raises:
+        Unreadable: If it cannot be read, or is no mapping.
+        InvalidSettings: With everything in it that is no setting or cannot be meant.
+    """
+    if file is None:
+        return platform.read({})
+    documents = [each for each in _documents(file, "settings") if each is not None]
+    if len(documents) > 1:
+        raise Unreadable(f"settings {file}: has more than one document; write one")
+    return platform.read(section(documents[0] if documents else {}, file))
+
+
+def section(said: Any, file: str) -> Mapping[str, Any]:
+    """The ``plugins.k8s`` section of a mapping: itself, or where Flyte's configuration and charts have it."""
+    for path in _CHARTS:
+        inner = _inner(said, path)
+        said = said if inner is None else inner
+    plugins = said.get("plugins") if isinstance(said, Mapping) else None
+    if plugins is not None:
+        # Without a section of ours in it, all of Flyte's configuration says nothing of PyTorchJobs.
+        said = plugins.get("k8s") or {} if isinstance(plugins, Mapping) else plugins
+    elif isinstance(said, Mapping) and set(said) == {"k8s"}:
+        said = said["k8s"] or {}
+    if not isinstance(said, Mapping):
+        raise Unreadable(f"settings {file}: hold no mapping; write Flyte's plugins.k8s section")
+    return said
+
+
+def pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
+    """All PodTemplates of all files, which hold them as ``kubectl`` writes and reads them.
+
+    Raises:
+        Unreadable: If a file cannot be read, or holds anything else.
+    """
+    found: list[Manifest] = []
+    for file in files:
+        for document in _documents(file, "pod template"):
+            for each in _inner(document, ("items",)) or [document]:
+                kind = each.get("kind") if isinstance(each, Mapping) else None
+                if kind != "PodTemplate":
+                    there = f"a {kind}" if kind else "what is no object"
+                    raise Unreadable(f"pod template {file}: holds {there}; write a PodTemplate")
+                found.append(each)
+    return found
+
+
+def _inner(said: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        said = said.get(key) if isinstance(said, Mapping) else None
+    return said
+
+
+def _documents(file: str, what: str) -> Sequence[Any]:
+    import yaml
+
+    try:
+        # Bytes: YAML knows its encodings, byte order marks included.
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return list(yaml.safe_load_all(data))
+    except OSError as error:
+        raise Unreadable(f"{what} {file}: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Unreadable(f"{what} {file}: is no YAML: {error}") from error

@@ -1,0 +1,53 @@
+"""The table of commands, and who has not what they need."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from backend_plugin.cli.commands import kfpytorch
+
+WITHOUT = """
+import sys
+lacking = sys.argv[1]
+class Missing:
+    def find_spec(self, name, *rest):
+        if name == lacking:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from backend_plugin.cli import main
+sys.argv[1:] = ["render", "nothing.pb"]
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["msgspec", "rich_click"])
+def test_who_lacks_the_extra_is_told_its_name(name: str) -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT, name], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1,
+        "",
+        f"kfpytorch needs {name}, which is not installed; write: "
+        'pip install "flytekitplugins-kfpytorch[backend]"\n',
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rendr"], "No such command 'rendr'. Did you mean 'render'?"),
+        (["xyz"], "No such command 'xyz'."),
+        (["render", "--setings", "x"], "Did you mean '--settings'?"),
+        (["render", "f", "-o", "jsno"], "is not one of"),
+    ],
+)
+def test_what_is_mistyped_is_set_right(arguments: list[str], said: str) -> None:
+    told = CliRunner().invoke(kfpytorch, arguments)
+    assert (told.exit_code, said in " ".join(told.output.split())) == (2, True), told.output
+
+
+def test_help_and_version_are_there() -> None:
+    for arguments in (["--help"], ["--version"], ["render", "--help"], ["explain", "--help"]):
+        told = CliRunner().invoke(kfpytorch, arguments)
+        assert (told.exit_code, "kfpytorch" in told.output) == (0, True)

@@ -1,0 +1,80 @@
+"""What a command reads beside its subject: the platform's settings, and PodTemplates."""
+
+import codecs
+from pathlib import Path
+
+import pytest
+import yaml
+
+from backend_plugin.cli import files
+from backend_plugin.cli.ends import Unreadable
+
+SECTION = {"default-labels": {"team": "a"}}
+TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        SECTION,
+        {"k8s": SECTION},
+        {"plugins": {"k8s": SECTION, "logs": {"kubernetes-enabled": True}}, "propeller": {}},
+        {"configuration": {"inline": {"plugins": {"k8s": SECTION}}}},
+        {"configmap": {"k8s": {"plugins": {"k8s": SECTION}}, "core": {}}},
+    ],
+    ids=["section", "k8s", "configuration", "flyte-binary", "flyte-core"],
+)
+def test_the_section_is_found_where_flyte_has_it(tmp_path: Path, said: object) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(said))
+    assert files.settings(str(tmp_path / "s.yaml")).default_labels == {"team": "a"}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "plugins: {}", "plugins: {logs: {}}", "k8s:"])
+def test_who_says_nothing_gets_flytes_defaults(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    assert files.settings(str(tmp_path / "s.yaml")) == files.settings(None)
+
+
+def test_windows_writes_settings_too(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_bytes(codecs.BOM_UTF8 + b"plugins:\r\n  k8s:\r\n    scheduler-name: s\r\n")
+    assert files.settings(str(tmp_path / "s.yaml")).scheduler_name == "s"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- a", "hold no mapping; write Flyte's plugins.k8s section"),
+        ("plugins: {k8s: x}", "hold no mapping; write Flyte's plugins.k8s section"),
+        ("{", "is no YAML: while parsing"),
+        ("\0", "is no YAML: unacceptable character"),
+        ("a: 1\n---\nb: 2", "has more than one document; write one"),
+    ],
+)
+def test_settings_that_are_none_are_explained(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(Unreadable) as refused:
+        files.settings(str(tmp_path / "s.yaml"))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        yaml.safe_dump_all([TEMPLATE, TEMPLATE]),
+        yaml.safe_dump({"kind": "List", "items": [TEMPLATE, TEMPLATE]}),
+    ],
+    ids=["documents", "list"],
+)
+def test_pod_templates_are_read_as_kubectl_writes_them(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    assert files.pod_templates([str(tmp_path / "p.yaml")]) == [TEMPLATE, TEMPLATE]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("kind: Pod", "holds a Pod"), ("7", "holds what is no object"), ("{", "is no YAML")]
+)
+def test_what_is_no_pod_template_is_explained(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(Unreadable) as refused:
+        files.pod_templates([str(tmp_path / "p.yaml")])
+    assert said in str(refused.value)

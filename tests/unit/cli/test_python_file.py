@@ -1,0 +1,138 @@
+"""A Python file as the source of a task: what it may do, and what is said when it does too much."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend_plugin.cli import python_file
+from backend_plugin.cli.ends import Unreadable
+
+TASKS = """
+import os
+from flytekit import map_task, task, workflow
+from flytekitplugins.kfpytorch import PyTorch, Worker
+
+print("said by the file")
+os.system("echo said by its child")
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)))
+def train(epochs: int) -> int:
+    return epochs
+
+each = map_task(train)
+
+@workflow
+def training() -> int:
+    return train(epochs=1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test imports, the next one does not find."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def file(name: str, text: str) -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def refusal(path: Path, task: str | None = None) -> str:
+    with pytest.raises(Unreadable) as refused:
+        python_file.template(path, task, image="i:1")
+    return str(refused.value)
+
+
+def test_what_a_file_prints_is_no_manifest(capfd: pytest.CaptureFixture[str]) -> None:
+    python_file.template(file("printing.py", TASKS), "printing.train", image="i:1")
+    out, err = capfd.readouterr()
+    assert (out, sorted(err.split("\n"))) == ("", ["", "said by its child", "said by the file"])
+
+
+def test_a_task_is_found_by_the_name_of_its_variable() -> None:
+    template = python_file.template(file("mapped.py", TASKS), "each", image="i:1")
+    assert (template.type, "pyflyte-map-execute" in str(template)) == ("pytorch", True)
+
+
+def test_an_image_of_a_spec_is_named_and_not_built() -> None:
+    spec = "from flytekit import ImageSpec\nSPEC = ImageSpec('built', packages=['nothing'])\n"
+    path = file("specified.py", spec + TASKS.replace("task(task", "task(container_image=SPEC, task"))
+    template = python_file.template(path, "train", image="i:1")
+    (container,) = template.k8s_pod.pod_spec["containers"]
+    assert container["image"].rpartition("/")[2].startswith("built:")
+
+
+def test_a_module_of_a_package_is_imported_as_one() -> None:
+    file("package/__init__.py", "")
+    file("package/sizes.py", "WORKERS = 3")
+    path = file("package/tasks.py", TASKS.replace("replicas=1", "replicas=WORKERS"))
+    path.write_text("from .sizes import WORKERS\n" + path.read_text())
+    template = python_file.template(path, "train", image="i:1")
+    assert template.id.name == "package.tasks.train"
+    assert template.custom["workerReplicas"]["replicas"] == 3
+
+
+def test_what_lies_in_the_working_directory_can_be_imported() -> None:
+    file("at_the_top.py", "")
+    path = file("scripts/below.py", "import at_the_top\n" + TASKS)
+    assert python_file.template(path, "train", image="i:1").id.name == "below.train"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("mistyped.py", "def train(:", "mistyped.py cannot be imported: SyntaxError: invalid syntax"),
+        (
+            "lacking.py",
+            "\nimport nothing_of_that_name",
+            "lacking.py cannot be imported: ModuleNotFoundError: No module named 'nothing_of_that_name'; "
+            "install it here, or import it in the task\n  at lacking.py:2",
+        ),
+        (
+            "raising.py",
+            "def fails():\n    raise ValueError('bad value')\nfails()",
+            "raising.py cannot be imported: ValueError: bad value\n  at raising.py:2",
+        ),
+        ("leaving.py", "raise SystemExit(3)", "leaving.py cannot be imported: SystemExit: 3"),
+        ("json.py", "", "json.py: Python has a module json of its own; rename the file"),
+        ("none.py", "x = 1", "none.py: holds no task"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_explained(name: str, text: str, said: str) -> None:
+    assert said in refusal(file(name, text))
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("training", "named.py: training is a workflow; name one of its tasks"),
+        ("trian", "named.py: has no task trian; did you mean train?"),
+        ("quite_different", "named.py: has no task quite_different; it has named.map_train_"),
+        (None, "named.py: which task? It has named.map_train_"),
+    ],
+)
+def test_a_name_that_is_no_task_s_is_explained(task: str | None, said: str) -> None:
+    assert refusal(file("named.py", TASKS), task).startswith(said)
+
+
+def test_an_image_without_a_tag_is_explained() -> None:
+    with pytest.raises(Unreadable, match="--image i: is no name of an image; write it with its tag: i:1"):
+        python_file.template(file("untagged.py", TASKS), "train", image="i")
+
+
+def test_a_task_that_flytekit_cannot_write_down_is_explained() -> None:
+    path = file(
+        "unwritable.py", TASKS.replace("task(task", "task(container_image='{{.image.none.fqn}}', task")
+    )
+    assert refusal(path, "train").startswith("unwritable.train cannot be serialized: AssertionError: ")
