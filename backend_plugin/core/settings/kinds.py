@@ -7,7 +7,8 @@ import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from difflib import get_close_matches
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -18,6 +19,7 @@ from kfpytorch_common.causes import Cause
 
 Read: TypeAlias = Callable[[Any], Any]
 
+_UNKNOWN: Final = re.compile(r"unknown field `(?P<name>[^`]*)`")
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|s|m|h)")
 _UNITS: Final = {
     "us": timedelta(microseconds=1),
@@ -39,15 +41,15 @@ class Wrong(ValueError):
 
 class _Toleration(msgspec.Struct, forbid_unknown_fields=True):
     key: str = ""
-    operator: str = ""
+    operator: Literal["", "Exists", "Equal", "Lt", "Gt"] = ""
     value: str = ""
-    effect: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
     tolerationSeconds: int | None = None  # noqa: N815  (Kubernetes' name)
 
 
 class _Requirement(msgspec.Struct, forbid_unknown_fields=True):
     key: str
-    operator: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
     values: list[str] = msgspec.field(default_factory=list)
 
 
@@ -59,6 +61,8 @@ class _LogTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     message_format: str = "UNKNOWN"
     show_while_pending: bool = False
     hide_once_finished: bool = False
+    scheme: Any = None
+    """Flyte has no use for it any more, but files have it."""
 
 
 class _PullPolicy(enum.Enum):
@@ -75,9 +79,20 @@ def of(kind: Any, remedy: str) -> Read:
         try:
             return msgspec.to_builtins(msgspec.convert(value, kind))
         except msgspec.ValidationError as refusal:
-            raise Wrong(str(refusal), remedy) from refusal
+            raise _wrong(refusal, kind, remedy) from refusal
 
     return read
+
+
+def _wrong(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> Wrong:
+    """With the nearest name of a field, where there is none of the name that is said."""
+    unknown = _UNKNOWN.search(str(refusal))
+    struct = (*get_args(kind), kind)[0]
+    if unknown and isinstance(struct, type) and issubclass(struct, msgspec.Struct):
+        known = [field.encode_name for field in msgspec.structs.fields(struct)]
+        near = get_close_matches(unknown["name"], known, n=1)
+        remedy = f"did you mean {near[0]}?" if near else remedy
+    return Wrong(str(refusal), remedy)
 
 
 def checked(kind: Any, remedy: str) -> Read:
@@ -180,10 +195,11 @@ def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
 
 def _log_templates(value: Any) -> list[dict[str, Any]]:
     try:
-        return [msgspec.structs.asdict(each) for each in msgspec.convert(value, list[_LogTemplate])]
+        templates = [msgspec.structs.asdict(each) for each in msgspec.convert(value, list[_LogTemplate])]
     except msgspec.ValidationError as refusal:
         remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
-        raise Wrong(str(refusal), remedy) from refusal
+        raise _wrong(refusal, list[_LogTemplate], remedy) from refusal
+    return [{key: said for key, said in each.items() if key != "scheme"} for each in templates]
 
 
 def _pairs(value: Any) -> Mapping[Any, Any]:

@@ -101,7 +101,8 @@ def test_patience_is_flytes_and_ours() -> None:
 def test_every_field_of_judging_and_logs_can_be_said() -> None:
     everything = {
         "kubernetes-enabled": True,
-        "templates": [{"name": "a", "templateUris": ["u"], "showWhilePending": True}],
+        # Flyte has no use for `scheme` any more, but files have it.
+        "templates": [{"name": "a", "templateUris": ["u"], "showWhilePending": True, "scheme": "Pod"}],
         "dynamic-log-links": [{"vscode": {"displayName": "VS Code"}}],
     }
     assert settings.read({"kfpytorch": {"logs": everything}}).logs == Logs(
@@ -189,6 +190,24 @@ def test_variables_come_from_the_environment_that_is_given() -> None:
                 "gpu-unpartitioned-toleration",
                 "{'kei': 'a'}",
                 "Object contains unknown field `kei`",
+                "did you mean key?",
+            ),
+        ),
+        (
+            {"default-tolerations": [{"keyToBear": "a"}]},
+            (
+                "default-tolerations",
+                "[{'keyToBear': 'a'}]",
+                "Object contains unknown field `keyToBear` - at `$[0]`",
+                "write a list of tolerations as in a pod's spec: key, operator, value, effect",
+            ),
+        ),
+        (
+            {"gpu-unpartitioned-toleration": {"effect": "NoSchedul"}},
+            (
+                "gpu-unpartitioned-toleration",
+                "{'effect': 'NoSchedul'}",
+                "Invalid enum value 'NoSchedul' - at `$.effect`",
                 "write it as in a pod's spec: key, operator, value, effect",
             ),
         ),
