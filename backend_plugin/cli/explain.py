@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, Final
 
+import msgspec
 import rich_click as click
 
-from backend_plugin.cli import lines, observation
+from backend_plugin.cli import ends, files, lines, observation, requests
 from backend_plugin.core import reading
+from backend_plugin.core import settings as platform
+from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.task_phase import Phase, TaskPhase
@@ -20,39 +23,59 @@ _FAILURES: Final = (Phase.FAILED, Phase.RETRYABLE_FAILED)
 _COLOURS: Final = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.RETRYABLE_FAILED: "red"}
 
 
-@click.command(name="explain")
+_HELP: Final = """Print what Flyte would believe of a job: its phase, the cause, and what can be done.
+
+Each file holds objects as `kubectl get -o yaml` or `-o json` prints them, also Lists and several
+documents: the PyTorchJob, its pods, events, pod groups or Workloads; or it is an error*.pb. A file - is
+stdin.
+
+\b
+  $ kubectl get pytorchjobs,pods,events -o yaml | kfpytorch explain - --job NAME
+  $ kfpytorch explain job.yaml pods.yaml error-worker-1.pb
+"""
+
+
+@click.command(name="explain", help=_HELP)
 @click.argument("files", nargs=-1, metavar="JOB.yaml [PODS.yaml …]")
+@click.option("--job", metavar="NAME", help="Which PyTorchJob is meant, where there are several.")
+@click.option("--settings", "-s", metavar="FILE", help="The platform's settings: YAML, Flyte's plugins.k8s.")
 @click.option("--now", metavar="TIME", help="Judge as of this moment (RFC 3339) instead of the present.")
 @click.option("--outputs/--no-outputs", default=None, help="Whether outputs.pb has been written.")
+@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object a line.")
 def command(**said: Any) -> None:
-    """Print what Flyte would believe of a job: its phase, the cause, and what can be done.
-
-    Each file holds objects as `kubectl get -o yaml` or `-o json` prints them, also Lists and several
-    documents: the PyTorchJob, its pods, events, pod groups or Workloads; or it is an error*.pb. A file -
-    is stdin.
-    """
+    """``kfpytorch explain``, of what was typed."""
     if said["batch"]:
         lines.answer_all(answer, sys.stdin.buffer, sys.stdout.buffer)
         return
     if not said["files"]:
         raise click.UsageError(
-            "which job? Write: kubectl get pytorchjob,pods,events -o yaml | kfpytorch explain -"
+            "which job? Write: kubectl get pytorchjobs,pods,events -o yaml | kfpytorch explain -"
         )
     now = datetime.now(timezone.utc) if said["now"] is None else reading.parse_moment(said["now"])
     if now is None:
         raise click.UsageError(f"--now {said['now']} is no RFC 3339 time; write 2026-01-31T12:00:00Z")
     try:
-        seen = observation.of_files(said["files"], outputs=said["outputs"])
-    except observation.Unreadable as error:
-        raise click.ClickException(str(error)) from error
-    _print(judge(seen, Rules(), now))
+        rules = _rules(files.settings(said["settings"]))
+        seen = observation.of_files(said["files"], job=said["job"], outputs=said["outputs"])
+    except InvalidSettings as refusal:
+        ends.refuse_all(refusal.problems)
+    except ends.Unreadable as error:
+        ends.refuse(error)
+    _print(judge(seen, rules, now), said["output"])
 
 
 def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """The verdict on one line of a batch; without ``now`` it is given as of the present."""
     now = reading.moment(request, "now") or datetime.now(timezone.utc)
-    verdict = judge(observation.of_request(request), Rules(), now)
+    return _plain(judge(observation.of_request(request), _rules(requests.settings_of(request)), now))
+
+
+def _rules(settings: platform.Settings) -> Rules:
+    return Rules(judging=settings.judging, logs=settings.logs)
+
+
+def _plain(verdict: TaskPhase) -> Mapping[str, Any]:
     return {
         "phase": verdict.phase.value,
         "reason": verdict.reason,
@@ -63,7 +86,10 @@ def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _print(verdict: TaskPhase) -> None:
+def _print(verdict: TaskPhase, form: str) -> None:
+    if form == "json":
+        click.echo(msgspec.json.format(lines.as_json(_plain(verdict)), indent=2))
+        return
     cause = f", {verdict.cause.value}" if verdict.cause else ""
     click.secho(f"{verdict.phase.value} ({verdict.reason}{cause})", fg=_COLOURS.get(verdict.phase), bold=True)
     click.echo("\n".join(f"  {line}" for line in verdict.message.splitlines()))

@@ -38,13 +38,21 @@ def section(said: Any, file: str) -> Mapping[str, Any]:
         said = said if inner is None else inner
     plugins = said.get("plugins") if isinstance(said, Mapping) else None
     if plugins is not None:
-        # Without a section of ours in it, all of Flyte's configuration says nothing of PyTorchJobs.
-        said = plugins.get("k8s") or {} if isinstance(plugins, Mapping) else plugins
+        said = _with_logs(plugins) if isinstance(plugins, Mapping) else plugins
     elif isinstance(said, Mapping) and set(said) == {"k8s"}:
         said = said["k8s"] or {}
     if not isinstance(said, Mapping):
         raise Unreadable(f"settings {file}: hold no mapping; write Flyte's plugins.k8s section")
     return said
+
+
+def _with_logs(plugins: Mapping[str, Any]) -> Any:
+    """``plugins.k8s``, in which ``kfpytorch.logs`` is ``plugins.logs`` where it says nothing else."""
+    section, logs = plugins.get("k8s") or {}, plugins.get("logs")
+    ours = (section.get("kfpytorch") or {}) if isinstance(section, Mapping) else None
+    if not logs or not isinstance(ours, Mapping):
+        return section
+    return {**section, "kfpytorch": {"logs": logs, **ours}}
 
 
 def pod_templates(files: Iterable[str]) -> Sequence[Manifest]:

@@ -16,7 +16,9 @@ from flyteidl.core.errors_pb2 import ErrorDocument
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
+from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core.observed import Observed, read_observed
+from backend_plugin.core.reading import section, text
 
 _KINDS: Final = {
     "PyTorchJob": "job",
@@ -26,11 +28,6 @@ _KINDS: Final = {
     "Workload": "pod_groups",
 }
 """By the kind of an object: where it stands in a request."""
-_LARGEST: Final = 64 * 2**20
-
-
-class Unreadable(Exception):
-    """A file that holds nothing to be explained; says what would be."""
 
 
 def of_request(request: Mapping[str, Any]) -> Observed:
@@ -57,41 +54,42 @@ def _document(said: Any) -> Mapping[str, Any] | None:
     return {"path": said.get("path"), "document": MessageToDict(document)}
 
 
-def of_files(files: Iterable[str], *, outputs: bool | None) -> Observed:
-    """All objects of all files.
+def of_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:
+    """All objects of all files, and the job of that name, or the only one.
 
     Raises:
-        Unreadable: If a file is missing or no YAML, or none holds a job.
+        Unreadable: If a file is missing or no YAML, or none holds such a job.
     """
-    found: dict[str, Any] = {
-        "pods": [],
-        "events": [],
-        "pod_groups": [],
-        "error_files": [],
-        "outputs": outputs,
+    found: dict[str, list[Mapping[str, Any]]] = {
+        kind: [] for kind in (*_KINDS.values(), "error_files", "others")
     }
     for name in files:
         if name.endswith(".pb"):
             data = base64.b64encode(_read(name)).decode()
-            found["error_files"].append(_document({"path": name, "base64": data}))
+            found["error_files"] += [each for each in [_document({"path": name, "base64": data})] if each]
             continue
         for each in _objects(name):
-            _sort_in(each, found)
-    if "job" not in found and not found["error_files"]:
-        raise Unreadable(
-            "no file holds a PyTorchJob; write: kubectl get pytorchjob NAME -o yaml | kfpytorch explain -"
-        )
-    return read_observed(found)
+            found[_KINDS.get(str(each.get("kind")), "others")].append(each)
+    return read_observed({**found, "job": _only(job, found), "outputs": outputs})
 
 
-def _sort_in(manifest: Mapping[str, Any], found: dict[str, Any]) -> None:
-    place = _KINDS.get(str(manifest.get("kind")))
-    if place == "job":
-        if "job" in found:
-            raise Unreadable("the files hold more than one PyTorchJob; give one at a time")
-        found["job"] = manifest
-    elif place is not None:
-        found[place].append(manifest)
+def _only(name: str | None, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Mapping[str, Any] | None:
+    """The job that is meant; None is one that is gone, of which an error file is left."""
+    jobs = {text(section(each, "metadata"), "name"): each for each in found["job"]}
+    if name in jobs:
+        return jobs[name]
+    if len(found["job"]) == 1 and name is None:
+        return found["job"][0]
+    if jobs:
+        said = "there is more than one PyTorchJob" if name is None else f"there is no PyTorchJob {name}"
+        raise Unreadable(f"{said}; write --job and one of: {', '.join(sorted(jobs))}")
+    if found["error_files"]:
+        return None
+    kinds = sorted({str(each.get("kind")) for objects in found.values() for each in objects})
+    there = f", only {', '.join(kinds)}" if kinds else ""
+    raise Unreadable(
+        f"no file holds a PyTorchJob{there}; write: kubectl get pytorchjob NAME -o yaml | kfpytorch explain -"
+    )
 
 
 def _objects(name: str) -> Sequence[Mapping[str, Any]]:
@@ -121,7 +119,7 @@ def _as_text(loader: Any) -> Any:
 
 def _read(name: str) -> bytes:
     if name == "-":
-        return sys.stdin.buffer.read(_LARGEST)
+        return sys.stdin.buffer.read()
     path = Path(name)
     try:
         return path.read_bytes()

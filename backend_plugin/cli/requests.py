@@ -43,7 +43,7 @@ def render(request: Mapping[str, Any]) -> Mapping[str, Any]:
     if problems:
         raise InvalidTask(*problems)
     run = run_of(metadata, prefix if isinstance(prefix, str) else "")
-    planned = plan(template, run, _settings(request.get("settings")), _pod_templates(request))
+    planned = plan(template, run, settings_of(request), _pod_templates(request))
     return {"manifests": planned.manifests}
 
 
@@ -56,9 +56,14 @@ def _message(request: Mapping[str, Any], key: str, message: M, problems: list[Pr
     return message
 
 
-def _settings(said: object) -> platform.Settings:
-    if said is None:
-        said = {}
+def settings_of(request: Mapping[str, Any]) -> platform.Settings:
+    """The settings under which a request is answered: Flyte's, if it says none.
+
+    Raises:
+        InvalidTask: If they are no section.
+        InvalidSettings: With every problem of them.
+    """
+    said = {} if request.get("settings") is None else request["settings"]
     if not isinstance(said, Mapping):
         raise invalid("settings", said, "is no object", "write Flyte's plugins.k8s section")
     try:

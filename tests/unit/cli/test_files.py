@@ -29,6 +29,19 @@ def test_the_section_is_found_where_flyte_has_it(tmp_path: Path, said: object) -
     assert files.settings(str(tmp_path / "s.yaml")).default_labels == {"team": "a"}
 
 
+def test_flytes_logs_stand_beside_the_section(tmp_path: Path) -> None:
+    file, logs = tmp_path / "s.yaml", {"kubernetes-enabled": True}
+    for section, url in (
+        (None, ""),
+        ({}, ""),
+        ({"kfpytorch": {}}, ""),
+        ({"kfpytorch": {"logs": {"kubernetes-enabled": True, "kubernetes-url": "u"}}}, "u"),
+    ):
+        file.write_text(yaml.safe_dump({"plugins": {"k8s": section, "logs": logs}}))
+        read = files.settings(str(file)).logs
+        assert (read.kubernetes_enabled, read.kubernetes_url) == (True, url)
+
+
 @pytest.mark.parametrize("text", ["", "# nothing", "plugins: {}", "plugins: {logs: {}}", "k8s:"])
 def test_who_says_nothing_gets_flytes_defaults(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.yaml").write_text(text)

@@ -1,0 +1,105 @@
+"""``kfpytorch explain`` with what a platform has: a namespace full of jobs, settings, and what is no job."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from backend_plugin.cli.commands import kfpytorch
+
+NOW = "2026-01-01T03:00:00Z"
+
+
+def a_job(name: str) -> dict[str, Any]:
+    made = "2026-01-01T00:00:00Z"
+    return {
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": "ns", "creationTimestamp": made},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}},
+        "status": {"startTime": made, "conditions": [{"type": "Created", "status": "True"}]},
+    }
+
+
+def a_pod(job: str) -> dict[str, Any]:
+    labels = {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/job-name": job}
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    message = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    return {
+        "kind": "Pod",
+        "metadata": {"name": f"{job}-worker-0", "labels": labels},
+        "status": {"phase": "Pending", "conditions": [{**said, "message": message}]},
+    }
+
+
+NAMESPACE = yaml.safe_dump({"kind": "List", "items": [a_job("a"), a_job("b"), a_pod("b")]})
+
+
+def explain(*arguments: str, said: str = NAMESPACE) -> Result:
+    return CliRunner().invoke(kfpytorch, ["explain", "-", "--now", NOW, *arguments], input=said)
+
+
+@pytest.mark.parametrize(("job", "phase"), [("a", "INITIALIZING"), ("b", "WAITING_FOR_RESOURCES")])
+def test_one_job_of_a_namespace_is_explained_by_its_own_pods(job: str, phase: str) -> None:
+    told = explain("--job", job)
+    assert (told.exit_code, told.output.split()[0]) == (0, phase)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "error"),
+    [
+        ((), NAMESPACE, "there is more than one PyTorchJob; write --job and one of: a, b"),
+        (("--job", "c"), NAMESPACE, "there is no PyTorchJob c; write --job and one of: a, b"),
+        ((), "kind: TFJob", "no file holds a PyTorchJob, only TFJob; write: kubectl get pytorchjob NAME"),
+        ((), "", "no file holds a PyTorchJob; write: kubectl get pytorchjob NAME"),
+        (("--settings", "none.yaml"), NAMESPACE, "settings none.yaml: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_explained_is_said_on_one_line(
+    arguments: tuple[str, ...], said: str, error: str
+) -> None:
+    told = explain(*arguments, said=said)
+    assert (told.exit_code, told.stdout, told.stderr.startswith(f"Error: {error}")) == (1, "", True)
+    assert told.stderr.count("\n") == 1
+
+
+def test_a_verdict_is_json_where_a_tool_asks(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(
+        "kfpytorch: {logs: {templates: [{displayName: Logs of, templateUris: ['http://logs/{{.podName}}']}]}}"
+    )
+    told = explain("--job", "a", "-o", "json", "--settings", str(tmp_path / "settings.yaml"))
+    assert json.loads(told.stdout) == {
+        "cause": None,
+        "logs": [{"name": "Logs of worker-0", "uri": "http://logs/a-worker-0"}],
+        "message": "0 of 1 replicas ready",
+        "phase": "INITIALIZING",
+        "reason": "Created",
+        "retry": False,
+    }
+
+
+def test_settings_decide_how_patient_flyte_is(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("kfpytorch: {judging: {queue-timeout: 1h}}")
+    patient, not_so = explain("--job", "b"), explain("--job", "b", "-s", str(tmp_path / "settings.yaml"))
+    assert patient.output.startswith("WAITING_FOR_RESOURCES")
+    assert not_so.output.startswith("RETRYABLE_FAILED")
+
+
+def test_settings_that_are_none_are_refused_with_every_problem(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("{default-cpu: 1, kfpytorch: {judgin: {}}}")
+    told = explain("--job", "a", "-s", str(tmp_path / "settings.yaml"))
+    assert told.exit_code == 1
+    assert told.stderr.splitlines()[::2] == ["default-cpu: 1", "kfpytorch.judgin: {}"]
+
+
+def test_a_line_of_a_batch_may_have_settings() -> None:
+    asked = {"id": 1, "job": a_job("b"), "pods": [a_pod("b")], "now": NOW}
+    settings = ({}, {"kfpytorch": {"judging": {"queue-timeout": "1h"}}}, {"default-cpu": 1}, 3)
+    said = "\n".join(json.dumps({**asked, "settings": each}) for each in settings)
+    told = CliRunner().invoke(kfpytorch, ["explain", "--batch"], input=said).output.splitlines()
+    phases = [json.loads(line).get("phase") for line in told]
+    assert phases == ["WAITING_FOR_RESOURCES", "RETRYABLE_FAILED", None, None]
+    problems = [json.loads(line)["problems"][0]["field"] for line in told[2:]]
+    assert problems == ["settings.default-cpu", "settings"]
