@@ -1,18 +1,20 @@
-"""How replicas ended badly: pods and error files as `Failure`s, and which of them the others follow from.
+"""How replicas ended badly, by what Kubernetes says of their pods.
 
-Lives here: the tables from what Kubernetes says of an end to its cause. Does not: what Flyte makes of it.
+Lives here: the tables from what it says to a cause. Does not: which of many ends is the cause of the others.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from signal import SIGKILL, SIGTERM
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
-from backend_plugin.core import error_text
-from backend_plugin.core.observed import Container, ErrorFile, Event, Observed, Pod, Termination
-from kfpytorch_common.causes import Cause, Failure, classify, is_consequence, root_cause
+from backend_plugin.core.observed import Container, Pod, Termination
+from kfpytorch_common.causes import Cause, Failure, classify
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -28,6 +30,10 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The user's code said that a retry can help."""
     pod: str = ""
     at: datetime | None = None
+    ordered: bool = False
+    """Its pod is being deleted."""
+    explained: bool = False
+    """The cluster has said itself why it ended the replica; an exit code alone is only what came of it."""
 
 
 DISRUPTIONS: Final[Mapping[str, Cause]] = {
@@ -48,6 +54,8 @@ POD_REASONS: Final[Mapping[str, Cause]] = {
     "Terminated": Cause.NODE_LOST,
     "NodeLost": Cause.NODE_LOST,
     "NodeAffinity": Cause.NODE_LOST,
+    "OOMKilled": Cause.OOM_HOST,
+    "DeadlineExceeded": Cause.USER_ERROR,  # The pod's own, which its author has set.
     "OutOfcpu": Cause.INFRA,
     "OutOfmemory": Cause.INFRA,
     "OutOfpods": Cause.INFRA,
@@ -88,39 +96,78 @@ def signal_of(exit_code: int) -> int:
 def cause_of_exit(exit_code: int, overrides: Mapping[int, Cause]) -> Cause:
     """What an exit code alone says."""
     known = overrides.get(exit_code) or EXIT_CODES.get(exit_code)
-    return known or classify(_silent("", exit_code, None))
+    return known or classify(silent("", exit_code, None))
 
 
-def of_pods(observed: Observed, exit_codes: Mapping[int, Cause]) -> list[Death]:
+def of_pods(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Death]:
     """The pods that ended badly or are being taken away, by replica."""
-    found = [death for pod in observed.pods if (death := of_pod(pod, exit_codes)) is not None]
-    known = {pod.name for pod in observed.pods}
-    return found + [
-        death for event in observed.events if (death := _of_event(event, known, exit_codes)) is not None
-    ]
+    return [death for pod in pods if (death := of_pod(pod, exit_codes)) is not None]
+
+
+# Two clocks; the whole seconds of one of them.
+SKEW: Final = timedelta(seconds=2)
 
 
 def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Death | None:
     """How a pod ended; None if it did not, or did well."""
     container, ended = _culprit(pod)
     if ended is None and pod.phase != "Failed":
-        return _taken_away(pod, exit_codes)
-    at = (
-        (ended.finished if ended else None) or (pod.disrupted.since if pod.disrupted else None) or pod.deleted
-    )
-    code = (ended.exit_code if ended else None) or 0
+        return _taken_away(pod)
+    finished = ended.finished if ended else None
+    disrupted = pod.disrupted.since if pod.disrupted else None
+    if ended is not None and _is_disturbed_later(pod, ended):
+        return of_pod(structs.replace(pod, disrupted=None), exit_codes)
     cause = _cause(pod, container, ended, exit_codes)
-    failure = _silent(pod.replica, code, at)
-    # Whoever is told to end, ends by SIGTERM, or by SIGKILL when it takes its time.
-    ordered = pod.deleted is not None or signal_of(code) == 15
-    by_us = ordered and pod.disrupted is None and not pod.reason and cause is not Cause.OOM_HOST
+    at = _began_to_end(pod, disrupted, finished)
+    failure = silent(pod.replica, (ended.exit_code if ended else None) or 0, at)
     return Death(
-        failure=replace(failure, stopped=by_us and signal_of(code) in (9, 15)),
+        failure=replace(failure, stopped=_is_stopped(pod, ended)),
         cause=cause,
         said=_said(pod, container, ended),
         detail=ended.message if ended else "",
         pod=pod.name,
         at=at,
+        ordered=pod.deleted is not None and (finished is None or finished >= pod.deleted),
+        explained=_is_explained(pod, ended) and cause not in (Cause.USER_ERROR, Cause.CONFIG),
+    )
+
+
+# Whoever is to go is first told so; the clocks and the reporting of two parties lie between.
+_TOLD: Final = timedelta(seconds=30)
+
+
+def _is_disturbed_later(pod: Pod, ended: Termination) -> bool:
+    """Whether it had ended by itself when it was to go: a node is emptied of what has ended as well."""
+    if pod.disrupted is None or pod.disrupted.since is None or ended.finished is None:
+        return False
+    by_itself = signal_of(ended.exit_code or 0) not in (SIGKILL, SIGTERM)
+    return by_itself and pod.disrupted.since > ended.finished + _TOLD
+
+
+def _began_to_end(pod: Pod, disrupted: datetime | None, finished: datetime | None) -> datetime | None:
+    # Its peers may have noticed before it was over.
+    known = [each for each in (disrupted, finished) if each is not None]
+    return min(known) if known else _unready(pod) or pod.deleted
+
+
+def _unready(pod: Pod) -> datetime | None:
+    return pod.ready.since if pod.ready is not None and not pod.ready.true else None
+
+
+def _is_explained(pod: Pod, ended: Termination | None) -> bool:
+    return bool(pod.reason or pod.disrupted) or ended is None or ended.reason in CONTAINER_REASONS
+
+
+def _is_stopped(pod: Pod, ended: Termination | None) -> bool:
+    """Whether it was told to end, and nobody says for what: it may well be another's failure."""
+    if pod.disrupted is not None or pod.reason or ended is None or ended.reason == "OOMKilled":
+        return False
+    number = signal_of(ended.exit_code or 0)
+    if pod.deleted is None or ended.finished is None:
+        return number == SIGTERM or (pod.deleted is not None and number == SIGKILL)
+    # Whoever is told to end may do so with any exit code.
+    return ended.finished > pod.deleted or (
+        number == SIGTERM or (number == SIGKILL and ended.finished == pod.deleted)
     )
 
 
@@ -141,7 +188,7 @@ def _cause(
     known = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or POD_REASONS.get(pod.reason)
     if known is not None:
         return known
-    if pod.disrupted is not None and pod.disrupted.true:
+    if pod.disrupted is not None:
         return Cause.NODE_LOST
     # The kubelet's for any resource: OutOfnvidia.com/gpu.
     if pod.reason.startswith("OutOf") or ended is None or ended.exit_code is None or container is None:
@@ -149,7 +196,27 @@ def _cause(
     # The operator's own init container: it waits until the master's name is known.
     if container.init and container.name == "init-pytorch":
         return Cause.INFRA
-    return CONTAINER_REASONS.get(ended.reason) or cause_of_exit(ended.exit_code, exit_codes)
+    return cause_of_end(ended, exit_codes)
+
+
+def cause_of_end(ended: Termination, exit_codes: Mapping[int, Cause]) -> Cause:
+    """What the end of a container says for itself."""
+    known = CONTAINER_REASONS.get(ended.reason)
+    if known is Cause.CONFIG and ended.message and not is_hopeless(ended.message):
+        return Cause.INFRA
+    return known or cause_of_exit(ended.exit_code or 0, exit_codes)
+
+
+# What a runtime says when the container itself cannot work, and not the runtime.
+_HOPELESS: Final = re.compile(
+    r"no such file|executable file not found|permission denied|not a directory|no command specified|invalid",
+    re.IGNORECASE,
+)
+
+
+def is_hopeless(message: str) -> bool:
+    """Whether a runtime that could not start a container says that no other could."""
+    return _HOPELESS.search(message) is not None
 
 
 def _said(pod: Pod, container: Container | None, ended: Termination | None) -> str:
@@ -161,7 +228,7 @@ def _said(pod: Pod, container: Container | None, ended: Termination | None) -> s
     if ended is None or container is None:
         return pod.message or "it failed, and nobody says why"
     code = ended.exit_code or 0
-    name = _silent("", code, None).signal
+    name = silent("", code, None).signal
     how = f"killed by {name} (exit code {code})" if name else f"exit code {ended.exit_code}"
     what = ended.reason if ended.reason not in ("", "Error", "Completed") else ""
     kind = "init container" if container.init else "container"
@@ -169,49 +236,49 @@ def _said(pod: Pod, container: Container | None, ended: Termination | None) -> s
     return f"{what}, {how}{where}" if what else f"{how}{where}"
 
 
-def _taken_away(pod: Pod, exit_codes: Mapping[int, Cause]) -> Death | None:
+def _taken_away(pod: Pod) -> Death | None:
     """A pod that still runs but is being deleted, by the scheduler, a drain or a person."""
     if pod.deleted is None or pod.phase == "Succeeded":
         return None
-    container = pod.primary
-    if pod.disrupted is None and container is not None and container.last and container.last.exit_code:
-        return _of_last(pod, container, container.last, exit_codes)
-    cause = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or Cause.PREEMPTED
-    said = _said(pod, None, None) if pod.disrupted else "its pod is being deleted"
+    known = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or POD_REASONS.get(pod.reason)
+    told = pod.disrupted is not None or known is not None
+    at = (pod.disrupted.since if pod.disrupted else None) or (_unready(pod) if told else None) or pod.deleted
     # Without anybody who owns up to it, it may well be the clean-up after another's failure.
-    failure = replace(_silent(pod.replica, 0, pod.deleted), stopped=pod.disrupted is None)
-    return Death(failure=failure, cause=cause, said=said, pod=pod.name, at=pod.deleted)
-
-
-def _of_last(pod: Pod, container: Container, last: Termination, exit_codes: Mapping[int, Cause]) -> Death:
-    """A pod that is removed because its container was restarted too often."""
+    failure = replace(silent(pod.replica, 0, at), stopped=not told)
     return Death(
-        failure=_silent(pod.replica, last.exit_code or 0, last.finished),
-        cause=_cause(pod, container, last, exit_codes),
-        said=f"restarted {container.restarts} times, after {_said(pod, container, last)}",
-        detail=last.message,
+        failure=failure,
+        cause=known or (Cause.NODE_LOST if told else Cause.PREEMPTED),
+        said=_said(pod, None, None) if told else "its pod is being deleted",
         pod=pod.name,
-        at=last.finished,
+        at=at,
+        ordered=True,
+        explained=told,
     )
 
 
-def _of_event(event: Event, known: set[str], exit_codes: Mapping[int, Cause]) -> Death | None:
-    """The exit code of a pod that is gone, as the operator told it."""
-    if event.reason != "ExitedWithCode":
-        return None
-    pod, code = error_text.exited(event.message)
-    if not code or pod in known:
-        return None
-    # The operator writes 0xbeef where it has found no exit code.
-    cause = Cause.INFRA if code == 0xBEEF else cause_of_exit(code, exit_codes)
-    stopped = signal_of(code) == 15
-    failure = replace(_silent(error_text.replica(pod), code, event.at), stopped=stopped)
-    name = failure.signal
-    said = f"killed by {name} (exit code {code})" if name else f"exit code {code}"
-    return Death(failure=failure, cause=cause, said=said, pod=pod, at=event.at)
+def of_restarts(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Death]:
+    """The replicas whose containers were restarted most often, by how they ended the last time."""
+    ends = [
+        (container.restarts, structs.replace(pod, reason="", disrupted=None), container, container.last)
+        for pod in pods
+        if (container := pod.primary) is not None and container.last is not None and container.last.exit_code
+    ]
+    most = max((restarts for restarts, *_ in ends), default=0)
+    return [
+        Death(
+            failure=silent(pod.replica, last.exit_code or 0, last.finished),
+            cause=cause_of_end(last, exit_codes),
+            said=f"restarted {restarts} times, after {_said(pod, container, last)}",
+            detail=last.message,
+            pod=pod.name,
+            at=last.finished,
+        )
+        for restarts, pod, container, last in ends
+        if restarts == most
+    ]
 
 
-def _silent(replica: str, code: int, at: datetime | None) -> Failure:
+def silent(replica: str, code: int, at: datetime | None) -> Failure:
     """A death without a word."""
     number = signal_of(code)
     return Failure(rank=None, replica=replica, exit_code=-number if number else code, time_ns=nanoseconds(at))
@@ -220,100 +287,3 @@ def _silent(replica: str, code: int, at: datetime | None) -> Failure:
 def nanoseconds(at: datetime | None) -> int:
     """A moment in nanoseconds since the epoch; one that nobody knows comes last."""
     return _LATEST if at is None else int(at.timestamp()) * 10**9 + at.microsecond * 1000
-
-
-def of_files(files: Iterable[ErrorFile]) -> list[Death]:
-    """The failures that workers wrote down themselves."""
-    return [_of_file(each) for each in files]
-
-
-def _of_file(file: ErrorFile) -> Death:
-    failure = error_text.failure(file)
-    return Death(
-        failure=failure,
-        cause=_cause_of_file(file, failure),
-        said=error_text.headline(file, failure),
-        detail=failure.traceback,
-        recoverable=file.recoverable,
-        pod=file.worker,
-        at=file.at,
-    )
-
-
-def _cause_of_file(file: ErrorFile, failure: Failure) -> Cause:
-    if file.system:
-        # What Flyte's own code in the container calls hopeless is an input that does not convert.
-        return Cause.INFRA if file.recoverable else Cause.CONFIG
-    told = error_text.told_cause(file.message)
-    if told is not None:
-        return told
-    cause = classify(failure)
-    if cause is Cause.USER_ERROR and is_consequence(failure):
-        return Cause.INFRA  # It only lost a peer, and of the peer nothing is known.
-    return cause
-
-
-def counting(files: Sequence[ErrorFile], pods: Sequence[Pod]) -> tuple[list[ErrorFile], list[ErrorFile]]:
-    """The files that count for certain, and those whose workers live again and have not ended yet."""
-    by_name = {pod.name: pod for pod in pods}
-    certain: list[ErrorFile] = []
-    unsettled: list[ErrorFile] = []
-    for file in files:
-        pod = by_name.get(file.worker)
-        successors = [pod] if pod is not None else ([] if file.worker else list(pods))
-        fates = {_fate(file, each) for each in successors}
-        if not fates or None in fates:
-            certain.append(file)
-        elif "alive" in fates:
-            unsettled.append(file)
-    return certain, unsettled
-
-
-# The kubelet tells of whole seconds, a worker of nanoseconds.
-_SECOND: Final = timedelta(seconds=1)
-
-
-def _fate(file: ErrorFile, pod: Pod) -> str | None:
-    """What became of the worker after it wrote `file`: ``well``, ``alive`` or None, which is nothing good."""
-    if pod.deleted is not None or not _lives_again(file, pod):
-        return None
-    ended = pod.primary.ended if pod.primary else None
-    if pod.phase == "Succeeded" or (ended is not None and ended.exit_code == 0):
-        return "well"
-    return "alive" if ended is None and pod.phase in ("Pending", "Running") else None
-
-
-def _lives_again(file: ErrorFile, pod: Pod) -> bool:
-    """Whether the pod is, or runs, a later incarnation of the worker that wrote `file`."""
-    container = pod.primary
-    again = container is not None and (container.restarts > 0 or container.last is not None)
-    began = pod.started or pod.created
-    if container is not None:
-        began = (container.ended.started if container.ended else container.running_since) or began
-    if began is None or file.at is None:
-        return again
-    return began > file.at or (again and began > file.at - _SECOND)
-
-
-def first(deaths: Sequence[Death]) -> Death | None:
-    """The death that the others follow from; of equals the one with the lowest name."""
-    if not deaths:
-        return None
-    in_order = sorted(deaths, key=lambda death: (error_text.order(death.failure.replica), death.said))
-    cause = root_cause(death.failure for death in in_order)
-    return next(death for death in in_order if death.failure is cause)
-
-
-def told(pods: Sequence[Death], files: Sequence[Death]) -> list[Death]:
-    """Every death once: what a worker wrote stands for the end of its pod."""
-    writers = {death.pod for death in files}
-    anonymous = "" in writers
-    return [
-        *files,
-        *(
-            death
-            for death in pods
-            # A plain error exit without a file has one all the same when a file does not say whose it is.
-            if not (death.cause is Cause.USER_ERROR and (death.pod in writers or anonymous))
-        ),
-    ]

@@ -5,7 +5,7 @@ Lives here: the shapes of those texts. Does not: what follows from them.
 
 import re
 import textwrap
-from typing import Final
+from typing import Final, NamedTuple
 
 from backend_plugin.core.observed import ErrorFile
 from kfpytorch_common.causes import Cause, Failure
@@ -17,13 +17,22 @@ _REPORT: Final = re.compile(
     r"✗ (?P<task>.{0,300}?) failed on (?:rank (?P<rank>\d{1,9}))?\s*\(?(?P<where>[\w .-]{0,63})\)?"
     r" after [\d.]{1,20} s \((?P<cause>[a-z-]{1,20})\)"
 )
+# torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg.
+_CHILD: Final = re.compile(
+    r"Root Cause \(first observed failure\):\s+\[\d{1,9}\]:\s+time .{0,300}\s+host .{0,300}\s+"
+    r"rank +: (?P<rank>\d{1,9}).{0,100}\s+exitcode +: (?P<code>-?\d{1,9}).{0,100}\s+"
+    r"error_file: .{0,500}\s+traceback : (?P<trace>[\s\S]{0,20000}?)(?:\n=====|$)"
+)
 _EXCEPTION: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<said>[\s\S]*))?$")
 _KILLED: Final = re.compile(
     r"killed by (?P<signal>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}), without a word"
 )
 _LAST_FILE: Final = re.compile(r'File "([^"\n]{1,500})", line \d+')
 _TRANSPORT: Final = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp|^Dist\w*Error")
-_EXITED: Final = re.compile(r"Pod: (?:[^.\s]{1,63}\.)?([^\s.]{1,253}) exited with code (-?\d{1,9})")
+_EXITED: Final = re.compile(
+    r"Pod: (?:[^.\s]{1,63}\.)?([^\s.]{1,253}) exited with code (-?\d{1,9})|"
+    r"Error pod (\S{1,253}) container pytorch exitCode: (-?\d{1,9})"
+)
 _REPLICA: Final = re.compile(r"(?:.*-)?((?:master|worker)-\d{1,9})")
 _NAME: Final = re.compile(r"[\w.-]{1,253}", re.ASCII)
 _NUMBERED: Final = re.compile(r"(.*?)(\d{1,9})")
@@ -33,33 +42,61 @@ _CAUSES: Final = {cause.value: cause for cause in Cause}
 _LONGEST: Final = 20_000
 
 
+class _Told(NamedTuple):
+    """What a text says, whoever wrote it."""
+
+    said: str
+    trace: str
+    rank: str | None = None
+    where: str = ""
+    exit_code: int | None = None
+    """Of a process that died without a word."""
+
+
 def failure(file: ErrorFile) -> Failure:
     """The failure that a file tells of, by the replica that wrote it."""
-    trace, said = _parts(file.message)
-    report = _REPORT.search(said)
-    where = replica(file.worker) or (report["where"] if report else "")
-    known = _EXCEPTION.match(_inner(said) if report else said)
-    silent = _KILLED.search(said) if report else None
-    name = known["name"] if known and silent is None else ("" if silent else "Error")
-    message = ((known["said"] or "") if known else said).strip()
-    files = _LAST_FILE.findall(trace)
+    told = _told(file.message)
+    silent = told.exit_code is not None
+    known = None if silent else _EXCEPTION.match(told.said)
+    name = known["name"] if known else "" if silent else "Error"
+    message = ((known["said"] or "") if known else told.said).strip()
+    files = _LAST_FILE.findall(told.trace)
     return Failure(
-        rank=int(report["rank"]) if report and report["rank"] else None,
-        replica=where,
-        exit_code=_exit_code(silent),
+        rank=int(told.rank) if told.rank else None,
+        replica=replica(file.worker) or told.where,
+        exit_code=1 if told.exit_code is None else told.exit_code,
         time_ns=file.time_ns,
         exception=name,
         message=message,
-        traceback=trace,
+        traceback=told.trace,
         from_torch=bool(files and "/torch/" in files[-1])
         or _TRANSPORT.search(f"{name}: {message}") is not None,
         recoverable=file.recoverable,
     )
 
 
-def _exit_code(silent: "re.Match[str] | None") -> int:
+def _told(message: str) -> _Told:
+    trace, said = _parts(message)
+    if report := _REPORT.search(said):
+        code = _exit_code(_KILLED.search(said))
+        return _Told(_inner(said), trace, rank=report["rank"], where=report["where"], exit_code=code)
+    if child := _CHILD.search(said):
+        return _of_child(child)
+    return _Told(said, trace)
+
+
+def _of_child(child: "re.Match[str]") -> _Told:
+    """What torchrun says of the first of its processes that failed."""
+    lines = textwrap.dedent(f"  {child['trace']}").splitlines()
+    raised = [line for line in lines[1:] if line[:1].strip()]
+    if lines[0].startswith("Traceback") and raised:
+        return _Told("\n".join(raised), "\n".join(lines), rank=child["rank"])
+    return _Told("", "", rank=child["rank"], exit_code=int(child["code"]))
+
+
+def _exit_code(silent: "re.Match[str] | None") -> int | None:
     if silent is None:
-        return 1
+        return None
     return -_SIGNALS.get(silent["signal"], 9) if silent["signal"] else int(silent["code"])
 
 
@@ -117,6 +154,6 @@ def order(replica: str) -> tuple[str, int]:
 
 
 def exited(message: str) -> tuple[str, int]:
-    """The pod and its exit code of the operator's event; no pod and 0 for any other text."""
+    """The pod and its exit code of the operator's events; no pod and 0 for any other text."""
     match = _EXITED.search(message)
-    return (match[1], int(match[2])) if match else ("", 0)
+    return (match[1] or match[3], int(match[2] or match[4])) if match else ("", 0)

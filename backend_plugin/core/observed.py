@@ -36,6 +36,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     role: str
     """``master`` or ``worker``."""
     replicas: int
+    restarts: bool = False
+    """A replica that fails is started anew, as its author said."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -120,7 +122,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     started: datetime | None = None
     scheduled: Condition | None = None
     disrupted: Condition | None = None
-    """`DisruptionTarget`: who takes it away."""
+    """`DisruptionTarget`, while it is true: who takes it away."""
     ready: Condition | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -238,7 +240,13 @@ def read_job(manifest: Manifest) -> Job:
 def _groups(specs: Manifest) -> tuple[Group, ...]:
     said = {role.lower(): section(specs, role) for role in specs}
     return tuple(
-        Group(role=role, replicas=_replicas(said[role])) for role in ("master", "worker") if role in said
+        Group(
+            role=role,
+            replicas=_replicas(said[role]),
+            restarts=text(said[role], "restartPolicy") in ("Always", "ExitCode", "OnFailure"),
+        )
+        for role in ("master", "worker")
+        if role in said
     )
 
 
@@ -270,7 +278,8 @@ def read_pod(manifest: Manifest) -> Pod:
     metadata, spec, status = (section(manifest, key) for key in ("metadata", "spec", "status"))
     labels = section(metadata, "labels")
     name = text(metadata, "name")
-    by_type = {condition.type: condition for condition in read_conditions(status)}
+    conditions = read_conditions(status)
+    by_type = {condition.type: condition for condition in conditions}
     return Pod(
         name=name,
         uid=text(metadata, "uid"),
@@ -288,7 +297,8 @@ def read_pod(manifest: Manifest) -> Pod:
         message=text(status, "message"),
         started=moment(status, "startTime"),
         scheduled=by_type.get("PodScheduled"),
-        disrupted=by_type.get("DisruptionTarget"),
+        # A drain that came to nothing leaves it behind as False.
+        disrupted=next((each for each in conditions if each.type == "DisruptionTarget" and each.true), None),
         ready=by_type.get("Ready"),
         containers=tuple(_container(each) for each in entries(status, "containerStatuses")),
         init_containers=tuple(

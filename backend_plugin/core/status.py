@@ -5,14 +5,14 @@ believe, and for how long anything is borne.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from backend_plugin.core import deaths, waiting
+from backend_plugin.core import blame, deaths, waiting
 from backend_plugin.core.deaths import Death
-from backend_plugin.core.observed import Condition, Job, Observed, Pod
+from backend_plugin.core.observed import Condition, ErrorFile, Job, Observed, Pod
 from backend_plugin.core.waiting import Stage, Wait
 from kfpytorch_common.causes import Cause
 
@@ -76,12 +76,21 @@ def read(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
     job = observed.job
     pods = _own(observed)
     if job is None:
-        return _ended(observed, State.GONE, pods, exit_codes)
+        return _ended(observed, _of_gone(observed), pods, exit_codes)
     by_type = _by_type(job)
     state = _state(job, by_type, observed)
     if state in _ENDS:
         return _ended(observed, state, pods, exit_codes)
     return _living(observed, job, state, pods)
+
+
+def _of_gone(observed: Observed) -> State:
+    """An end that the operator has told outlives the job by an hour; its time to live may be nothing."""
+    end = _remembered(observed)
+    if end is None:
+        return State.GONE
+    done = end.type == "Succeeded" and observed.outputs is not False
+    return State.SUCCEEDED if done else State.FAILED if end.type == "Failed" else State.GONE
 
 
 def _by_type(job: Job) -> Mapping[str, Condition]:
@@ -201,14 +210,17 @@ def _ended(
     observed: Observed, state: State, pods: tuple[Pod, ...], exit_codes: Mapping[int, Cause]
 ) -> JobStatus:
     job = observed.job
-    certain, unsettled = deaths.counting(observed.error_files, pods)
-    of_files = deaths.of_files([*certain, *unsettled])
-    own = Observed(job=job, pods=pods, events=observed.events)
-    # A success needs no explanation from pods that were ended after it.
-    of_pods = [] if state is State.SUCCEEDED else deaths.of_pods(own, exit_codes)
     by_type = _by_type(job) if job else {}
-    condition = by_type.get(_WORDS.get(state, ""))
-    told = deaths.told([each for each in of_pods if not _is_cleaned(each, job, condition)], of_files)
+    condition = by_type.get(_WORDS.get(state, "")) if job else _remembered(observed)
+    ended = (job.completed if job else None) or (condition.since if condition else None)
+    certain, unsettled = blame.counting(_files(observed, state, pods, ended), pods)
+    # Work that was done needs no explanation from pods that ended after it.
+    if state is State.SUCCEEDED or (state is State.GONE and observed.outputs):
+        told = blame.of_files([*certain, *unsettled])
+    else:
+        ends = [each for each in deaths.of_pods(pods, exit_codes) if not _is_cleaned(each, job, condition)]
+        ends += blame.of_events(observed.events, pods, ended, exit_codes)
+        told = _of_failure(observed, pods, ends, exit_codes)
     return JobStatus(
         state=state,
         job=job,
@@ -217,16 +229,53 @@ def _ended(
         ready=sum(_is_ready(pod) for pod in pods),
         condition=condition,
         has_run=True,
-        death=deaths.first(told),
+        death=blame.first(told, ended),
         dead=len({death.failure.replica for death in told}),
         unsettled=state is State.SUCCEEDED and bool(unsettled) and not certain,
         outputs=observed.outputs,
     )
 
 
+def _files(
+    observed: Observed, state: State, pods: tuple[Pod, ...], ended: datetime | None
+) -> Sequence[ErrorFile]:
+    job = observed.job
+    if state is not State.SUCCEEDED or job is None:
+        return observed.error_files
+    present = {name for pod in pods for name in (pod.name, pod.replica)}
+    return [
+        file
+        for file in observed.error_files
+        if file.worker in present or not blame.surely_well(file, job, ended)
+    ]
+
+
+def _of_failure(
+    observed: Observed, pods: tuple[Pod, ...], ends: Sequence[Death], exit_codes: Mapping[int, Cause]
+) -> list[Death]:
+    """The deaths that may have ended the job; those that a worker got over only when there is no other."""
+    over = [each for each in observed.error_files if blame.is_over(each, pods)]
+    told = blame.told(ends, blame.of_files([each for each in observed.error_files if each not in over]))
+    if not all(death.failure.stopped for death in told):
+        return told
+    failed = observed.job is not None and not observed.job.deleting
+    restarts = deaths.of_restarts(pods, exit_codes) if failed else []
+    return blame.told(restarts, blame.of_files(blame.near(over, restarts))) or told
+
+
+def _remembered(observed: Observed) -> Condition | None:
+    """The end of a job that is gone, as its operator told it."""
+    for reason, kind in (("PyTorchJobSucceeded", "Succeeded"), ("PyTorchJobFailed", "Failed")):
+        found = [event for event in observed.events if event.reason == reason]
+        if found:
+            last = max(found, key=lambda event: (event.at is not None, event.at, event.message))
+            return Condition(type=kind, true=True, reason=reason, message=last.message, since=last.at)
+    return None
+
+
 def _is_cleaned(death: Death, job: Job | None, condition: Condition | None) -> bool:
     """Whether it is the operator who removes this replica, after the end that others have brought about."""
-    if job is None or condition is None or not death.failure.stopped:
+    if job is None or condition is None or not (death.failure.stopped and death.ordered):
         return False
     removes = job.clean_pod_policy not in ("", "None") or "backoff limit" in condition.message
     ended = job.completed or condition.since

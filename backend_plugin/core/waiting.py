@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
+from backend_plugin.core import deaths
 from backend_plugin.core.observed import Container, Event, Observed, Pod, PodGroup
 from kfpytorch_common.causes import Cause
 
@@ -238,20 +239,15 @@ _CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
 """By the reason for which a container waits; the others are ordinary steps of starting."""
 
 
-# What a runtime says when the container itself cannot work, and not the runtime.
-_HOPELESS: Final = re.compile(
-    r"no such file|executable file not found|permission denied|not a directory|no command specified|invalid",
-    re.IGNORECASE,
-)
-
-
 def _container_cause(container: Container) -> Cause:
     cause = _CONTAINER_CAUSES.get(container.waiting, Cause.INFRA)
     made = container.waiting in ("CreateContainerError", "RunContainerError")
-    if made and _HOPELESS.search(container.waiting_message) is None:
+    if made and not deaths.is_hopeless(container.waiting_message):
         return Cause.INFRA
     if container.init and container.name == "init-pytorch":  # The operator's: it waits for the master's name.
         return Cause.INFRA
+    if container.waiting == "CrashLoopBackOff" and container.last is not None:
+        return deaths.cause_of_end(container.last, {})
     return cause
 
 

@@ -21,6 +21,7 @@ LONGEST: Final = 1_000
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
 _USER_FRAME: Final = re.compile(r'File "([^"\n]{1,300})", line (\d{1,7}), in (\S{1,100})')
 _INSTALLED: Final = re.compile(r"site-packages/|dist-packages/|/lib/python3|/flytekit/|/kfpytorch_common/|^<")
+_WORD: Final = re.compile(r"(?:restarted \d{1,10} times, after )?([A-Z][A-Za-z]{2,60})(?=[:,]|$)")
 _NAMED: Final = 4
 _FIRST_LINE: Final = 300
 
@@ -84,8 +85,8 @@ def word(death: Death) -> str:
         return death.failure.exception.rpartition(".")[2]
     if death.failure.stopped and not death.failure.exit_code:
         return "Deleted"
-    first = re.match(r"[A-Z][A-Za-z]{2,60}(?=[:,]|$)", death.said)
-    return first[0] if first else death.failure.signal or "ExitCode"
+    first = _WORD.match(death.said)
+    return first[1] if first else death.failure.signal or "ExitCode"
 
 
 def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:

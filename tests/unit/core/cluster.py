@@ -72,9 +72,11 @@ def ended(
     *,
     finished: float = 90,
     reason_of_pod: str = "",
+    container_message: str = "",
     **status: Any,
 ) -> Manifest:
     state = {"exitCode": code, "reason": reason, "startedAt": at(5), "finishedAt": at(finished)}
+    state["message"] = container_message
     return pod(
         name,
         "Succeeded" if code == 0 else "Failed",

@@ -47,7 +47,8 @@ FIRST = {
     "a death without a word before an error": ((ended("worker-0", 1), ended("master-0", 137, "OOMKilled", finished=99)), (error_file(),), "master-0 failed: OOMKilled, killed by SIGKILL (exit code 137) (oom-host)"),
     "an error before its consequence": ((), (error_file("j-worker-1", timestamp=at(99)), error_file("j-worker-0", "DistNetworkError: Connection reset", timestamp=at(1))), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
     "an error before those who were told to end": ((ended("worker-0", 143, finished=1),), (error_file("j-master-0"),), "master-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
-    "an error that does not say whose": ((ended("worker-0", 1),), (error_file(""),), "a replica failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error that does not say whose": ((ended("worker-0", 1), ended("worker-1", 1)), (error_file(""),), "a replica failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error of the only one who can have written it": ((ended("worker-0", 1), ended("worker-1", 1, finished=9)), (error_file(""),), "worker-1 failed: exit code 1 (user-error)"),
     "nanoseconds": ((), (error_file("j-worker-0", timestamp="2026-01-01T00:01:00.000000002Z"), error_file("j-worker-1", timestamp="2026-01-01T00:01:00.000000001Z")), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
 }  # fmt: skip
 

@@ -78,7 +78,7 @@ ENDS = {
     "crash": (job(FAILED), (ended("worker-0", 139),), {}, ("FAILED", "SIGSEGV", "user-error")),
     "crash as torchrun says it": (job(FAILED), (ended("worker-0", 245),), {}, ("FAILED", "SIGSEGV", "user-error")),
     "no such command": (job(FAILED), (ended("worker-0", 127),), {}, ("FAILED", "ExitCode", "config")),
-    "evicted after a kill": (job(FAILED), (ended("worker-0", 137, finished=80), ended("master-0", 137, reason_of_pod="Evicted")), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
+    "evicted after a kill": (job(FAILED), (ended("worker-0", 137, finished=70), ended("master-0", 137, reason_of_pod="Evicted")), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
     "evicted alone": (job(FAILED), (pod("worker-0", "Failed", reason="Evicted", message="low"),), {}, ("RETRYABLE_FAILED", "Evicted", "infra")),
     "preempted": (job(FAILED), (ended("worker-0", 143, **DISRUPTED),), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted")),
     "node shut down": (job(FAILED), (pod("worker-0", "Failed", reason="NodeShutdown"),), {}, ("RETRYABLE_FAILED", "NodeShutdown", "node-lost")),

@@ -1,0 +1,268 @@
+"""Which of many bad ends the others follow from: pods, error files, and what the operator told of pods gone.
+
+Lives here: which of them count, and their order. Does not: what Kubernetes says of a pod, and what Flyte
+makes of it all.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from signal import SIGABRT, SIGKILL, SIGTERM
+from typing import Final
+
+from msgspec import structs
+
+from backend_plugin.core import deaths, error_text
+from backend_plugin.core.deaths import SKEW, Death
+from backend_plugin.core.observed import ErrorFile, Event, Job, Pod
+from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
+
+# How long before the end of the job what an event tells of may have been its cause: the peers of a lost node
+# take their time to notice, and a container that is restarted in place has its pauses.
+_RECENT: Final[Mapping[str, timedelta]] = {
+    "ExitedWithCode": timedelta(minutes=1),
+    "Preempted": timedelta(minutes=1),
+    "Evicted": timedelta(minutes=1),
+    "": timedelta(minutes=10),
+}
+
+
+def of_events(
+    events: Iterable[Event], pods: Iterable[Pod], ended: datetime | None, exit_codes: Mapping[int, Cause]
+) -> list[Death]:
+    """How pods ended that are gone, as far as the operator told; of each the last."""
+    known = {pod.name for pod in pods}
+    last: dict[str, Death] = {}
+    for event in events:
+        death = _of_event(event, exit_codes)
+        if death is None or death.pod in known or not _is_recent(event, ended):
+            continue
+        other = last.get(death.pod)
+        if other is None or _later(other, death):
+            last[death.pod] = death
+    return list(last.values())
+
+
+def _later(one: Death, other: Death) -> bool:
+    return (other.failure.time_ns, other.said) > (one.failure.time_ns, one.said)
+
+
+def _is_recent(event: Event, ended: datetime | None) -> bool:
+    if event.at is None or ended is None:
+        return True
+    return ended - event.at <= _RECENT.get(event.reason, _RECENT[""])
+
+
+def _of_event(event: Event, exit_codes: Mapping[int, Cause]) -> Death | None:
+    if event.kind == "Pod":
+        return _taken(event)
+    pod, code = error_text.exited(event.message)
+    if not code:
+        return None
+    # The operator writes 0xbeef where it has found no exit code.
+    cause = Cause.INFRA if code == 0xBEEF else None
+    cause = cause or deaths.CONTAINER_REASONS.get(event.reason) or deaths.cause_of_exit(code, exit_codes)
+    stopped = deaths.signal_of(code) == SIGTERM
+    failure = replace(deaths.silent(error_text.replica(pod), code, event.at), stopped=stopped)
+    name = failure.signal
+    said = f"killed by {name} (exit code {code})" if name else f"exit code {code}"
+    what = f"{event.reason}, " if event.reason in deaths.CONTAINER_REASONS else ""
+    return Death(failure=failure, cause=cause, said=f"{what}{said}", pod=pod, at=event.at, ordered=True)
+
+
+_TAKEN: Final[Mapping[str, Cause]] = {
+    "Preempted": Cause.PREEMPTED,
+    "Evicted": Cause.INFRA,
+    "TaintManagerEviction": Cause.NODE_LOST,
+    "NodeNotReady": Cause.NODE_LOST,
+}
+"""What a scheduler, a kubelet or a node controller says of a pod that it takes away."""
+
+
+def _taken(event: Event) -> Death | None:
+    cause = _TAKEN.get(event.reason)
+    if cause is None or event.message.startswith("Cancelling deletion"):
+        return None
+    return Death(
+        failure=deaths.silent(error_text.replica(event.name), 0, event.at),
+        cause=cause,
+        said=f"{event.reason}: {event.message}" if event.message else event.reason,
+        pod=event.name,
+        at=event.at,
+        ordered=True,
+        explained=True,
+    )
+
+
+def of_files(files: Iterable[ErrorFile]) -> list[Death]:
+    """The failures that workers wrote down themselves."""
+    return [_of_file(each) for each in files]
+
+
+def _of_file(file: ErrorFile) -> Death:
+    failure = error_text.failure(file)
+    cause = _cause_of_file(file, failure)
+    return Death(
+        failure=failure,
+        cause=cause,
+        said=error_text.headline(file, failure),
+        detail=failure.traceback,
+        recoverable=file.recoverable,
+        pod=file.worker,
+        at=file.at,
+        explained=not failure.exception and cause is not Cause.USER_ERROR,
+    )
+
+
+def _cause_of_file(file: ErrorFile, failure: Failure) -> Cause:
+    if file.system:
+        # What Flyte's own code in the container calls hopeless is an input that does not convert.
+        return Cause.INFRA if file.recoverable else Cause.CONFIG
+    told = error_text.told_cause(file.message)
+    if told is not None:
+        return told
+    cause = classify(failure)
+    if cause is Cause.USER_ERROR and is_consequence(failure):
+        return Cause.INFRA  # It only lost a peer, and of the peer nothing is known.
+    return cause
+
+
+def counting(files: Sequence[ErrorFile], pods: Sequence[Pod]) -> tuple[list[ErrorFile], list[ErrorFile]]:
+    """The files that count for certain, and those whose workers live again and have not ended yet."""
+    by_name = {name: pod for pod in pods for name in (pod.replica, pod.name)}
+    certain: list[ErrorFile] = []
+    unsettled: list[ErrorFile] = []
+    for file in files:
+        pod = by_name.get(file.worker)
+        successors = [pod] if pod is not None else ([] if file.worker else list(pods))
+        fates = {_fate(file, each) for each in successors}
+        if not fates or None in fates:
+            certain.append(file)
+        elif "alive" in fates:
+            unsettled.append(file)
+    return certain, unsettled
+
+
+def is_over(file: ErrorFile, pods: Sequence[Pod]) -> bool:
+    """Whether its worker has been started anew since, however that went."""
+    return any(_lives_again(file, pod) for pod in pods if file.worker in ("", pod.name, pod.replica))
+
+
+def surely_well(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
+    """Whether a success, of a job whose failing replicas are started anew, is that of the file's worker.
+
+    Asked of a worker whose pod is gone: either everything is cleaned up, or its end was needed.
+    """
+    role = error_text.replica(file.worker).partition("-")[0]
+    masters = any(group.role == "master" for group in job.groups)
+    needed = role == "master" or not (masters or job.elastic)
+    restarts = any(group.restarts and group.role == role for group in job.groups)
+    if not restarts or not (needed or job.clean_pod_policy == "All"):
+        return False
+    return ended is not None and file.at is not None and ended - file.at > _ANEW
+
+
+# The least that a container takes to be started anew and to do something.
+_ANEW: Final = timedelta(seconds=5)
+
+
+# The kubelet tells of whole seconds, a worker of nanoseconds.
+_SECOND: Final = timedelta(seconds=1)
+
+
+def _fate(file: ErrorFile, pod: Pod) -> str | None:
+    """What became of the worker after it wrote `file`: ``well``, ``alive`` or None, which is nothing good."""
+    if not _lives_again(file, pod):
+        return None
+    ended = pod.primary.ended if pod.primary else None
+    if pod.phase == "Succeeded" or (ended is not None and ended.exit_code == 0):
+        return "well"
+    if pod.deleted is not None:
+        return None
+    return "alive" if ended is None and pod.phase in ("Pending", "Running") else None
+
+
+def _lives_again(file: ErrorFile, pod: Pod) -> bool:
+    """Whether the pod is, or runs, a later incarnation of the worker that wrote `file`."""
+    container = pod.primary
+    again = container is not None and (container.restarts > 0 or container.last is not None)
+    began = pod.started or pod.created
+    if container is not None:
+        began = (container.ended.started if container.ended else container.running_since) or began
+    if began is None or file.at is None:
+        return again
+    return began > file.at or (again and began > file.at - _SECOND)
+
+
+# The kubelet may tell of an end only when the peers have long noticed.
+_NOTICED: Final = 10 * 10**9
+_WHOLE_SECOND: Final = 10**9
+# Of ends within one second, those that are likelier to have followed.
+_DOUBTFUL: Final = {-SIGTERM: 1, -SIGABRT: 2}
+
+
+def first(told: Sequence[Death], ended: datetime | None) -> Death | None:
+    """The death that the others follow from; of equals the one with the lowest name.
+
+    Consequences come last, then those who were told to end, and what happened after the job had `ended`.
+    """
+    worded = any(death.failure.exception and not is_consequence(death.failure) for death in told)
+    return min(told, key=lambda death: _order(death, ended, worded=worded), default=None)
+
+
+def _order(
+    death: Death, ended: datetime | None, *, worded: bool
+) -> tuple[int, int, int, tuple[str, int], str]:
+    failure, when = death.failure, death.failure.time_ns
+    sigterm = failure.stopped and failure.exit_code == -SIGTERM and not worded
+    if ended is not None and death.at is not None and death.at > ended + SKEW:
+        rank = 4
+    elif failure.stopped and not (sigterm and not death.ordered):
+        rank = 3
+    else:
+        rank = 2 if is_consequence(failure) else 1
+    if death.explained:
+        when = 0 if death.at is None else when - _NOTICED
+    elif not failure.exception and failure.exit_code != -SIGKILL:
+        when += _WHOLE_SECOND  # When in its second it was is not known.
+    return rank, when, _DOUBTFUL.get(failure.exit_code, 0), error_text.order(failure.replica), death.said
+
+
+def near(files: Sequence[ErrorFile], ends: Sequence[Death]) -> list[ErrorFile]:
+    """The files that may be of `ends`; all where there are none."""
+    since = min((death.at for death in ends if death.at is not None), default=None)
+    return [file for file in files if since is None or file.at is None or file.at >= since - _WRITTEN]
+
+
+def told(pods: Sequence[Death], files: Sequence[Death]) -> list[Death]:
+    """Every death once: what a worker wrote stands for the end of its pod."""
+    writers = {death.failure.replica for death in files}
+    silent = [
+        death for death in pods if death.cause is Cause.USER_ERROR and death.failure.replica not in writers
+    ]
+    rest = [death for death in pods if death.cause is not Cause.USER_ERROR]
+    found: list[Death] = []
+    for file in sorted(files, key=lambda death: (death.failure.time_ns, death.said)):
+        if file.failure.replica:
+            found.append(file)
+            continue
+        after = [death for death in silent if _may_have_written(death, file)]
+        # A file that does not say whose it is may be that of any replica that has none.
+        whose = min(after, key=lambda death: _order(death, None, worded=True), default=None)
+        silent = [death for death in silent if death is not whose]
+        found.append(_named(file, after[0].failure.replica) if len(after) == 1 else file)
+    return [*found, *silent, *rest]
+
+
+# How long a process may take to end after it has written its error.
+_WRITTEN: Final = timedelta(minutes=1)
+
+
+def _may_have_written(death: Death, file: Death) -> bool:
+    if death.at is None or file.at is None:
+        return True
+    return -_SECOND <= death.at - file.at <= _WRITTEN
+
+
+def _named(file: Death, replica: str) -> Death:
+    return structs.replace(file, failure=replace(file.failure, replica=replica))

@@ -1,0 +1,204 @@
+# ruff: noqa: E501 - a row a case
+"""Whose end ended the job: what came first, what only followed, and what happened afterwards."""
+
+import pytest
+from cluster import (
+    FAILED,
+    RUNNING,
+    SUCCEEDED,
+    at,
+    condition,
+    ended,
+    error_file,
+    job,
+    pod,
+    running,
+    short,
+    verdict,
+)
+
+
+def disrupted(reason: str, since: float, status: str = "True"):
+    return {"conditions": [condition("DisruptionTarget", status, since=since, reason=reason)]}
+
+
+def going(ordered: float):
+    return {
+        "metadata": {
+            "name": "j-worker-0",
+            "creationTimestamp": at(1),
+            "labels": pod("worker-0")["metadata"]["labels"],
+            "deletionTimestamp": at(ordered + 30),
+            "deletionGracePeriodSeconds": 30,
+        }
+    }
+
+
+def said(kind: str, message: str, since: float = 95, **more):
+    return {"reason": kind, "message": message, "lastTimestamp": at(since), **more}
+
+
+def of_pod(kind: str, message: str = "", since: float = 95, name: str = "j-worker-0"):
+    return said(kind, message, since, involvedObject={"kind": "Pod", "name": name})
+
+
+def limit(**policy):
+    text = "Job j has failed because it has reached the specified backoff limit"
+    return job(condition("Failed", message=text), workers=2, **policy)
+
+
+def restarted(name: str, code: int, reason: str = "Error", times: int = 3, **more):
+    last = {"exitCode": code, "reason": reason, "finishedAt": at(90)}
+    return pod(
+        name,
+        container={
+            "restartCount": times,
+            "state": {"running": {"startedAt": at(92)}},
+            "lastState": {"terminated": last},
+        },
+        **more,
+    )
+
+
+LOST = "RuntimeError: [third_party/gloo/x] Connection closed by peer"
+JOB = job(FAILED, workers=2)
+CHILD = """RuntimeError:
+============================================================
+train FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:01:29
+  host      : j-worker-0
+  rank      : 3 (local_rank: 1)
+  exitcode  : {code} (pid: 12)
+  error_file: <N/A>
+  traceback : {trace}
+============================================================"""
+RAISED = """Traceback (most recent call last):
+    File "/root/train.py", line 12, in main
+      raise ValueError("no data")
+  ValueError: no data
+  of shard 7
+  """
+ABORTED = ended("master-0", 134, finished=95)
+
+FIRST = {
+    # What a replica wrote is not undone by peers that died of it without a word.
+    "peers give up after an error": (JOB, (ended("worker-0", 1), ABORTED), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
+    "peers give up after a passing error": (JOB, (ended("worker-0", 1), ABORTED), {"error_files": [error_file(kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
+    "a peer's end is told before its own": (JOB, (ended("master-0", 137, "OOMKilled", finished=95), ended("worker-0", 1)), {"error_files": [error_file()]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),
+    "peers give up while it is going": (JOB, (ended("worker-0", 143, finished=99, **disrupted("PreemptionByScheduler", 80)), ended("master-0", 1, finished=82)), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted"), "worker-0 failed: PreemptionByScheduler"),
+    "evicted, nobody knows when": (JOB, (pod("worker-0", "Failed", reason="Evicted"), ended("master-0", 1, finished=82)), {}, ("RETRYABLE_FAILED", "Evicted", "infra"), "worker-0 failed: Evicted"),
+    "evicted when it stopped being ready": (JOB, (pod("worker-0", "Failed", reason="Evicted", conditions=[condition("Ready", "False", since=99)]), ended("master-0", 1, finished=12)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 1"),
+    "told to end, and its peers gave up": (JOB, (ended("worker-0", 143, finished=80), ABORTED), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
+    "told to end in the second in which another failed": (JOB, (ended("worker-0", 143), ended("worker-1", 3)), {}, ("FAILED", "ExitCode", "user-error"), "worker-1 failed: exit code 3"),
+    "the processes of torchrun were killed": (JOB, (ended("worker-0", 1),), {"error_files": [error_file(said=CHILD.format(code=-9, trace="Signal 9 (SIGKILL) received by PID 12"))]}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host"), "rank 3 (worker-0) failed: killed by SIGKILL (oom-host)"),
+    "a process of torchrun raised": (JOB, (ended("worker-0", 1),), {"error_files": [error_file(said=CHILD.format(code=1, trace=RAISED))]}, ("FAILED", "ValueError", "user-error"), "rank 3 (worker-0) failed: ValueError: no data, at /root/train.py:12 in main (user-error)"),
+    "a report of a kill before what its peers said": (JOB, (), {"error_files": [error_file("j-worker-1", timestamp=at(88)), error_file(said=CHILD.format(code=-9, trace="Signal 9 (SIGKILL) received by PID 12"))]}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host"), "rank 3 (worker-0) failed"),
+    # A file that does not say whose it is.
+    "a lost peer is not the only one to have failed": (JOB, (ended("worker-0", 3, finished=80), ended("master-0", 1)), {"error_files": [error_file("", said=LOST)]}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
+    "an error without a time": (JOB, (ended("worker-0", 3),), {"error_files": [error_file("", timestamp=None)]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
+    "a worker named as the operator counts": (JOB, (ended("worker-0", 1),), {"error_files": [error_file("worker-0", kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
+    # After the end of the job.
+    "evicted after the end": (JOB, (ended("worker-0", 3, finished=99), ended("master-0", 137, finished=103, reason_of_pod="Evicted")), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
+    "its node is emptied after its end": (JOB, (ended("worker-0", 3, finished=60, **disrupted("DeletionByTaintManager", 95)),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
+    "a drain that came to nothing": (JOB, (ended("worker-0", 3, **disrupted("EvictionByEvictionAPI", 60, "False")),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
+    "told to end, and ended as it liked": (JOB, (ended("worker-0", 1, finished=92, **going(91)), ended("master-0", 4, finished=95)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
+    "removed after it was killed": (JOB, (ended("worker-0", 137, "ContainerStatusUnknown", finished=90, **going(101)),), {}, ("RETRYABLE_FAILED", "ContainerStatusUnknown", "node-lost"), "worker-0 failed: ContainerStatusUnknown"),
+    "removed after it was told to end": (job(FAILED, workers=2, cleanPodPolicy="All"), (ended("worker-0", 143, **going(101)),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
+    "killed after its grace": (JOB, (ended("worker-0", 137, finished=95, **going(65)), ended("master-0", 4, finished=99)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
+    # A kubelet that is away cannot say how its pods ended.
+    "a lost node, as it was once told": (JOB, (pod("worker-0", reason="NodeLost", conditions=[condition("Ready", "False", since=70)], **going(95)), ended("master-0", 1, finished=75)), {}, ("RETRYABLE_FAILED", "NodeLost", "node-lost"), "worker-0 failed: NodeLost"),
+    # What a runtime says.
+    "a driver that is not there": (JOB, (ended("worker-0", 128, "StartError", finished=90, container_message="nvml error: driver not loaded"),), {}, ("RETRYABLE_FAILED", "StartError", "infra"), "worker-0 failed: StartError"),
+    "a command that is not there": (JOB, (ended("worker-0", 128, "StartError", finished=90, container_message="exec: executable file not found in $PATH"),), {}, ("FAILED", "StartError", "config"), "worker-0 failed: StartError"),
+    "words of nobody's making": (JOB, (), {"error_files": [error_file(message="out of luck")]}, ("FAILED", "Error", "user-error"), "worker-0 failed: Error: out of luck"),
+    "beside a container that ended well": (JOB, (ended("worker-0", 3, containerStatuses=[{"name": "side", "state": {"terminated": {"exitCode": 0}}}, {"name": "pytorch", "state": {"terminated": {"exitCode": 5}}}]),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 5 (user-error)"),
+    "a node that is shut down": (JOB, (pod("worker-0", **disrupted("TerminationByKubelet", 80), **going(80)), ABORTED), {}, ("RETRYABLE_FAILED", "TerminationByKubelet", "node-lost"), "worker-0 failed: TerminationByKubelet"),
+    "evicted by its kubelet": (JOB, (pod("worker-0", "Failed", reason="Evicted", message="low", **disrupted("TerminationByKubelet", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "Evicted", "infra"), "worker-0 failed: Evicted: low"),
+    # What a worker got over.
+    "an error of an earlier incarnation": (JOB, (restarted("worker-0", 1, times=1), ended("master-0", 137, "OOMKilled", finished=99)), {"error_files": [error_file(timestamp=at(20))]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),
+    "restarted too often, and still there": (limit(), (running("master-0"), restarted("worker-0", 3), restarted("worker-1", 137, "OOMKilled", times=1)), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: restarted 3 times, after exit code 3"),
+    "restarted too often, and removed": (limit(), (restarted("worker-0", 137, "OOMKilled", **going(100)), restarted("worker-1", 0, times=9)), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "worker-0 failed: restarted 3 times, after OOMKilled"),
+    "restarted too often, words of an earlier one": (limit(), (restarted("worker-0", 137, "OOMKilled"),), {"error_files": [error_file(timestamp=at(9))]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "worker-0 failed: restarted 3 times"),
+    "restarted too often, with words": (limit(), (restarted("worker-0", 1),), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
+    # Pods that are gone.
+    "the last words of a restarted container": (limit(), (), {"events": [said("OOMKilled", "Error pod j-worker-0 container pytorch exitCode: 137 terminated message: ")]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "worker-0 failed: OOMKilled, killed by SIGKILL"),
+    "an exit long before the end": (JOB, (), {"events": [said("ExitedWithCode", "Pod: ns.j-worker-0 exited with code 137", 30), said("ExitedWithCode", "Pod: ns.j-worker-1 exited with code 3", 99)]}, ("FAILED", "ExitCode", "user-error"), "worker-1 failed: exit code 3"),
+    "two exits of one": (JOB, (), {"events": [said("ExitedWithCode", "Pod: ns.j-worker-0 exited with code 3", 97), said("ExitedWithCode", "Pod: ns.j-worker-0 exited with code 137", 60)]}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
+    "preempted, and gone": (JOB, (ABORTED,), {"events": [of_pod("Preempted", "Preempted by pod x on node n1", 80)]}, ("RETRYABLE_FAILED", "Preempted", "preempted"), "worker-0 failed: Preempted: Preempted by pod x"),
+    "its node was lost, and it is gone": (JOB, (ABORTED,), {"events": [of_pod("TaintManagerEviction", since=80)]}, ("RETRYABLE_FAILED", "TaintManagerEviction", "node-lost"), "worker-0 failed: TaintManagerEviction (node-lost)"),
+    "its node came back": (JOB, (ABORTED,), {"events": [of_pod("TaintManagerEviction", "Cancelling deletion of Pod ns/j-worker-0", 80), of_pod("Started")]}, ("FAILED", "SIGABRT", "user-error"), "master-0 failed: killed by SIGABRT"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "more", "told", "line"), FIRST.values(), ids=FIRST)
+def test_the_first_of_many_ends(job, pods, more, told, line):
+    for order in (1, -1):
+        mixed = {key: list(values[::order]) for key, values in more.items()}
+        answer = verdict(job, *pods[::order], **mixed, now=150)
+        assert short(answer) == told
+        assert answer.message.startswith(line)
+
+
+DONE = said("PyTorchJobSucceeded", "PyTorchJob j is successfully completed.")
+OVER = said("PyTorchJobFailed", "Job j has failed because it was active longer than specified deadline")
+KILLED = said("ExitedWithCode", "Pod: ns.j-worker-0 exited with code 137")
+GONE = {
+    "its operator said that it was done": ((), {"events": [DONE]}, ("SUCCEEDED", "Succeeded", None)),
+    "its operator said so, and there are no outputs": ((), {"events": [DONE], "outputs": False}, ("RETRYABLE_FAILED", "Gone", "infra")),
+    "its operator said that it failed": ((), {"events": [OVER, said("PyTorchJobFailed", "m", 80)]}, ("FAILED", "DeadlineExceeded", "user-error")),
+    "it restarted once, and was done": ((), {"events": [KILLED], "outputs": True}, ("SUCCEEDED", "Succeeded", None)),
+    "its pods end after it": ((ended("worker-0", 1, finished=99),), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
+    "its pods are told to end with it": ((ended("worker-0", 1, finished=99, **going(98)),), {}, ("RETRYABLE_FAILED", "Gone", "infra")),
+    "its pods had been restarted once": ((restarted("worker-0", 1, times=1, **going(98)),), {}, ("RETRYABLE_FAILED", "Gone", "infra")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "more", "told"), GONE.values(), ids=GONE)
+def test_a_job_that_is_gone(pods, more, told):
+    assert short(verdict(None, *pods, **more)) == told
+
+
+def restarting(*conditions, clean: str = "All", kind: str = "Master", **elastic):
+    made = job(*conditions, workers=2, cleanPodPolicy=clean)
+    specs = made["spec"]["pytorchReplicaSpecs"]
+    roles = specs if kind == "Master" else ["Worker"]
+    made["spec"] |= {
+        "pytorchReplicaSpecs": {role: {**specs[role], "restartPolicy": "OnFailure"} for role in roles},
+        **elastic,
+    }
+    return made
+
+
+ANEW = {
+    "container": {
+        "restartCount": 1,
+        "state": {"terminated": {"exitCode": 0, "startedAt": at(92), "finishedAt": at(99)}},
+    }
+}
+CLEANED = {
+    "a worker that ended well is being cleaned up": (restarting(SUCCEEDED), (pod("worker-0", "Succeeded", **ANEW, **going(101)),), error_file(), "SUCCEEDED"),
+    "everything has been cleaned up": (restarting(SUCCEEDED), (), error_file(), "SUCCEEDED"),
+    "what still ran has been cleaned up": (restarting(SUCCEEDED, clean="Running"), (), error_file(), "FAILED"),
+    "a master that must have ended well": (restarting(SUCCEEDED, clean="Running"), (), error_file("j-master-0"), "SUCCEEDED"),
+    "workers that must have ended well": (restarting(SUCCEEDED, clean="Running", kind="Worker"), (), error_file(), "SUCCEEDED"),
+    "elastic workers of which one was enough": (restarting(SUCCEEDED, clean="Running", kind="Worker", elasticPolicy={"minReplicas": 1}), (), error_file(), "FAILED"),
+    "too late to have been started anew": (restarting(SUCCEEDED), (), error_file(timestamp=at(96)), "FAILED"),
+    "a worker that nobody starts anew": (job(SUCCEEDED, cleanPodPolicy="All"), (), error_file(), "FAILED"),
+    "a worker that is still to be seen": (restarting(SUCCEEDED), (ended("worker-0", 0),), error_file(), "FAILED"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "file", "phase"), CLEANED.values(), ids=CLEANED)
+def test_an_error_that_was_got_over_and_cleaned_up(job, pods, file, phase):
+    assert verdict(job, *pods, error_files=[file]).phase.value == phase
+
+
+def test_a_success_is_not_undone_by_an_eviction():
+    evicted = pod("worker-0", "Failed", reason="Evicted")
+    assert short(verdict(job(RUNNING, SUCCEEDED), evicted)) == ("SUCCEEDED", "Succeeded", None)
