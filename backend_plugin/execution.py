@@ -33,4 +33,5 @@ def run_of(
         environment=dict(sorted(metadata.environment_variables.items())),
         execution_identity=metadata.identity.execution_identity,
         owner=owner,
+        preemptible=metadata.interruptible,
     )

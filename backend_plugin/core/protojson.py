@@ -71,8 +71,8 @@ def parse(value: Manifest, message: Message, path: str) -> Iterator[Problem]:
     """Read `value` into `message`, leaving out what cannot be read: a problem each, under `path`."""
     known, seen = _fields(message.DESCRIPTOR), set()
     for key, item in value.items():
-        if (field := known.get(key)) is None:
-            continue
+        if (field := known.get(key)) is None or item is None:
+            continue  # A null is nothing said, to protobuf as well.
         if field.name in seen:
             yield Problem(
                 field=f"{path}.{key}",

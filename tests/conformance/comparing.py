@@ -33,6 +33,8 @@ NAMED = {
 UNORDERED = {"tolerations"}
 # An empty one of these says something.
 MEANT = {"emptyDir"}
+# In these, empty texts are values like others.
+TEXTS = {"labels", "annotations", "nodeSelector", "matchLabels"}
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ def plain(value: Any, key: str = "") -> Any:
     if isinstance(value, Mapping):
         if key in ("requests", "limits"):
             return {name: quantity(text) for name, text in value.items()}
+        if key in TEXTS:
+            return value
         members = {name: plain(member, name) for name, member in value.items() if name != "status"}
         return {name: member for name, member in members.items() if name in MEANT or not is_empty(member)}
     if isinstance(value, list):
@@ -118,6 +122,8 @@ def quantity(text: Any) -> Any:
 
 def difference(path: str, theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
     """Each place, as high up as one side has nothing there."""
+    if path.endswith((".labels", ".annotations")):
+        theirs, ours = ({} if side == MISSING else side for side in (theirs, ours))
     if isinstance(theirs, dict) and isinstance(ours, dict):
         for key in sorted({*theirs, *ours}):
             yield from difference(step(path, key), theirs.get(key, MISSING), ours.get(key, MISSING))

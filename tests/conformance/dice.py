@@ -109,6 +109,9 @@ VOLUMES: list[Json] = [
     {"name": "scratch", "emptyDir": {}},
     {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}},
     {"name": "keys", "secret": {"secretName": "keys", "defaultMode": 256}},
+    {"name": "host", "hostPath": {"path": "/mnt", "type": ""}},
+    {"name": "cache", "emptyDir": {"medium": "", "sizeLimit": "1024Mi"}},
+    {"name": "share", "nfs": {"server": "s", "path": "/", "readOnly": False}},
 ]
 MOUNTS: list[Json] = [
     {"name": "data", "mountPath": "/data", "readOnly": True},
@@ -120,7 +123,26 @@ ENVIRONMENT: list[Json] = [
     {"name": "NCCL_DEBUG", "value": "INFO"},
     {"name": "EMPTY"},
     {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+    {"name": "BYTES", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1024Mi"}}},
     {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a", "optional": True}}},
+]
+# What the API server and propeller read as Kubernetes' types, and what they are.
+OF_CONTAINERS: list[Json] = [
+    {"ports": [{"containerPort": 9000}, {"containerPort": 9001, "protocol": "UDP", "hostPort": 0}]},
+    {"livenessProbe": {"httpGet": {"port": "http", "path": ""}, "initialDelaySeconds": 0}},
+    {"lifecycle": {"preStop": {"sleep": {"seconds": 5}}}, "tty": False, "stdin": None},
+    {"resources": {"claims": [{"name": "gpu"}]}},
+    {"volumeMounts": [{"name": "data", "mountPath": "/d", "readOnly": False, "subPath": ""}]},
+    {"unknownField": {"a": 1}},
+]
+OF_PODS: list[Json] = [
+    {"hostPID": False, "shareProcessNamespace": False, "hostIPC": True, "priority": 0},
+    {"overhead": {"memory": "1024Mi"}, "dnsPolicy": "Default", "enableServiceLinks": False},
+    {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}], "schedulingGates": [{"name": "g"}]},
+    {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
+    {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpus"}], "hostname": "", "unknownField": 1},
+    {"ephemeralContainers": [{"name": "debug", "image": "busybox", "targetContainerName": "main"}]},
 ]
 LABELS: list[dict[str, str]] = [{}, {"team": "vision"}, {"team": "speech", "a.example.com/b": "c"}]
 IMAGES = ["trainer:v1", "registry.example.com/team/trainer@sha256:0123", "localhost:5000/a/b:c"]

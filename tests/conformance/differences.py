@@ -11,10 +11,10 @@ from fnmatch import fnmatchcase
 from comparing import Found
 from predicates import (
     Predicate,
-    about,
     about_gpus,
     adds,
     adds_text,
+    as_many_as_processors,
     becomes,
     both,
     defaulted,
@@ -22,8 +22,10 @@ from predicates import (
     is_job_name,
     is_nproc,
     is_output_prefix,
+    is_port_name,
     joined_terms,
     left_out,
+    lower_cased,
     native_sidecar,
     of_pods,
     on_sidecar,
@@ -35,6 +37,7 @@ from predicates import (
     setting,
     short_gpu,
     unset,
+    without_primary,
     zero,
 )
 
@@ -56,6 +59,7 @@ NAME = re.compile("[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
 FAIL_ON_ERROR = {"name": "FLYTE_FAIL_ON_ERROR", "value": "true"}
 WORKER = {"name": "_F_WN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 EARLIEST = {"name": "_F_DES", "value": "Earliest"}
+NCCL_DEBUG = {"name": "NCCL_DEBUG", "value": "WARN"}
 ROLE = "spec.pytorchReplicaSpecs.*"
 POD = f"{ROLE}.template.spec"
 JOB = {
@@ -78,6 +82,7 @@ JOB = {
     "rendezvous-id": ("spec.elasticPolicy.rdzvId", is_job_name),
     "rendezvous-backend": ("spec.elasticPolicy.rdzvBackend", adds("c10d")),
     "restart-always": (f"{ROLE}.restartPolicy", becomes("Always", "OnFailure")),
+    "port-names": (f"{POD}.containers[pytorch].ports[*].name", is_port_name),
     "restart-policy-of-pods": (f"{POD}.restartPolicy", left_out),
 }
 ENVIRONMENT = {
@@ -86,6 +91,9 @@ ENVIRONMENT = {
     "worker-name-of-sidecars": (f"{POD}.containers[*].env[_F_WN]", both(left_out, on_sidecar)),
     "error-strategy": (f"{POD}.containers[pytorch].env[_F_DES]", adds(EARLIEST)),
     "error-strategy-of-sidecars": (f"{POD}.containers[*].env[_F_DES]", both(left_out, on_sidecar)),
+    "setting-case": (f"{POD}.*ontainers[*].env[*]", lower_cased),
+    "nccl-debug": (f"{POD}.containers[pytorch].env[NCCL_DEBUG]", adds(NCCL_DEBUG)),
+    "threads": (f"{POD}.containers[pytorch].env[OMP_NUM_THREADS]", as_many_as_processors),
     "workflow-name": (f"{POD}.*ontainers[*].env[FLYTE_INTERNAL_EXECUTION_WORKFLOW]", left_out),
     "repeated-env": (f"{POD}.*ontainers[*].env[*]#", left_out),
 }
@@ -134,10 +142,11 @@ REFUSED = {
         "container-twice": "is the name of two containers",
         "impossible-quantities": "is not a quantity",
         "no-image": "image says nothing",
+        "said-twice": "is said twice, in camel and in snake case",
         "copilot": "asks for Flyte's co-pilot",
     }.items()
 }
-ACCEPTED = {"only-container": ("refused by them", about("primary container [other] not defined"))}
+ACCEPTED = {"only-container": ("refused by them", without_primary)}
 DIFFERENCES: dict[str, Difference] = {
     name: Difference(*entry)
     for part in (JOB, ENVIRONMENT, RESOURCES, PLACEMENT, REFUSED, ACCEPTED)

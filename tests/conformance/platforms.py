@@ -27,7 +27,11 @@ KNOBS: dict[str, list[Any]] = {
     "inject-finalizer": [True, False],
     "default-annotations": [{"note": "platform"}, {}, {"a.example.com/b": "c", "note": "platform"}],
     "default-labels": [{"team": "platform"}, {"origin": "flyte", "a.example.com/b": "d"}],
-    "default-env-vars": [[{"LEVEL": "info"}, {"AWS_REGION": "x"}], [{"FLYTE_INTERNAL_EXECUTION_ID": "mine"}]],
+    "default-env-vars": [
+        [{"LEVEL": "info"}, {"AWS_REGION": "x"}],
+        [{"FLYTE_INTERNAL_EXECUTION_ID": "mine"}],
+        {"AWS_REGION": "y", "lower": "z"},
+    ],
     "default-env-from-configmaps": [["settings"], ["settings", "more"]],
     "default-env-from-secrets": [["keys"]],
     "default-cpus": ["2", "500m"],
@@ -115,6 +119,8 @@ def metadata(dice: Dice) -> tuple[Json, str]:
         "labels": labels,
         "k8sServiceAccount": dice.of(["", "default", "runner"]),
     }
+    if dice.yes(0.05):
+        about["interruptible"] = True
     if dice.yes(0.3):
         about["annotations"] = dice.of(
             [{"note": "execution"}, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}]

@@ -8,6 +8,8 @@ from typing import Any
 from comparing import MISSING, Found, quantity
 from dice import Json
 
+from backend_plugin.core.quantity import parse
+
 Predicate = Callable[[Found], bool]
 
 
@@ -58,8 +60,37 @@ def is_job_name(found: Found) -> bool:
 
 def is_nproc(found: Found) -> bool:
     """What the author said, as a text."""
-    said = found.case["template"]["custom"]["elasticConfig"]["nprocPerNode"]
+    custom = found.case["template"]["custom"]
+    said = either(either(custom, "elasticConfig"), "nprocPerNode")
     return added(found) and bool(found.ours == str(int(said)))
+
+
+def either(said: Json, key: str) -> Any:
+    """What stands under a key, or under the same key in snake case."""
+    return said.get(key) or said.get(re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key)) or {}
+
+
+def is_port_name(found: Found) -> bool:
+    """The port's own number."""
+    number = found.path.rpartition(".ports[")[2].partition("]")[0]
+    return added(found) and bool(found.ours == f"port-{number}")
+
+
+def lower_cased(found: Found) -> bool:
+    """A key of a setting, which their loader writes in lower case."""
+    maps = [said for said in found.case["settings"].values() if isinstance(said, Mapping)]
+    keys = {key for said in maps for key in said if key != key.lower()}
+    name = found.path.rpartition("[")[2].rpartition(".")[2].rstrip("]")
+    return name in {*keys, *(key.lower() for key in keys)} and (added(found) or left_out(found))
+
+
+def as_many_as_processors(found: Found) -> bool:
+    """The whole processors of the container's limit, one at least, where they have nothing."""
+    role = "Master" if ".Master." in found.path else "Worker"
+    spec = found.job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]
+    (trainer,) = (each for each in spec["containers"] if each["name"] == "pytorch")
+    limit = parse(trainer["resources"]["limits"]["cpu"]).nano // 10**9
+    return adds({"name": "OMP_NUM_THREADS", "value": str(max(1, limit))})(found)
 
 
 def setting(name: str) -> Predicate:
@@ -100,7 +131,7 @@ def defaulted(found: Found) -> bool:
 def role(found: Found) -> Json:
     """What the role of a path says of its resources, whichever form it is written in."""
     name = "masterReplicas" if ".Master." in found.path else "workerReplicas"
-    said = found.case["template"].get("custom", {}).get(name, {})
+    said = either(found.case["template"].get("custom", {}), name)
     said = said.get("common", said) if isinstance(said, Mapping) else {}
     resources: Json = said.get("resources", {})
     return resources
@@ -109,13 +140,14 @@ def role(found: Found) -> Json:
 def role_asks_for_less(found: Found) -> bool:
     """The role asks for something else only; we keep what the task asks for."""
     names = {
-        "cpu": "CPU",
-        "memory": "MEMORY",
-        "ephemeral-storage": "EPHEMERAL_STORAGE",
-        "nvidia.com/gpu": "GPU",
+        "cpu": {"CPU", 1},
+        "memory": {"MEMORY", 3},
+        "ephemeral-storage": {"EPHEMERAL_STORAGE", 5},
+        "nvidia.com/gpu": {"GPU", 2},
     }
-    said = {each["name"] for entries in role(found).values() for each in entries if each["value"] != "0"}
-    return bool(role(found)) and names.get(resource_of(found)[1]) not in said
+    entries = [each for entries in role(found).values() for each in entries]
+    said = {each["name"] for each in entries if quantity(each["value"]) != "0"}
+    return bool(role(found)) and not said & names.get(resource_of(found)[1], set())
 
 
 def unset(found: Found) -> bool:
@@ -150,8 +182,11 @@ def short_gpu(found: Found) -> bool:
 
 
 def about_gpus(found: Found) -> bool:
-    """One of the sides mentions a GPU."""
-    return about("gpu")(found) or about("accelerator")(found)
+    """One of the sides mentions a GPU, or tolerates what the platform says that GPUs tolerate."""
+    said = found.case["settings"].get("resource-tolerations", {})
+    tolerated = [each for name, items in said.items() if "gpu" in name for each in items]
+    words = [json.dumps(each, sort_keys=True) for each in tolerated]
+    return about("gpu")(found) or about("accelerator")(found) or any(word in found.path for word in words)
 
 
 def about(text: str) -> Predicate:
@@ -162,6 +197,13 @@ def about(text: str) -> Predicate:
 def problem(text: str) -> Predicate:
     """We refuse the task, with a problem that says so."""
     return lambda found: any(text in f"{each['field']} {each['message']}" for each in found.ours)
+
+
+def without_primary(found: Found) -> bool:
+    """None of the containers is named as the one that trains, and there is only one."""
+    pod = found.case["template"].get("k8sPod", {}).get("podSpec", {})
+    missing = "config missing [primary_container_name]", "] not defined"
+    return len(pod.get("containers", [])) == 1 and any(text in found.theirs for text in missing)
 
 
 def joined_terms(found: Found) -> bool:
@@ -177,7 +219,9 @@ def primary_template(found: Found) -> bool:
     """A sidecar, with a PodTemplate that says what the training container asks for."""
     specs = [each["template"]["spec"] for each in found.case["pod_templates"]]
     return on_sidecar(found) and any(
-        each["name"] == "primary" and "resources" in each for spec in specs for each in spec["containers"]
+        each["name"] == "primary" and "resources" in each
+        for spec in specs
+        for each in spec.get("containers", [])
     )
 
 

@@ -14,6 +14,8 @@ from dice import (
     KUBERNETES_QUANTITIES,
     LABELS,
     MOUNTS,
+    OF_CONTAINERS,
+    OF_PODS,
     POD_SECURITY,
     QUANTITIES,
     SECURITY,
@@ -114,7 +116,8 @@ def pod_container(dice: Dice, name: str) -> Json:
         "ports": [{"containerPort": 8080, "name": "http"}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-    return {**written, **{key: value for key, value in said.items() if value and dice.yes(0.25)}}
+    written.update({key: value for key, value in said.items() if value and dice.yes(0.25)})
+    return {**written, **(dice.of(OF_CONTAINERS) if dice.yes(0.2) else {})}
 
 
 def pod(dice: Dice) -> Json:
@@ -145,6 +148,7 @@ def pod(dice: Dice) -> Json:
         "runtimeClassName": "nvidia",
     }
     spec.update({key: value for key, value in said.items() if value and dice.yes(0.15)})
+    spec.update(dice.of(OF_PODS) if dice.yes(0.3) else {})
     target: Json = {"podSpec": spec}
     if dice.yes(0.5):
         target["metadata"] = {"labels": dice.of(LABELS), "annotations": dice.of([{}, {"note": "x"}])}
@@ -280,11 +284,15 @@ def of_workers(said: Json) -> Callable[[Json], None]:
     return spoil
 
 
-def two_named_pytorch(written: Json) -> None:
-    no_target(written)
-    containers = [{"name": name, "image": "a:1"} for name in ("pytorch", "main")]
-    written["template"]["k8sPod"] = {"podSpec": {"containers": containers}}
-    written["template"]["config"] = {"primary_container_name": "main"}
+def of_pod(**spec: Any) -> Callable[[Json], None]:
+    """A mutation to a pod of that kind, whose container `main` trains."""
+
+    def spoil(written: Json) -> None:
+        no_target(written)
+        written["template"]["k8sPod"] = {"podSpec": spec}
+        written["template"]["config"] = {"primary_container_name": "main"}
+
+    return spoil
 
 
 ELASTIC_CONFIG = ("template", "custom", "elasticConfig")
@@ -306,6 +314,11 @@ SPOILT: list[tuple[str, Callable[[Json], None]]] = [
     ("restart-policy-7", of_workers({"replicas": 2.0, "restartPolicy": 7.0})),
     ("restart-policy-text", of_workers({"replicas": 2.0, "restartPolicy": "SOMETIMES"})),
     ("snake-case", put("template", "custom", value={"worker_replicas": {"replicas": 2.0}})),
+    ("said-twice", put("template", "custom", "worker_replicas", value={"replicas": 2.0})),
+    ("null-roles", put("template", "custom", "masterReplicas", value=None)),
+    ("port-as-text", of_pod(containers=[{"name": "main", "image": "a:1", "ports": "80"}])),
+    ("priority-as-text", of_pod(containers=[{"name": "main", "image": "a:1"}], priority="high")),
+    ("no-task-id", drop("metadata", "taskExecutionId", "taskId")),
     ("bad-quantity", of_workers({"replicas": 2.0, "resources": asking("lots")})),
     ("empty-quantity", of_workers({"replicas": 2.0, "resources": asking("")})),
     ("negative-quantity", of_workers({"replicas": 2.0, "resources": asking("-1")})),
@@ -319,7 +332,10 @@ SPOILT: list[tuple[str, Callable[[Json], None]]] = [
     ("no-image", of_container(args=["run"])),
     ("copilot", of_container(image="a:1", args=["run"], dataConfig={"enabled": True})),
     ("suffix-alone", of_workers({"replicas": 2.0, "resources": asking("Gi", "MEMORY")})),
-    ("two-named-pytorch", two_named_pytorch),
+    (
+        "two-named-pytorch",
+        of_pod(containers=[dict(name=name, image="a:1") for name in ("pytorch", "main")]),
+    ),
     (
         "min-over-max",
         put(*ELASTIC_CONFIG, value={"minReplicas": 4.0, "maxReplicas": 2.0, "nprocPerNode": 1.0}),

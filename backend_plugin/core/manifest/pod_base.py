@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.manifest import pod_resources, pod_shape
+from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, Claim
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.shapes import read, whole_numbers
 from backend_plugin.core.values import Manifest
 
 NO_TEMPLATE: Final[Mapping[str, Any]] = {}
@@ -34,11 +35,9 @@ def find(
                 place,
                 wanted,
             ):
-                found = list(
-                    pod_shape.problems(manifest, pod_shape.POD_TEMPLATE, f"podTemplates.{place}.{wanted}")
-                )
-                template = manifest.get("template", NO_TEMPLATE)
-                return (NO_TEMPLATE, found) if found else (template, [])  # type: ignore[return-value]
+                said = whole_numbers(manifest)
+                whole, found = read(said, "PodTemplate", f"podTemplates.{place}.{wanted}")
+                return (NO_TEMPLATE if found else whole.get("template", NO_TEMPLATE)), found
     return NO_TEMPLATE, [_missing(name, namespace, settings)] if name else []
 
 
@@ -100,7 +99,8 @@ def _container(
     """A container on its patterns: the one for all, then the primary's or its namesake."""
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}
-    layers = [by_name.get(default), by_name.get(primary if trains else own["name"])]
+    wanted = primary if trains else own["name"]
+    layers = [by_name.get(default), by_name.get(wanted) if wanted != default else None]
     whole: Mapping[str, Any] = {}
     for layer in (*layers, own):
         whole = merged(whole, layer) if layer else whole

@@ -9,10 +9,10 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import GPUAccelerator, SharedMemory
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.manifest import pod_shape
 from backend_plugin.core.manifest.pod_placement import requiring
 from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.shapes import QUANTITY, problems
 
 _PATH: Final = "extendedResources.sharedMemory"
 _TOLERATION_SAYS: Final = ("key", "operator", "value", "effect")
@@ -101,7 +101,7 @@ def memory_problems(spec: Mapping[str, Any], memory: SharedMemory, primary: str)
         if not value:
             yield _problem(name, value, "says nothing", "write one")
     if memory.size_limit:
-        yield from pod_shape.problems(memory.size_limit, "quantity", f"{_PATH}.sizeLimit")
+        yield from problems(memory.size_limit, QUANTITY, f"{_PATH}.sizeLimit")
     mounts: Sequence[Mapping[str, Any]] = next(
         (each.get("volumeMounts", ()) for each in spec["containers"] if each["name"] == primary), ()
     )

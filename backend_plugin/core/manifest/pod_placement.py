@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup, Run
-from backend_plugin.core.manifest import pod_shape
-from backend_plugin.core.manifest.pod_shape import whole_numbers
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.shapes import read, whole_numbers
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -101,10 +100,9 @@ def template_of(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, An
     if said is None:
         return {}
     path = f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
-    template: Mapping[str, Any] = whole_numbers(said)
-    found = list(pod_shape.problems(template, pod_shape.POD_TEMPLATE["template"], path))
+    template, found = read(whole_numbers(said), "PodTemplateSpec", path)
     problems.extend(found)
-    return {} if found else template
+    return template or {}
 
 
 def without_escapes(spec: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

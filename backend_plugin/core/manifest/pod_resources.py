@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from backend_plugin.core import shapes
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup
-from backend_plugin.core.manifest import pod_shape
-from backend_plugin.core.manifest.pod_shape import amount_text
 from backend_plugin.core.quantity import Quantity, parse
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.shapes import amount_text
 
 _NOTHING: Final = parse("0")
 # What every container of Flyte has, said or not.
@@ -66,7 +66,7 @@ def of_group(group: ReplicaGroup, settings: Settings, problems: list[Problem]) -
     found = [
         problem
         for part, amounts in said.items()
-        for problem in pod_shape.problems(amounts, pod_shape.AMOUNTS, f"{path}.{part}")
+        for problem in shapes.problems(amounts, shapes.AMOUNTS, f"{path}.{part}")
     ]
     problems += found
     if found:
@@ -131,7 +131,8 @@ def whole(claim: Claim) -> Claim:
 
 def names_of(container: Mapping[str, Any]) -> set[str]:
     """The names of the resources of a container."""
-    return {name for amounts in container.get("resources", {}).values() for name in amounts}
+    said = container.get("resources", {})
+    return {*said.get("requests", ()), *said.get("limits", ())}
 
 
 def claimed(spec: Mapping[str, Any]) -> set[str]:

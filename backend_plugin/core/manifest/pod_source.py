@@ -12,11 +12,11 @@ from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
 from google.protobuf.struct_pb2 import Struct, Value
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.manifest import pod_shape
-from backend_plugin.core.manifest.pod_shape import POD_SPEC
 from backend_plugin.core.protojson import shown
 from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.shapes import QUANTITY
+from backend_plugin.core.shapes import read as read_shape
 
 PRIMARY_KEY: Final = "primary_container_name"
 # Present in every container that propeller has been at, and in no other.
@@ -118,7 +118,7 @@ def _amounts(entries: Any, part: str, settings: Settings, problems: list[Problem
 
 
 def _amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
-    found = list(pod_shape.problems(value, "quantity", path))
+    found = list(read_shape(value, QUANTITY, path)[1])
     problems += found
     try:
         return None if found else parse(value)
@@ -128,8 +128,9 @@ def _amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
 
 def _pod_draft(template: TaskTemplate) -> tuple[Draft | None, list[Problem]]:
     target, path = template.k8s_pod, "k8sPod.podSpec"
-    spec = plain(target.pod_spec)
-    problems = [*pod_shape.problems(spec, POD_SPEC, path), *_nameless(spec, path)]
+    said = plain(target.pod_spec)
+    spec, problems = read_shape(said, "PodSpec", path)
+    problems += _nameless(said, path)
     if problems:
         return None, problems
     primary = _primary_name(template, spec)

@@ -82,6 +82,10 @@ ELASTIC = {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 4, "nprocPerN
             ),
         ),
         (
+            {"workerReplicas": {"replicas": 4, "image": None}, "worker_replicas": None, "runPolicy": None},
+            (MASTER, workers(4)),
+        ),
+        (
             {"workerReplicas": {"replicas": 4}, "masterReplicas": {"replicas": 1}, "elasticConfig": ELASTIC},
             (workers(4, processes=2),),
         ),

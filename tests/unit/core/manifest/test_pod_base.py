@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.json_format import ParseDict
 from pods import (
     FOR_TRAINING,
     METADATA,
@@ -218,3 +220,42 @@ def test_sidecars_and_init_containers_have_patterns_of_their_own() -> None:
 )
 def test_what_is_above_wins_if_it_says_anything(below: Any, above: Any, both: Any) -> None:
     assert merged(below, above) == both
+
+
+def test_a_container_named_like_the_pattern_for_all_stands_on_it_once() -> None:
+    base = pod_template(
+        containers=[{"name": "default", "args": ["x"]}],
+        initContainers=[{"name": "default-init", "args": ["y"]}],
+    )
+    spec = {
+        "containers": [{"name": "main", "image": "a"}, {"name": "default", "image": "a"}],
+        "initContainers": [{"name": "default-init", "image": "a"}],
+    }
+    template = ParseDict(
+        {
+            "k8sPod": {"podSpec": spec},
+            "config": {"primary_container_name": "main"},
+            "metadata": {"podTemplateName": "base"},
+        },
+        TaskTemplate(),
+    )
+    made = pod(template, {}, base)["spec"]
+    assert [each["args"] for kind in ("containers", "initContainers") for each in made[kind]] == [
+        ["x"],
+        ["x"],
+        ["y"],
+    ]
+
+
+def test_a_pod_template_is_read_as_kubernetes_reads_it() -> None:
+    base = pod_template(
+        hostPID=False, dnsPolicy=None, priority=7.0, unknown={}, overhead={"memory": "1024Mi"}
+    )
+    made = pod(container({"metadata": {"podTemplateName": "base"}}), {}, base)["spec"]
+    assert {key: made.get(key) for key in ("hostPID", "dnsPolicy", "priority", "unknown", "overhead")} == {
+        "hostPID": None,
+        "dnsPolicy": None,
+        "priority": 7,
+        "unknown": None,
+        "overhead": {"memory": "1Gi"},
+    }

@@ -335,3 +335,15 @@ def test_every_group_has_its_pod_and_shares_nothing() -> None:
         "spec": {**SPEC, "containers": [{**TRAINER, "image": "worker:v2"}]},
     }
     assert one["metadata"] is not other["metadata"]
+
+
+def test_an_execution_of_no_task_says_nothing_of_one() -> None:
+    run = replace(RUN, task_project="", task_domain="", task_name="", task_version="")
+    made = pod(container(), run=run)["spec"]["containers"][0]["env"]
+    assert not [each for each in made if each["name"].startswith("FLYTE_INTERNAL_TASK")]
+
+
+def test_flytes_own_word_for_preemption_counts_like_the_label() -> None:
+    settings = {"interruptible-node-selector": {"spot": "yes"}}
+    made = pod(container(), settings, run=replace(RUN, preemptible=True))["spec"]
+    assert made["nodeSelector"] == {"spot": "yes"}

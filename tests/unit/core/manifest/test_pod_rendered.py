@@ -292,3 +292,17 @@ def test_the_metadata_of_a_pod_is_everybodys_and_the_last_one_wins() -> None:
 
 def test_the_containers_of_a_container_task_are_named_like_those_of_a_pod() -> None:
     assert pod(container())["spec"]["containers"][0]["name"] == TRAINER["name"]
+
+
+def test_resource_claims_stay_beside_the_amounts() -> None:
+    claims = [{"name": "gpu", "request": "one"}]
+    spec = {
+        "containers": [
+            {"name": "primary", "resources": {"claims": claims}},
+            {"name": "proxy", "resources": {"claims": claims, "requests": {"cpu": "1"}}},
+        ],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpus"}],
+    }
+    made = pod(rendered(spec))["spec"]
+    assert [each["resources"]["claims"] for each in made["containers"]] == [claims, claims]
+    assert made["resourceClaims"] == spec["resourceClaims"]
