@@ -30,7 +30,7 @@ check: $(READY)  ## format, lint, types, import contracts, structure, duplicates
 	$(BIN)/ruff check $(TYPED) tests
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/test_architecture.py tests/test_documentation.py
+	$(BIN)/pytest tests/test_architecture.py tests/test_documentation.py tests/test_documented_commands.py
 	$(BIN)/coverage run -m pytest --quiet tests/unit/core tests/golden
 	$(BIN)/coverage report --include='backend_plugin/core/*' --fail-under=100
 
@@ -47,9 +47,9 @@ e2e:  ## the control-plane tier: none exists yet
 	@test ! -e tests/cluster || { echo "tests/cluster exists: teach 'make e2e' to run it"; exit 1; }
 	@echo "Nothing run: the control-plane tier (tests/cluster) does not exist yet."
 
-generate: $(READY)  ## the Python code of protos/, and every golden file
+generate: $(READY)  ## the Python code of protos/, every golden file, and what the pages show of commands
 	$(BIN)/protoc --proto_path=protos --python_out=protos --pyi_out=protos protos/kfpytorch_idl/v1/*.proto
-	UPDATE=1 $(BIN)/pytest tests/golden
+	UPDATE=1 $(BIN)/pytest tests/golden tests/test_documented_commands.py
 
 lock: $(READY)  ## resolve the dependencies anew, for every supported Python at once
 	$(BIN)/uv pip compile setup.py --extra backend --extra elastic --extra dev --universal --python-version 3.10 \

@@ -40,7 +40,7 @@ setup(
         "rich>=13",
     ],
     extras_require={
-        "backend": ["msgspec>=0.19", "pyyaml>=6", "rich-click>=1.7"],
+        "backend": ["msgspec>=0.19", "pyyaml>=6", "rich-click>=1.7", "typing-extensions>=4.1"],
         "elastic": ["torch>=2.3"],
         "dev": [
             "coverage",

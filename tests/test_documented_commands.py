@@ -1,8 +1,9 @@
 """What the pages show of ``kfpytorch`` is what it prints.
 
-A block with a file's name behind its language is that file; a ``console`` block is a session in the folder of all
-of them: commands after ``$``, below each what it prints, where a line ``…`` stands for any number of lines.
-``UPDATE=1 pytest tests/test_documented_commands.py`` writes what is printed now, but for blocks with ``…``.
+A block with the name of a file behind its language is that file; a ``console`` block is a session in the
+folder of them all: commands after ``$``, below each what it prints, where a line ``…`` stands for any number
+of lines. ``UPDATE=1 pytest tests/test_documented_commands.py`` writes what is printed now, but for blocks
+with ``…``.
 """
 
 import os

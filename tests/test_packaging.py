@@ -1,11 +1,14 @@
 """The distribution, as a user's machine gets it: the wheel, and an editable install."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -105,6 +108,41 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
 def test_the_wheel_works_beside_another_plugin(environment: Path, wheel: Path) -> None:
     install(environment, wheel)
     assert all(path.is_relative_to(environment) for path in origins(environment))
+
+
+def test_the_command_is_there_and_tells_its_version(environment: Path, wheel: Path) -> None:
+    install(environment, wheel)
+    done = subprocess.run(
+        [environment / "bin" / "kfpytorch", "--version"], check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert done.stdout == f"kfpytorch, version {wheel.name.split('-')[1]}\n"
+
+
+def test_an_extra_brings_what_the_backend_imports() -> None:
+    """And flytekit, which everybody has, what it speaks with Flyte; nothing of it is torch."""
+    nodes = [
+        node
+        for path in (ROOT / "backend_plugin").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    foreign = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - set(PACKAGES)
+    assert foreign == {"flyteidl", "flytekit", "google", *(MODULES[name] for name in extra("backend"))}
+
+
+MODULES = {
+    "msgspec": "msgspec",
+    "pyyaml": "yaml",
+    "rich-click": "rich_click",
+    "typing-extensions": "typing_extensions",
+}
+
+
+def extra(name: str) -> list[str]:
+    wanted = distribution("flytekitplugins-kfpytorch").requires or []
+    return [re.split(r"[<>=]", each)[0] for each in wanted if re.search(f"extra == .{name}.", each)]
 
 
 def test_an_editable_install_works_beside_another_plugin(environment: Path, checkout: Path) -> None:

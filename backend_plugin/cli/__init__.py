@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Final
 
 # What the extra `backend` brings. Authors need none of it, and have this command all the same.
-_EXTRA: Final = ("msgspec", "rich_click", "yaml")
+_EXTRA: Final = ("msgspec", "rich_click", "typing_extensions", "yaml")
 
 
 def main() -> None:
