@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from operator import index
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from flytekit import ImageSpec
 
@@ -64,6 +64,49 @@ def text(value: object) -> object:
     if isinstance(value, str) and value.strip():
         return value
     raise wrong(value, "must be a name as text")
+
+
+def string(value: object) -> object:
+    """Text, also an empty one."""
+    if isinstance(value, str):
+        return value
+    raise wrong(value, "must be text")
+
+
+def whole(value: object) -> object:
+    """A whole number, of any sign."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise wrong(value, "must be a whole number")
+
+
+def as_mapping(value: object) -> Mapping[Any, object] | None:
+    """A dict, or what a model of kubernetes says, by the names of its fields in Python."""
+    names = getattr(value, "attribute_map", None)
+    if isinstance(names, Mapping):
+        said = {name: getattr(value, name) for name in names}
+        return {name: item for name, item in said.items() if item is not None}
+    return value if isinstance(value, Mapping) else None
+
+
+def unwritable(value: object, path: str = "") -> Iterator[Problem]:
+    """What in a part of a manifest could not be written as JSON."""
+    said = as_mapping(value)
+    if said is not None:
+        for key, item in said.items():
+            if isinstance(key, str):
+                yield from unwritable(item, f"{path}.{key}" if path else key)
+            else:
+                yield Problem(path, key, "a key must be text")
+    elif isinstance(value, (list, tuple)):
+        for place, item in enumerate(value):
+            yield from unwritable(item, f"{path}[{place}]")
+    elif not (value is None or isinstance(value, (str, int))) and not _is_finite(value):
+        yield Problem(path, value, "must be text, a number, a list or a dict, as in a manifest")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def one_of(*known: str) -> Reader:

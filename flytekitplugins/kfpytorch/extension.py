@@ -3,7 +3,7 @@
 How it is written is in `extension_wire`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -14,8 +14,6 @@ from flytekitplugins.kfpytorch.base import Config
 from flytekitplugins.kfpytorch.checks import Reader, optional
 from flytekitplugins.kfpytorch.problems import Problem, Wrong, nearest, wrong
 
-# A key's spelling in Kubernetes; `toleration_seconds` is taken, too, as kubernetes' models write it.
-_TOLERATION: Final = ("key", "operator", "value", "effect", "tolerationSeconds")
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
 
 
@@ -97,22 +95,45 @@ def _tolerations(value: object) -> object:
     return value
 
 
-def _unread(toleration: object) -> list[Problem]:
-    if hasattr(toleration, "attribute_map"):
-        return []
-    if not isinstance(toleration, Mapping):
-        return [Problem("", toleration, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")]
-    return [
-        Problem(str(key), item, f"a toleration has no such key{nearest(key, _TOLERATION)}")
-        for key, item in toleration.items()
-        if key not in (*_TOLERATION, "toleration_seconds")
-    ]
+def _unread(toleration: object) -> Iterator[Problem]:
+    said = checks.as_mapping(toleration)
+    if said is None:
+        yield Problem("", toleration, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")
+        return
+    if {"tolerationSeconds", "toleration_seconds"} <= {*said}:
+        yield Problem("", toleration, "says tolerationSeconds twice; leave one out")
+    for key, item in said.items():
+        reader = _TOLERATION.get("tolerationSeconds" if key == "toleration_seconds" else str(key))
+        if reader is None:
+            yield Problem(str(key), item, f"a toleration has no such key{nearest(key, [*_TOLERATION])}")
+            continue
+        try:
+            reader(item)
+        except Wrong as refusal:
+            yield from (problem.within(str(key)) for problem in refusal.problems)
+
+
+# As Kubernetes spells them; `toleration_seconds` is taken, too, as kubernetes' models write it.
+_TOLERATION: Final[Mapping[str, Reader]] = {
+    "key": optional(checks.string),
+    "operator": optional(checks.one_of("Exists", "Equal")),
+    "value": optional(checks.string),
+    "effect": optional(checks.one_of("NoSchedule", "PreferNoSchedule", "NoExecute")),
+    "tolerationSeconds": optional(checks.whole),
+}
 
 
 def _pod_template(value: object) -> object:
-    if isinstance(value, PodTemplate) or (isinstance(value, Mapping) and {*value} <= {"metadata", "spec"}):
-        return value
-    raise wrong(value, "must be a PodTemplate, or a dict with 'metadata' and 'spec' as in a manifest")
+    if isinstance(value, PodTemplate):
+        parts = {name: getattr(value, name) for name in ("labels", "annotations", "pod_spec")}
+    elif isinstance(value, Mapping) and {*value} <= {"metadata", "spec"}:
+        parts = dict(value)
+    else:
+        raise wrong(value, "must be a PodTemplate, or a dict with 'metadata' and 'spec' as in a manifest")
+    problems = [*checks.unwritable(parts)]
+    if problems:
+        raise Wrong(*problems)
+    return value
 
 
 ROLE_READERS: Final[Mapping[str, Reader]] = {

@@ -118,7 +118,14 @@ def test_the_backend_reads_what_an_elastic_config_says(config: Elastic) -> None:
     low, high = config.min_max_nodes()
     assert read == TrainingJob(
         run=read.run,
-        groups=(job.ReplicaGroup(role=job.Role.WORKER, replicas=high, restart_policy="Never"),),
+        groups=(
+            job.ReplicaGroup(
+                role=job.Role.WORKER,
+                replicas=high,
+                restart_policy="Never",
+                processes=config.nproc_per_node,
+            ),
+        ),
         nproc_per_node=config.nproc_per_node,
         elastic=job.ElasticPolicy(
             min_replicas=low, max_replicas=high, rdzv_backend="c10d", max_restarts=config.max_restarts

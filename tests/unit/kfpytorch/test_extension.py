@@ -19,13 +19,14 @@ from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch
 from flytekitplugins.kfpytorch.extension_wire import decode, encode
 
 NAMES = st.text("aZ0-./é", min_size=1)
+EFFECTS = st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute"])
 SECONDS = st.integers(1, 2**31 - 1)
 ROLES = st.fixed_dictionaries(
     {},
     optional={
         "node_selector": st.dictionaries(NAMES, st.text("aZ0")).filter(bool),
         "tolerations": st.lists(
-            st.fixed_dictionaries({"key": NAMES}, optional={"effect": NAMES, "tolerationSeconds": SECONDS}),
+            st.fixed_dictionaries({"key": NAMES}, optional={"effect": EFFECTS, "tolerationSeconds": SECONDS}),
             min_size=1,
         ),
         "pod_template": st.fixed_dictionaries(
@@ -130,6 +131,33 @@ def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
         ),
         (lambda: Worker(tolerations="gpu"), "must be a list of tolerations"),
         (lambda: Worker(tolerations=["gpu"]), "Worker: tolerations[0]='gpu': must be a dict such as"),
+        (
+            lambda: Worker(tolerations=[{"key": 3, "tolerationSeconds": 1.5, "value": None}]),
+            "tolerations[0].key=3: must be text\n"
+            "  tolerations[0].tolerationSeconds=1.5: must be a whole number",
+        ),
+        (
+            lambda: Worker(tolerations=[{"operator": "Exist", "effect": "NoSchedul"}]),
+            "tolerations[0].operator='Exist': must be 'Exists' or 'Equal'; did you mean 'Exists'?\n"
+            "  tolerations[0].effect='NoSchedul': must be 'NoSchedule' or 'PreferNoSchedule' or 'NoExecute'"
+            "; did you mean 'NoSchedule'?",
+        ),
+        (
+            lambda: Worker(tolerations=[{"tolerationSeconds": 1, "toleration_seconds": 2}]),
+            "says tolerationSeconds twice; leave one out",
+        ),
+        (lambda: Worker(tolerations=[V1Container(name="c")]), "tolerations[0].name='c': a toleration has no"),
+        (
+            lambda: Worker(pod_template={"spec": {"a": [{1}, {"b": float("nan")}]}, "metadata": {2: "c"}}),
+            "Worker: 3 problems\n"
+            "  pod_template.spec.a[0]={1}: must be text, a number, a list or a dict, as in a manifest\n"
+            "  pod_template.spec.a[1].b=nan: must be text, a number, a list or a dict, as in a manifest\n"
+            "  pod_template.metadata=2: a key must be text",
+        ),
+        (
+            lambda: Worker(pod_template=PodTemplate({"containers": [{"name": b"c"}]})),
+            "pod_template.pod_spec.containers[0].name=b'c': must be text",
+        ),
         (lambda: Master(node_selector={"a": 1}), "node_selector['a']=1: a label and its value must be text"),
         (lambda: Master(node_selector=["a"]), "must be a dict of labels"),
         (lambda: Master(pod_template={"containers": []}), "must be a PodTemplate, or a dict with 'metadata'"),
