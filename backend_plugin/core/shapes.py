@@ -59,16 +59,32 @@ def read(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
 
     Fields that `pod_types` does not know are left out, as Flyte's own plugin does it.
     """
-    try:
-        found = msgspec.convert(value, _type(kind), dec_hook=_amount)
-    except msgspec.ValidationError:  # Of a quantity, too: what the hook raises becomes one.
-        return None, list(_problems(value, kind, path))
-    return msgspec.to_builtins(found, enc_hook=_text), []
+    found, wrong = _converted(value, kind, path)
+    return None if wrong else msgspec.to_builtins(found, enc_hook=_text), wrong
 
 
 def problems(value: Any, kind: str, path: str) -> list[Problem]:
     """Where a value is not of its type."""
-    return read(value, kind, path)[1]
+    return _converted(value, kind, path)[1]
+
+
+def _converted(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
+    try:
+        return msgspec.convert(value, _type(kind), dec_hook=_amount), []
+    except msgspec.ValidationError:  # Of a quantity, too: what the hook raises becomes one.
+        return None, list(_problems(value, kind, path))
+
+
+def unknown(value: Any, kind: str, path: str = "") -> Iterator[str]:
+    """The fields of a value of its type that `pod_types` does not know, as paths."""
+    if kind.startswith("["):
+        for index, item in enumerate(value):
+            yield from unknown(item, kind[1:-1], f"{path}[{index}]")
+    elif kind in _parts():
+        for key, item in value.items():
+            known = _parts()[kind].get(key)
+            at = f"{path}.{key}" if path else key
+            yield from [at] if known is None else unknown(item, known.removesuffix("!"), at)
 
 
 def amount_text(value: Any) -> str:

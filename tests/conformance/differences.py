@@ -110,7 +110,6 @@ RESOURCES = {
     "inherited-sidecar": (f"{POD}.containers[*].resources*", primary_template),
     "device-pairs": (f"{POD}.*ontainers[*].resources.*[*/*]", both(unset, is_device)),
     "sidecar-limits": (f"{POD}.containers[*].resources.limits*", both(left_out, on_sidecar, zero)),
-    "sidecar-requests": (f"{POD}.containers[*].resources.requests*", both(on_sidecar, zero)),
 }
 PLACEMENT = {
     "gpu-name-tolerations": (f"{POD}.tolerations*", both(renamed_gpu, about_gpus)),

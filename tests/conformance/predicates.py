@@ -184,9 +184,12 @@ def short_gpu(found: Found) -> bool:
 def about_gpus(found: Found) -> bool:
     """One of the sides mentions a GPU, or tolerates what the platform says that GPUs tolerate."""
     said = found.case["settings"].get("resource-tolerations", {})
-    tolerated = [each for name, items in said.items() if "gpu" in name for each in items]
-    words = [json.dumps(each, sort_keys=True) for each in tolerated]
-    return about("gpu")(found) or about("accelerator")(found) or any(word in found.path for word in words)
+    by_name = {
+        name: items for part in (said if isinstance(said, list) else [said]) for name, items in part.items()
+    }
+    tolerated = [each for name, items in by_name.items() if "gpu" in name for each in items]
+    words = ["gpu", "accelerator", *(json.dumps(each, sort_keys=True) for each in tolerated)]
+    return any(word in f"{found.path} {found.theirs} {found.ours}" for word in words)
 
 
 def about(text: str) -> Predicate:

@@ -5,6 +5,7 @@ Lives here: the resolution of resources. Which tolerations follow from them is i
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from backend_plugin.core import shapes
@@ -94,7 +95,8 @@ def of_sidecar(own: Claim, template: Claim, settings: Settings) -> Claim:
         name: _at_most(_at_most(amount, most.get(name)), limits.get(name))
         for name, amount in claim.requests.items()
     }
-    nothing = dict.fromkeys(_ALWAYS, _NOTHING)
+    counted = {"ephemeral-storage", settings.gpu_resource_name} & {*claim.names}
+    nothing = dict.fromkeys([*_ALWAYS, *counted], _NOTHING)
     return whole(Claim(requests={**nothing, **requests}, limits={**nothing, **limits}))
 
 
@@ -146,6 +148,7 @@ def requested(spec: Mapping[str, Any]) -> set[str]:
     return {name for each in containers for name in each.get("resources", {}).get("requests", {})}
 
 
+@lru_cache(maxsize=256)
 def is_device(name: str) -> bool:
     """Whether it is what Kubernetes calls an extended resource, counted in whole pieces."""
     domain, slash, _ = name.partition("/")

@@ -11,12 +11,11 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
 from google.protobuf.struct_pb2 import Struct, Value
 
+from backend_plugin.core import shapes
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import shown
 from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.shapes import QUANTITY
-from backend_plugin.core.shapes import read as read_shape
 
 PRIMARY_KEY: Final = "primary_container_name"
 # Present in every container that propeller has been at, and in no other.
@@ -118,7 +117,7 @@ def _amounts(entries: Any, part: str, settings: Settings, problems: list[Problem
 
 
 def _amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
-    found = list(read_shape(value, QUANTITY, path)[1])
+    found = list(shapes.problems(value, shapes.QUANTITY, path))
     problems += found
     try:
         return None if found else parse(value)
@@ -129,7 +128,7 @@ def _amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
 def _pod_draft(template: TaskTemplate) -> tuple[Draft | None, list[Problem]]:
     target, path = template.k8s_pod, "k8sPod.podSpec"
     said = plain(target.pod_spec)
-    spec, problems = read_shape(said, "PodSpec", path)
+    spec, problems = shapes.read(said, "PodSpec", path)
     problems += _nameless(said, path)
     if problems:
         return None, problems

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from backend_plugin.core import shapes
 from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
 from backend_plugin.core.settings.logs import LogTemplate
 from backend_plugin.core.values import Manifest
@@ -102,6 +103,22 @@ def checked(kind: Any, remedy: str) -> Read:
     def read(value: Any) -> Any:
         check(value)
         return msgspec.to_builtins(value)
+
+    return read
+
+
+def part(kind: str) -> Read:
+    """A reader of a part of a pod, which is kept as Kubernetes would write it."""
+
+    def read(value: Any) -> Any:
+        said = shapes.whole_numbers(value)
+        written, problems = shapes.read(said, kind, "")
+        for problem in problems:
+            at = f"{problem.field.lstrip('.')} {problem.value} " if problem.field else ""
+            raise Wrong(at + problem.message, problem.remedy)
+        for name in shapes.unknown(said, kind):
+            raise Wrong(f"has the unknown field {name}", "write it as in a pod's spec")
+        return written
 
     return read
 
@@ -211,7 +228,10 @@ def _pairs(value: Any) -> Mapping[Any, Any]:
 
 boolean: Final = of(bool, "write true or false")
 names: Final = of(list[str], "write a list of names")
-manifest: Final = of(dict[str, Any], "write it as in a pod's spec")
+affinity: Final = part("Affinity")
+security_context: Final = part("SecurityContext")
+pod_security_context: Final = part("PodSecurityContext")
+dns_config: Final = part("PodDNSConfig")
 tolerations: Final = checked(
     list[_Toleration], "write a list of tolerations as in a pod's spec: key, operator, value, effect"
 )

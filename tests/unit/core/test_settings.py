@@ -66,6 +66,40 @@ def test_every_setting_of_ours_has_a_row_here() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        (
+            "default-pod-security-context",
+            {"fsGruop": 1},
+            "has the unknown field fsGruop; write it as in a pod's spec",
+        ),
+        (
+            "default-affinity",
+            {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}, {"topology": "x"}]}},
+            "has the unknown field podAffinity.requiredDuringSchedulingIgnoredDuringExecution[1].topology; "
+            "write it as in a pod's spec",
+        ),
+        (
+            "default-security-context",
+            {"runAsUser": "root"},
+            'runAsUser "root" is no whole number of 64 bits; write a whole number, without quotes',
+        ),
+        ("default-pod-dns-config", "x", "is not an object; write names with values"),
+    ],
+)
+def test_a_part_of_a_pod_is_one_that_kubernetes_knows(key: str, value: Any, problem: str) -> None:
+    with pytest.raises(InvalidSettings) as refusal:
+        settings.read({key: value})
+    (found,) = refusal.value.problems
+    assert (found.field, f"{found.message}; {found.remedy}") == (key, problem)
+
+
+def test_a_part_of_a_pod_is_kept_as_kubernetes_writes_it() -> None:
+    said = {"default-pod-security-context": {"runAsUser": 0.0, "supplementalGroups": [], "fsGroup": None}}
+    assert settings.read(said).default_pod_security_context == {"runAsUser": 0}
+
+
 def test_settings_of_others_are_known_and_mean_nothing() -> None:
     assert settings.read({"co-pilot": {"image": "x"}, "send-object-events": True}) == Settings()
 

@@ -259,3 +259,24 @@ def test_a_pod_template_is_read_as_kubernetes_reads_it() -> None:
         "unknown": None,
         "overhead": {"memory": "1Gi"},
     }
+
+
+def test_a_sidecar_that_limits_its_storage_requests_none() -> None:
+    template = ParseDict(
+        {
+            "k8sPod": {
+                "podSpec": {
+                    "containers": [
+                        {"name": "main", "image": "a"},
+                        {"name": "logs", "image": "a", "resources": {"limits": {"ephemeral-storage": "1Gi"}}},
+                    ]
+                }
+            },
+            "config": {"primary_container_name": "main"},
+        },
+        TaskTemplate(),
+    )
+    assert pod(template)["spec"]["containers"][1]["resources"] == {
+        "limits": {"cpu": "0", "ephemeral-storage": "1Gi", "memory": "0"},
+        "requests": {"cpu": "0", "ephemeral-storage": "0", "memory": "0"},
+    }

@@ -24,6 +24,7 @@ from backend_plugin.core.job import Placement, ReplicaGroup, Resources
 from backend_plugin.core.manifest.pod import pod_templates
 
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
+OTHER = {"key": "y", "operator": "DoesNotExist"}
 TOLERATIONS = [{"key": key, "operator": "Exists"} for key in "abcdef"]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SPOT = replace(RUN, labels={"interruptible": "true"})
@@ -79,11 +80,11 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     ),
     "affinity": (
         {
-            "default-affinity": node_affinity([{"key": "z", "operator": "Exists"}], []),
+            "default-affinity": node_affinity([{"key": "z", "operator": "Exists"}], [OTHER]),
             "interruptible-node-selector-requirement": REQUIREMENT,
         },
-        {"affinity": node_affinity([{"key": "z", "operator": "Exists"}], [])},
-        {"affinity": node_affinity([{"key": "z", "operator": "Exists"}, REQUIREMENT], [REQUIREMENT])},
+        {"affinity": node_affinity([{"key": "z", "operator": "Exists"}], [OTHER])},
+        {"affinity": node_affinity([{"key": "z", "operator": "Exists"}, REQUIREMENT], [OTHER, REQUIREMENT])},
     ),
     "scheduler": (*[{"scheduler-name": "volcano"}], *[{"schedulerName": "volcano"}] * 2),
     "host network": (*[{"enable-host-networking-pod": True}], *[{"hostNetwork": True}] * 2),
