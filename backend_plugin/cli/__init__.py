@@ -1,11 +1,14 @@
 """What people type: one module a command, loaded when it is typed. The only place that composes."""
 
+import errno
 import sys
 from importlib import import_module
 from typing import Final
 
 # What the extra `backend` brings. Authors need none of it, and have this command all the same.
 _EXTRA: Final = ("msgspec", "rich_click", "typing_extensions", "yaml")
+# What a command is not to blame for, and cannot say better.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
@@ -19,3 +22,7 @@ def main() -> None:
             f"kfpytorch needs {missing.name}, which is not installed; write: "
             'pip install "flytekitplugins-kfpytorch[backend]"'
         )
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        sys.exit(f"Error: the answer cannot be written: {error.strerror}")

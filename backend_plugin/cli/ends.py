@@ -4,8 +4,8 @@ Plain lines on stderr, whole, so that they can be searched for and what they pro
 """
 
 import sys
-from collections.abc import Iterable
-from typing import Final, NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NoReturn
 
 import rich_click as click
 
@@ -29,3 +29,13 @@ def refuse_all(problems: Iterable[Problem]) -> NoReturn:
     for problem in problems:
         click.echo(f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}", err=True)
     sys.exit(_REFUSED)
+
+
+def refuse_beside_batch(said: Mapping[str, Any]) -> None:
+    """End as for a mistyped command if more was typed: a batch has all of it in its lines.
+
+    Raises:
+        UsageError: If so.
+    """
+    if any(value not in (None, ()) for name, value in said.items() if name not in ("batch", "output")):
+        raise click.UsageError("--batch stands alone: what it is to do comes on stdin")

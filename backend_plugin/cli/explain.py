@@ -36,7 +36,7 @@ stdin.
 
 
 @click.command(name="explain", help=_HELP)
-@click.argument("files", nargs=-1, metavar="JOB.yaml [PODS.yaml …]")
+@click.argument("files", nargs=-1, metavar="JOB.yaml [PODS.yaml ...]")
 @click.option("--job", metavar="NAME", help="Which PyTorchJob is meant, where there are several.")
 @click.option("--settings", "-s", metavar="FILE", help="The platform's settings: YAML, Flyte's plugins.k8s.")
 @click.option("--now", metavar="TIME", help="Judge as of this moment (RFC 3339) instead of the present.")
@@ -46,6 +46,7 @@ stdin.
 def command(**said: Any) -> None:
     """``kfpytorch explain``, of what was typed."""
     if said["batch"]:
+        ends.refuse_beside_batch(said)
         lines.answer_all(answer, sys.stdin.buffer, sys.stdout.buffer)
         return
     if not said["files"]:

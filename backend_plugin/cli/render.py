@@ -3,7 +3,6 @@
 Composes reading, planning and printing; how a file becomes a task is in `sources`.
 """
 
-import errno
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -42,6 +41,7 @@ FILE is a Python file with a `@task`, a serialized task (.pb, .json, or - for st
 def command(**said: Any) -> None:
     """``kfpytorch render``, of what was typed."""
     if said["batch"]:
+        ends.refuse_beside_batch(said)
         lines.answer_all(requests.render, sys.stdin.buffer, sys.stdout.buffer)
         return
     if not said["file"]:
@@ -62,14 +62,8 @@ def _rendered(said: Mapping[str, Any]) -> tuple[Manifest, ...]:
 
 
 def _print(manifests: tuple[Manifest, ...], form: str) -> None:
-    written = _as_json(manifests) if form == "json" else _as_yaml(manifests)
-    try:
-        # Bytes: the same in every locale.
-        click.echo(written, nl=False)
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            raise  # Whoever reads has seen enough; click ends without a word.
-        raise ends.Unreadable(f"stdout: {error.strerror}") from error
+    # Bytes: the same in every locale.
+    click.echo(_as_json(manifests) if form == "json" else _as_yaml(manifests), nl=False)
 
 
 def _as_json(manifests: tuple[Manifest, ...]) -> bytes:

@@ -87,6 +87,10 @@ def test_settings_decide_how_patient_flyte_is(tmp_path: Path) -> None:
     assert not_so.output.startswith("RETRYABLE_FAILED")
 
 
+def test_a_batch_has_all_in_its_lines() -> None:
+    assert explain("--batch").exit_code == 2
+
+
 def test_settings_that_are_none_are_refused_with_every_problem(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text("{default-cpu: 1, kfpytorch: {judgin: {}}}")
     told = explain("--job", "a", "-s", str(tmp_path / "settings.yaml"))

@@ -129,7 +129,10 @@ def test_a_full_disk_is_told_of(folder: Path) -> None:
             stderr=subprocess.PIPE,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (1, b"Error: stdout: No space left on device\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        b"Error: the answer cannot be written: No space left on device\n",
+    )
 
 
 def test_who_stops_reading_has_seen_enough(folder: Path) -> None:
@@ -183,6 +186,8 @@ def test_pod_templates_are_the_cluster_s(folder: Path) -> None:
     ("arguments", "code", "said"),
     [
         ([], 2, "which file? Write: kfpytorch render FILE TASK"),
+        (["task.pb", "--batch"], 2, "--batch stands alone: what it is to do comes on stdin"),
+        (["--batch", "-s", "settings.yaml"], 2, "--batch stands alone"),
         (["task.py", "train"], 1, "task.py: there is no such file; did you mean task"),
         (["nothing.xyz"], 1, "nothing.xyz: there is no such file"),
         ([".", "train"], 1, ".: is a folder; name a file in it"),

@@ -47,6 +47,15 @@ def test_what_is_mistyped_is_set_right(arguments: list[str], said: str) -> None:
     assert (told.exit_code, said in " ".join(told.output.split())) == (2, True), told.output
 
 
+@pytest.mark.parametrize("command", ["render", "explain"])
+def test_help_needs_no_more_than_ascii(command: str) -> None:
+    told = CliRunner(charset="ascii").invoke(kfpytorch, [command, "--help"])
+    assert (told.exit_code, f"$ kfpytorch {command}" in told.output or "| kfpytorch" in told.output) == (
+        0,
+        True,
+    )
+
+
 def test_help_and_version_are_there() -> None:
     for arguments in (["--help"], ["--version"], ["render", "--help"], ["explain", "--help"]):
         told = CliRunner().invoke(kfpytorch, arguments)
