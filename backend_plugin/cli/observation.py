@@ -18,7 +18,8 @@ from google.protobuf.message import DecodeError
 
 from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core.observed import Observed, read_observed
-from backend_plugin.core.reading import section, text
+from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.values import Manifest
 
 _KINDS: Final = {
     "PyTorchJob": "job",
@@ -70,7 +71,9 @@ def of_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> 
             continue
         for each in _objects(name):
             found[_KINDS.get(str(each.get("kind")), "others")].append(each)
-    return read_observed({**found, "job": _only(job, found), "outputs": outputs})
+    meant = _only(job, found)
+    own = {kind: _own(found[kind], meant, found["job"]) for kind in ("events", "pod_groups")}
+    return read_observed({**found, **own, "job": meant, "outputs": outputs})
 
 
 def _only(name: str | None, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Mapping[str, Any] | None:
@@ -90,6 +93,27 @@ def _only(name: str | None, found: Mapping[str, Sequence[Mapping[str, Any]]]) ->
     raise Unreadable(
         f"no file holds a PyTorchJob{there}; write: kubectl get pytorchjob NAME -o yaml | kfpytorch explain -"
     )
+
+
+def _own(objects: Sequence[Manifest], job: Manifest | None, jobs: Sequence[Manifest]) -> Sequence[Manifest]:
+    """Those of a namespace that are about this job: judging takes all that it is given for the job's."""
+    if job is None:
+        return objects
+    names = [text(section(each, "metadata"), "name") for each in jobs]
+
+    def is_own(said: str) -> bool:
+        """Whether it is the job or, by its name, one of its pods; ``a-b-worker-0`` is none of job ``a``."""
+        near = [name for name in names if f"{said}-".startswith(f"{name}-")]
+        return max(near, key=len, default=None) == text(section(job, "metadata"), "name")
+
+    return [each for each in objects if not (about := _about(each)) or any(map(is_own, about))]
+
+
+def _about(manifest: Manifest) -> Sequence[str]:
+    """The names of what an event is about, or of what owns a pod group; none where it does not say."""
+    about = section(manifest, "involvedObject") or section(manifest, "regarding")
+    owners = entries(section(manifest, "metadata"), "ownerReferences")
+    return [name for each in (about, *owners) if (name := text(each, "name"))]
 
 
 def _objects(name: str) -> Sequence[Mapping[str, Any]]:

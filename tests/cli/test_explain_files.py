@@ -47,6 +47,44 @@ def test_one_job_of_a_namespace_is_explained_by_its_own_pods(job: str, phase: st
     assert (told.exit_code, told.output.split()[0]) == (0, phase)
 
 
+def an_event(about: str) -> dict[str, Any]:
+    message = f'pods "{about}" is forbidden: exceeded quota: gpus'
+    said = {"kind": "Event", "type": "Warning", "reason": "FailedCreatePod", "message": message}
+    return {**said, "involvedObject": {"kind": "PyTorchJob", "name": about}}
+
+
+def a_group(owner: str) -> dict[str, Any]:
+    condition = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota"}
+    return {
+        "kind": "Workload",
+        "metadata": {"name": f"pytorchjob-{owner}-1f", "ownerReferences": [{"name": owner}]},
+        "status": {"conditions": [condition]},
+    }
+
+
+@pytest.mark.parametrize("foreign", [an_event("b"), an_event("a-b-worker-0"), a_group("b")])
+def test_what_is_said_of_other_jobs_is_not_believed_of_this_one(foreign: dict[str, Any]) -> None:
+    namespace = [a_job("a"), a_job("b"), a_job("a-b")]
+    told, alone = (
+        explain("--job", "a", said=yaml.safe_dump_all([*namespace, *more])).output for more in ([foreign], [])
+    )
+    assert told == alone
+
+
+@pytest.mark.parametrize(
+    ("own", "phase"),
+    [
+        (an_event("a"), "INITIALIZING (FailedCreatePod, quota)"),
+        (an_event("a-worker-0"), "INITIALIZING (FailedCreatePod, quota)"),
+        ({**an_event("a"), "involvedObject": None}, "INITIALIZING (FailedCreatePod, quota)"),
+        (a_group("a"), "INITIALIZING (Pending, queue)"),
+    ],
+)
+def test_what_is_said_of_this_job_is(own: dict[str, Any], phase: str) -> None:
+    told = explain("--job", "a", said=yaml.safe_dump_all([a_job("a"), a_job("b"), own]))
+    assert told.output.startswith(phase)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said", "error"),
     [
