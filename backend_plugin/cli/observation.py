@@ -7,7 +7,7 @@ protobuf JSON, or as base64 of it.
 import base64
 import binascii
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ _KINDS: Final = {
     "Workload": "pod_groups",
 }
 """By the kind of an object: where it stands in a request."""
+_OUTPUTS: Final = "outputs.pb"
+"""What a task leaves that ended well, beside where it would leave an error file."""
 
 
 def of_request(request: Mapping[str, Any]) -> Observed:
@@ -65,12 +67,14 @@ def of_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> 
         kind: [] for kind in (*_KINDS.values(), "error_files", "others")
     }
     for name in files:
-        if name.endswith(".pb"):
+        if Path(name).name == _OUTPUTS:
+            outputs = True
+        elif name.endswith(".pb"):
             data = base64.b64encode(_read(name)).decode()
             found["error_files"] += [each for each in [_document({"path": name, "base64": data})] if each]
-            continue
-        for each in _objects(name):
-            found[_KINDS.get(str(each.get("kind")), "others")].append(each)
+        else:
+            for each in _objects(name):
+                found[_KINDS.get(str(each.get("kind")), "others")].append(each)
     meant = _only(job, found)
     own = {kind: _own(found[kind], meant, found["job"]) for kind in ("events", "pod_groups")}
     return read_observed({**found, **own, "job": meant, "outputs": outputs})
@@ -124,12 +128,17 @@ def _objects(name: str) -> Sequence[Mapping[str, Any]]:
         documents = list(yaml.load_all(_read(name), Loader=_as_text(loader)))
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise Unreadable(f"{name}: is neither YAML nor JSON: {error}") from error
-    flat: list[Mapping[str, Any]] = []
-    for document in documents:
-        items = document.get("items") if isinstance(document, Mapping) else None
-        each = items if isinstance(items, list) else [document]
-        flat += [item for item in each if isinstance(item, Mapping)]
-    return flat
+    return [each for document in documents if isinstance(document, Mapping) for each in _flat(document)]
+
+
+def _flat(document: Manifest) -> Iterator[Manifest]:
+    """What a List holds; the API server leaves out the kind of what is in a PodList."""
+    if not isinstance(document.get("items"), list):
+        yield document
+        return
+    kind = text(document, "kind").removesuffix("List")
+    for item in entries(document, "items"):
+        yield {"kind": kind, **item}
 
 
 def _as_text(loader: Any) -> Any:

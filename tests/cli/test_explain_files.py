@@ -47,6 +47,21 @@ def test_one_job_of_a_namespace_is_explained_by_its_own_pods(job: str, phase: st
     assert (told.exit_code, told.output.split()[0]) == (0, phase)
 
 
+def test_a_list_of_the_api_server_says_the_kind_once() -> None:
+    pod = {key: value for key, value in a_pod("a").items() if key != "kind"}
+    pods = {"kind": "PodList", "items": [pod, 7]}
+    told = explain(said=yaml.safe_dump_all([{"kind": "PyTorchJobList", "items": [a_job("a")]}, pods]))
+    assert told.output.startswith("WAITING_FOR_RESOURCES")
+
+
+def test_outputs_are_no_error_file(tmp_path: Path) -> None:
+    (tmp_path / "outputs.pb").write_bytes(b"\0")
+    job = a_job("a")
+    job["status"]["conditions"].append({"type": "Succeeded", "status": "True", "lastTransitionTime": NOW})
+    told = explain(str(tmp_path / "outputs.pb"), said=yaml.safe_dump(job))
+    assert told.output.startswith("SUCCEEDED")
+
+
 def an_event(about: str) -> dict[str, Any]:
     message = f'pods "{about}" is forbidden: exceeded quota: gpus'
     said = {"kind": "Event", "type": "Warning", "reason": "FailedCreatePod", "message": message}
