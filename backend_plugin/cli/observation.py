@@ -68,6 +68,7 @@ def of_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> 
     }
     for name in files:
         if Path(name).name == _OUTPUTS:
+            _read(name)
             outputs = True
         elif name.endswith(".pb"):
             data = base64.b64encode(_read(name)).decode()

@@ -107,6 +107,7 @@ def test_what_is_said_of_this_job_is(own: dict[str, Any], phase: str) -> None:
         (("--job", "c"), NAMESPACE, "there is no PyTorchJob c; write --job and one of: a, b"),
         ((), "kind: TFJob", "no file holds a PyTorchJob, only TFJob; write: kubectl get pytorchjob NAME"),
         ((), "", "no file holds a PyTorchJob; write: kubectl get pytorchjob NAME"),
+        (("nowhere/outputs.pb",), NAMESPACE, "nowhere/outputs.pb: No such file or directory"),
         (("--settings", "none.yaml"), NAMESPACE, "settings none.yaml: No such file or directory"),
     ],
 )
