@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from backend_plugin.core import deaths
+from backend_plugin.core.task_phase import is_worth_a_retry
 from flytekitplugins.kfpytorch import CleanPodPolicy, RestartPolicy, config
-from kfpytorch_common.causes import REMEDIES, Cause
+from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs/reference"
@@ -49,6 +51,33 @@ def test_every_policy_is_listed() -> None:
 def test_every_cause_is_listed_with_its_hint() -> None:
     assert [row[0] for row in tables("causes.md", "Words")] == [cause.value for cause in Cause]
     assert dict(tables("causes.md", "Hints")) == {cause.value: hint for cause, hint in REMEDIES.items()}
+
+
+def test_every_cause_is_listed_with_what_is_done_about_it() -> None:
+    remedies = {**REMEDIES, **CLUSTER_REMEDIES}
+    assert tables("causes.md", "In a cluster") == [
+        [
+            cause.value,
+            "yes" if is_worth_a_retry(cause) else "no",
+            remedies.get(cause, "none").replace("`", ""),
+        ]
+        for cause in Cause
+    ]
+
+
+def test_every_end_of_a_pod_is_listed_with_its_cause() -> None:
+    rows = tables("causes.md", "Ends of pods")
+    words = {
+        "DisruptionTarget": deaths.DISRUPTIONS,
+        "reason of the pod": deaths.POD_REASONS,
+        "reason of the container": deaths.CONTAINER_REASONS,
+    }
+    assert [row for row in rows if row[0] != "exit code"] == [
+        [said_by, word, cause.value] for said_by, table in words.items() for word, cause in table.items()
+    ]
+    codes = {int(row[1]): row[2] for row in rows if row[0] == "exit code"}
+    assert codes == {code: deaths.cause_of_exit(code, {}).value for code in codes}
+    assert codes.keys() >= deaths.EXIT_CODES.keys()
 
 
 def test_every_variable_is_listed() -> None:
