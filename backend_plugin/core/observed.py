@@ -278,8 +278,8 @@ def read_pod(manifest: Manifest) -> Pod:
     metadata, spec, status = (section(manifest, key) for key in ("metadata", "spec", "status"))
     labels = section(metadata, "labels")
     name = text(metadata, "name")
-    conditions = read_conditions(status)
-    by_type = {condition.type: condition for condition in conditions}
+    by_type = {condition.type: condition for condition in read_conditions(status)}
+    disrupted = by_type.get("DisruptionTarget")
     return Pod(
         name=name,
         uid=text(metadata, "uid"),
@@ -298,7 +298,7 @@ def read_pod(manifest: Manifest) -> Pod:
         started=moment(status, "startTime"),
         scheduled=by_type.get("PodScheduled"),
         # A drain that came to nothing leaves it behind as False.
-        disrupted=next((each for each in conditions if each.type == "DisruptionTarget" and each.true), None),
+        disrupted=disrupted if disrupted is not None and disrupted.true else None,
         ready=by_type.get("Ready"),
         containers=tuple(_container(each) for each in entries(status, "containerStatuses")),
         init_containers=tuple(
@@ -385,16 +385,16 @@ def _kai_conditions(status: Manifest) -> Sequence[Condition]:
 
 
 def read_error_file(said: Manifest) -> ErrorFile:
-    """An ErrorDocument in protobuf JSON, with its ``path``; the document may stand below ``document``."""
-    error = section(said, "document", "error") or section(said, "error")
+    """An ErrorDocument in protobuf JSON, with its ``path``; below ``document``, bare, or its error alone."""
+    error = section(said, "document", "error") or section(said, "error") or said
     at = moment(error, "timestamp") or moment(said, "modified")
     return ErrorFile(
         path=text(said, "path"),
         worker=text(error, "worker"),
         code=text(error, "code"),
         message=text(error, "message"),
-        recoverable=error.get("kind") in ("RECOVERABLE", 1),
-        system=error.get("origin") in ("SYSTEM", 2),
+        recoverable=error.get("kind") in ("RECOVERABLE", 1, "1"),
+        system=error.get("origin") in ("SYSTEM", 2, "2"),
         at=at,
         time_ns=0 if at is None else int(at.timestamp()) * 10**9 + decimals_ns(text(error, "timestamp")),
     )

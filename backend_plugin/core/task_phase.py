@@ -126,6 +126,12 @@ def _of_success(status: JobStatus, patience: Judging, now: datetime) -> TaskPhas
 _NEWS: Final = timedelta(seconds=5)
 
 
+def _may_have_news(status: JobStatus) -> bool:
+    """Whether a pod may have ended of which we have yet to hear; none that is gone or removed has news."""
+    complete = len(status.pods) >= status.total and all(pod.deleted is None for pod in status.pods)
+    return complete and any(pod.phase in ("Pending", "Running") for pod in status.pods)
+
+
 def _of_failure(status: JobStatus, now: datetime) -> TaskPhase:
     condition = status.condition
     said = condition.message if condition is not None else ""
@@ -148,7 +154,7 @@ def _of_failure(status: JobStatus, now: datetime) -> TaskPhase:
             ),
         )
     fresh = condition is not None and condition.since is not None and now - condition.since < _NEWS
-    if fresh and any(pod.phase in ("Pending", "Running") for pod in status.pods):
+    if fresh and _may_have_news(status):
         return _said(Phase.RUNNING, "Failing", f"the operator calls the job failed: {said}")
     return failed(
         Cause.INFRA,

@@ -151,7 +151,7 @@ def _of_refusals(events: Iterable[Event]) -> list[Wait]:
 def _of_placeholders(pods: Iterable[Pod], members: Sequence[Pod]) -> list[Wait]:
     """YuniKorn reserves with pods of its own, and only those are told why they wait."""
     placeholders = [pod for pod in pods if pod.name.startswith("tg-") and pod not in members]
-    waits = [wait for pod in placeholders if (wait := of_pod(pod)) is not None]
+    waits = merged(wait for pod in placeholders if (wait := of_pod(pod)) is not None)
     if not waits:
         return []
     placed = sum(pod.placed for pod in placeholders)
@@ -293,7 +293,11 @@ def merged(waits: Iterable[Wait]) -> list[Wait]:
         key = (wait.stage, wait.cause, wait.reason, wait.said)
         other = alike.get(key)
         alike[key] = wait if other is None else _both(other, wait)
-    return sorted(alike.values(), key=lambda wait: (wait.stage, not is_trouble(wait), -len(wait.replicas)))
+    return sorted(alike.values(), key=_worst_first)
+
+
+def _worst_first(wait: Wait) -> tuple[int, bool, int, str, str]:
+    return wait.stage, not is_trouble(wait), -len(wait.replicas), wait.said, wait.reason
 
 
 def is_trouble(wait: Wait) -> bool:

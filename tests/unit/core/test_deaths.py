@@ -41,6 +41,7 @@ def test_a_file_without_a_worker_counts_unless_all_ended_well_since():
     assert verdict(job(SUCCEEDED), ended("worker-0", 0), error_files=[anonymous]).phase.value == "FAILED"
 
 
+GOING = {"metadata": {"deletionTimestamp": at(99)}}
 FIRST = {
     "the earliest": ((ended("worker-0", 3, finished=80), ended("master-0", 4, finished=79)), (), "master-0 failed: exit code 4 (user-error)"),
     "of two at once the lower name": ((ended("worker-10", 3), ended("worker-2", 4)), (), "worker-2 failed: exit code 4 (user-error)"),
@@ -141,6 +142,13 @@ def test_the_news_of_the_pod_may_come_after_that_of_the_job():
     assert short(verdict(job(FAILED), *pods, now=106)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
 
 
+@pytest.mark.parametrize(
+    "pods", [(running("master-0"),), (running("master-0"), pod("worker-0", "Running", **GOING))]
+)
+def test_no_news_comes_of_a_pod_that_is_gone_or_removed(pods):
+    assert short(verdict(job(FAILED, cleanPodPolicy="All"), *pods, now=101))[0] == "RETRYABLE_FAILED"
+
+
 def test_a_container_that_failed_beside_the_training_is_named():
     statuses = [
         {"name": "pytorch", "state": {"terminated": {"exitCode": 0}}},
@@ -162,7 +170,6 @@ def test_a_stranger_of_the_same_name_is_not_looked_at():
     assert short(verdict(job(FAILED), stranger)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
 
 
-GOING = {"metadata": {"deletionTimestamp": at(99)}}
 LIMIT = job(
     condition("Failed", message="Job j has failed because it has reached the specified backoff limit")
 )

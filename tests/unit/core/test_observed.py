@@ -106,3 +106,18 @@ def test_events_of_both_apis():
     assert read_event({"series": {"lastObservedTime": "2026-01-01T00:00:00Z"}}).at == datetime(
         2026, 1, 1, tzinfo=UTC
     )
+
+
+@pytest.mark.parametrize("below", ["document", "error", ""])
+@pytest.mark.parametrize(("kind", "origin"), [("RECOVERABLE", "SYSTEM"), (1, 2), (1.0, 2.0), ("1", "2")])
+def test_an_error_file_in_each_of_its_shapes(below, kind, origin):
+    error = {"message": "m", "kind": kind, "origin": origin, "worker": "w"}
+    said = {"document": {"error": error}} if below == "document" else {"error": error} if below else error
+    file = read_error_file({"path": "p", **said})
+    assert (file.path, file.message, file.recoverable, file.system, file.worker) == (
+        "p",
+        "m",
+        True,
+        True,
+        "w",
+    )

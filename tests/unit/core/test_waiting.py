@@ -2,7 +2,7 @@
 """What is waited for, in the words that a user reads."""
 
 import pytest
-from cluster import RUNNING, condition, job, pod, running, unplaced, verdict, waiting
+from cluster import RUNNING, condition, job, pod, running, short, unplaced, verdict, waiting
 
 from backend_plugin.core.waiting import quota, unschedulable
 
@@ -160,3 +160,24 @@ def test_the_image_and_its_error_are_named():
         "master-0, worker-0 starting, ErrImagePull: image train:1: manifest unknown (0 of 2 replicas ready)",
         "check the image's name and tag, and that the nodes may pull it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        ({"exitCode": 137, "reason": "OOMKilled"}, ("RETRYABLE_FAILED", "CrashLoopBackOff", "oom-host")),
+        ({"exitCode": 2, "reason": "Error"}, ("FAILED", "CrashLoopBackOff", "user-error")),
+        ({"exitCode": 127, "reason": "Error"}, ("FAILED", "CrashLoopBackOff", "config")),
+    ],
+)
+def test_a_crash_loop_has_the_cause_of_its_last_end(ended, told):
+    state = {"waiting": {"reason": "CrashLoopBackOff"}}
+    init = {"name": "copy", "restartCount": 9, "state": state, "lastState": {"terminated": ended}}
+    looping = pod("worker-0", "Pending", initContainerStatuses=[init])
+    assert short(verdict(job(), running("master-0"), looping, now=9_999)) == told
+
+
+def test_waits_are_told_in_one_order():
+    groups = [group(phase=phase) for phase in ("Pending", "PreScheduling")]
+    told = {verdict(job(started=None), pod_groups=order).message for order in (groups, groups[::-1])}
+    assert len(told) == 1
