@@ -132,6 +132,7 @@ OF_CONTAINERS: list[Json] = [
     {"ports": [{"containerPort": 9000}, {"containerPort": 9001, "protocol": "UDP", "hostPort": 0}]},
     {"livenessProbe": {"httpGet": {"port": "http", "path": ""}, "initialDelaySeconds": 0}},
     {"lifecycle": {"preStop": {"sleep": {"seconds": 5}}}, "tty": False, "stdin": None},
+    {"ports": [{"containerPort": 23456}]},
     {"resources": {"claims": [{"name": "gpu"}]}},
     {"volumeMounts": [{"name": "data", "mountPath": "/d", "readOnly": False, "subPath": ""}]},
     {"unknownField": {"a": 1}},

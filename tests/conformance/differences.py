@@ -83,6 +83,7 @@ JOB = {
     "rendezvous-backend": ("spec.elasticPolicy.rdzvBackend", adds("c10d")),
     "restart-always": (f"{ROLE}.restartPolicy", becomes("Always", "OnFailure")),
     "port-names": (f"{POD}.containers[pytorch].ports[*].name", is_port_name),
+    "repeated-pull-secret": (f"{POD}.imagePullSecrets[*]#", left_out),
     "restart-policy-of-pods": (f"{POD}.restartPolicy", left_out),
 }
 ENVIRONMENT = {
@@ -138,6 +139,9 @@ REFUSED = {
         "unfilled-args": "has not been filled in by Flyte",
         "many-workers": "is more than can be named",
         "volume-twice": "is the name of two volumes",
+        "mount-twice": "has two volumes mounted",
+        "port-twice": "of two ports",
+        "operators-port": "is the port by which replicas find each other",
         "container-twice": "is the name of two containers",
         "impossible-quantities": "is not a quantity",
         "no-image": "image says nothing",

@@ -181,7 +181,7 @@ def pod_template(dice: Dice, name: str) -> Json:
         "dnsPolicy": "ClusterFirst",
         "dnsConfig": dice.of(DNS),
         "restartPolicy": "Always",
-        "imagePullSecrets": [{"name": "template-pull"}],
+        "imagePullSecrets": dice.of([[{"name": "pull"}], [{"name": "template-pull"}]]),
         "terminationGracePeriodSeconds": 10,
     }
     spec.update({key: value for key, value in said.items() if value and dice.yes(0.2)})

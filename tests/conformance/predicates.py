@@ -73,7 +73,7 @@ def either(said: Json, key: str) -> Any:
 def is_port_name(found: Found) -> bool:
     """The port's own number."""
     number = found.path.rpartition(".ports[")[2].partition("]")[0]
-    return added(found) and bool(found.ours == f"port-{number}")
+    return added(found) and bool(found.ours in (f"port-{number}", "pytorchjob-port"))
 
 
 def lower_cased(found: Found) -> bool:

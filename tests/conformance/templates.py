@@ -296,6 +296,7 @@ def of_pod(**spec: Any) -> Callable[[Json], None]:
 
 
 ELASTIC_CONFIG = ("template", "custom", "elasticConfig")
+TRAINER = {"name": "main", "image": "a:1"}
 SHM = ("template", "extendedResources", "sharedMemory")
 SPOILT: list[tuple[str, Callable[[Json], None]]] = [
     ("no-target", no_target),
@@ -316,8 +317,14 @@ SPOILT: list[tuple[str, Callable[[Json], None]]] = [
     ("snake-case", put("template", "custom", value={"worker_replicas": {"replicas": 2.0}})),
     ("said-twice", put("template", "custom", "worker_replicas", value={"replicas": 2.0})),
     ("null-roles", put("template", "custom", "masterReplicas", value=None)),
-    ("port-as-text", of_pod(containers=[{"name": "main", "image": "a:1", "ports": "80"}])),
-    ("priority-as-text", of_pod(containers=[{"name": "main", "image": "a:1"}], priority="high")),
+    ("two-mounts", of_pod(containers=[dict(TRAINER, volumeMounts=[MOUNTS[0], MOUNTS[0]])])),
+    ("two-ports", of_pod(containers=[dict(TRAINER, ports=[{"containerPort": 1}] * 2)])),
+    ("operators-port", of_pod(containers=[dict(TRAINER, ports=[{"containerPort": 23456, "name": "x"}])])),
+    ("two-volumes", of_pod(containers=[TRAINER], volumes=VOLUMES[:1] * 2)),
+    ("two-pull-secrets", of_pod(containers=[TRAINER], imagePullSecrets=[{"name": "pull"}] * 2)),
+    ("only-container", of_pod(containers=[dict(TRAINER, name="other")])),
+    ("port-as-text", of_pod(containers=[dict(TRAINER, ports="80")])),
+    ("priority-as-text", of_pod(containers=[TRAINER], priority="high")),
     ("no-task-id", drop("metadata", "taskExecutionId", "taskId")),
     ("bad-quantity", of_workers({"replicas": 2.0, "resources": asking("lots")})),
     ("empty-quantity", of_workers({"replicas": 2.0, "resources": asking("")})),

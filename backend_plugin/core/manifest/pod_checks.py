@@ -5,7 +5,7 @@ part of the pod was good.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest import pod_resources
@@ -13,24 +13,56 @@ from backend_plugin.core.manifest.pod_containers import KINDS, TRAINER
 from backend_plugin.core.manifest.pod_source import Draft
 from backend_plugin.core.settings import Settings
 
+# What the operator adds to the training container's ports, and MASTER_PORT.
+PORT_NAME: Final = "pytorchjob-port"
+PORT: Final = 23456
+
 
 def problems(spec: Mapping[str, Any], draft: Draft, settings: Settings) -> Iterator[Problem]:
     """Of a pod's spec whose containers have their final names and resources."""
     for kind in KINDS:
         for index, container in enumerate(spec.get(kind, ())):
             path = draft.path_of(kind, index)
-            if any(pod_resources.is_device(name) for name in pod_resources.names_of(container)):
-                yield from pod_resources.problems(pod_resources.of(container, settings), path, settings)
-            if not container.get("image"):
-                remedy = "name the image to run"
-                yield Problem(field=f"{path}.image", value="''", message="says nothing", remedy=remedy)
+            yield from _container_problems(container, path, settings)
+            if container["name"] == TRAINER and kind == "containers":
+                yield from _port_problems(container.get("ports", ()), f"{path}.ports")
     names = [each["name"] for kind in KINDS for each in spec.get(kind, ())]
     volumes = [each.get("name", "") for each in spec.get("volumes", ())]
-    yield from _repeated(names, f"{draft.path}.containers", "is the name of two containers")
-    yield from _repeated(volumes, f"{draft.path}.volumes", "is the name of two volumes")
+    taken = f"rename one of them; {TRAINER} is what the training container is called"
+    for name in _repeated(names):
+        remedy = taken if name == TRAINER else "rename one of them"
+        yield _problem(f"{draft.path}.containers", name, "is the name of two containers", remedy)
+    for name in _repeated(volumes):
+        yield _problem(f"{draft.path}.volumes", name, "is the name of two volumes", "rename one of them")
 
 
-def _repeated(names: Sequence[str], path: str, message: str) -> Iterator[Problem]:
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        taken = f"; {TRAINER} is what the training container is called" if name == TRAINER else ""
-        yield Problem(field=path, value=repr(name), message=message, remedy=f"rename one of them{taken}")
+def _container_problems(container: Mapping[str, Any], path: str, settings: Settings) -> Iterator[Problem]:
+    if any(pod_resources.is_device(name) for name in pod_resources.names_of(container)):
+        yield from pod_resources.problems(pod_resources.of(container, settings), path, settings)
+    if not container.get("image"):
+        yield _problem(f"{path}.image", "", "says nothing", "name the image to run")
+    for place in _repeated([each.get("mountPath", "") for each in container.get("volumeMounts", ())]):
+        remedy = "leave one of the two out; one may be the PodTemplate's"
+        yield _problem(f"{path}.volumeMounts", place, "has two volumes mounted", remedy)
+
+
+def _port_problems(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Problem]:
+    """Ports of which the operator makes no service: it looks at names and numbers, not at protocols."""
+    said = [(each.get("name", ""), each.get("containerPort", 0)) for each in ports]
+    for name in _repeated([name for name, _ in said if name]):
+        yield _problem(path, name, "is the name of two ports", "rename one of them")
+    for number in _repeated([number for _, number in said]):
+        remedy = "leave one of the two out: each is a TCP port of the replica's service"
+        yield _problem(path, number, "is the number of two ports", remedy)
+    # Where another port has the operator's name, it adds none.
+    if PORT_NAME not in dict(said) and any(name and number == PORT for name, number in said):
+        remedy = f"call it {PORT_NAME}, or take another number"
+        yield _problem(path, PORT, "is the port by which replicas find each other", remedy)
+
+
+def _repeated(values: Sequence[Any]) -> list[Any]:
+    return sorted({value for value in values if values.count(value) > 1})
+
+
+def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
+    return Problem(field=path, value=repr(value), message=message, remedy=remedy)

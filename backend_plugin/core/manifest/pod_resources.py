@@ -18,6 +18,7 @@ from backend_plugin.core.shapes import amount_text
 _NOTHING: Final = parse("0")
 # What every container of Flyte has, said or not.
 _ALWAYS: Final = ("cpu", "memory")
+_STORAGE: Final = "ephemeral-storage"
 # flytekit knows one kind of GPU, by these names.
 _ANY_GPU: Final = ("gpu", "nvidia.com/gpu")
 
@@ -80,7 +81,7 @@ def of_group(group: ReplicaGroup, settings: Settings, problems: list[Problem]) -
 def of_trainer(own: Claim, group: Claim, template: Claim, settings: Settings) -> Claim:
     """What a primary or init container gets: the role's, its own, the PodTemplate's, then defaults."""
     claim = group.over(own).over(template)
-    names = [*_ALWAYS, *({"ephemeral-storage", settings.gpu_resource_name} & {*claim.names})]
+    names = [*_ALWAYS, *({_STORAGE, settings.gpu_resource_name} & {*claim.names})]
     defaults = {"cpu": settings.default_cpus, "memory": settings.default_memory}
     given = settings.kfpytorch.task_resources.defaults
     return whole(_completed(claim, names, settings, {**defaults, **_some(given)}).over(claim))
@@ -89,13 +90,15 @@ def of_trainer(own: Claim, group: Claim, template: Claim, settings: Settings) ->
 def of_sidecar(own: Claim, template: Claim, settings: Settings) -> Claim:
     """What any other container gets: its own, then the PodTemplate's, never more than the platform allows."""
     claim = own.over(template)
-    most = settings.kfpytorch.task_resources.limits
+    # Of devices, of which fewer would be worse than none, and of what Flyte does not know, nothing is cut.
+    cut = {*_ALWAYS, _STORAGE}
+    most = {name: most for name, most in settings.kfpytorch.task_resources.limits.items() if name in cut}
     limits = {name: _at_most(amount, most.get(name)) for name, amount in claim.limits.items()}
     requests = {
-        name: _at_most(_at_most(amount, most.get(name)), limits.get(name))
+        name: _at_most(_at_most(amount, most.get(name)), limits.get(name) if name in cut else None)
         for name, amount in claim.requests.items()
     }
-    counted = {"ephemeral-storage", settings.gpu_resource_name} & {*claim.names}
+    counted = {_STORAGE, settings.gpu_resource_name} & {*claim.names}
     nothing = dict.fromkeys([*_ALWAYS, *counted], _NOTHING)
     return whole(Claim(requests={**nothing, **requests}, limits={**nothing, **limits}))
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.manifest import metadata
+from backend_plugin.core.manifest.pod_checks import PORT, PORT_NAME
 from backend_plugin.core.values import JsonValue, Manifest
 
 CONTAINER: Final = "pytorch"
@@ -18,7 +19,8 @@ CLEAN_POD_POLICY: Final = "kfpytorch.flyte.org/clean-pod-policy"
 
 # Of a replica that succeeds, `Always` would make one that never ends, and of its job, too.
 _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always": "OnFailure"}
-# A port of a container is a port of its service, which refuses more than one without a name.
+# A port of a container is a port of its service, which refuses more than one without a name. The operator
+# adds its own to each that has none of its name.
 _UNNAMED_PORT: Final = "port-{number}"
 
 
@@ -54,9 +56,18 @@ def _pod_spec(pod: Manifest) -> Manifest:
         return {}
     containers = spec.get("containers")
     kept = {key: value for key, value in spec.items() if key != "restartPolicy"}
+    if "imagePullSecrets" in kept:
+        kept["imagePullSecrets"] = _each_once(kept["imagePullSecrets"])
     if not isinstance(containers, Sequence) or isinstance(containers, str):
         return kept
     return {**kept, "containers": [_with_named_ports(container) for container in containers]}
+
+
+def _each_once(values: JsonValue) -> JsonValue:
+    """The CRD of 1.9 refuses a pull secret that the pod and its PodTemplate both name."""
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        return values
+    return [value for index, value in enumerate(values) if value not in values[:index]]
 
 
 def _with_named_ports(container: JsonValue) -> JsonValue:
@@ -65,13 +76,17 @@ def _with_named_ports(container: JsonValue) -> JsonValue:
     ports = container.get("ports")
     if not isinstance(ports, Sequence) or isinstance(ports, str):
         return container
-    return {**container, "ports": [_named(port) for port in ports]}
+    names = [port.get("name") for port in ports if isinstance(port, Mapping)]
+    taken = PORT_NAME in names
+    return {**container, "ports": [_named(port, taken=taken) for port in ports]}
 
 
-def _named(port: JsonValue) -> JsonValue:
+def _named(port: JsonValue, *, taken: bool) -> JsonValue:
     if not isinstance(port, Mapping) or port.get("name"):
         return port
-    return {**port, "name": _UNNAMED_PORT.format(number=port.get("containerPort"))}
+    number = port.get("containerPort")
+    is_operators = number == PORT and not taken
+    return {**port, "name": PORT_NAME if is_operators else _UNNAMED_PORT.format(number=number)}
 
 
 def _run_policy(job: TrainingJob) -> Manifest:

@@ -126,6 +126,53 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
             (f"{SPEC}.affinity", "1", "is not an object"),
         ],
     ),
+    "a sidecar's GPUs": (
+        ParseDict(
+            {
+                "k8sPod": {
+                    "podSpec": {
+                        "containers": [
+                            {"name": "main", "image": "a"},
+                            {"name": "side", "image": "a", "resources": {"limits": {"gpu": "9"}}},
+                            {
+                                "name": "more",
+                                "image": "a",
+                                "resources": {"requests": {"a.b/c": "3"}, "limits": {"a.b/c": "1"}},
+                            },
+                        ]
+                    }
+                },
+                "config": {"primary_container_name": "main"},
+            },
+            TaskTemplate(),
+        ),
+        [
+            (
+                f"{SPEC}.containers[2].resources.limits.a.b/c",
+                "1",
+                "differs from the request, 3, though devices cannot be lent",
+            )
+        ],
+    ),
+    "mounts": (
+        of(volumeMounts=[{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a"}]),
+        [(f"{SPEC}.containers[0].volumeMounts", "'/a'", "has two volumes mounted")],
+    ),
+    "ports": (
+        of(
+            ports=[
+                {"containerPort": 80, "name": "a"},
+                {"containerPort": 80, "protocol": "UDP"},
+                {"containerPort": 81, "name": "a"},
+                {"containerPort": 23456, "name": "b"},
+            ]
+        ),
+        [
+            (f"{SPEC}.containers[0].ports", "'a'", "is the name of two ports"),
+            (f"{SPEC}.containers[0].ports", "80", "is the number of two ports"),
+            (f"{SPEC}.containers[0].ports", "23456", "is the port by which replicas find each other"),
+        ],
+    ),
     "less than nothing": (
         of(resources={"limits": {"cpu": "-1"}}),
         [(f"{SPEC}.containers[0].resources.limits.cpu", '"-1"', "is less than nothing")],

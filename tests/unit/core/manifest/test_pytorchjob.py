@@ -79,6 +79,8 @@ def test_the_operator_does_not_clean_up_while_rank_0_writes() -> None:
     ("ports", "expected"),
     [
         ([{"containerPort": 80}, {"containerPort": 1, "name": "a"}], ["port-80", "a"]),
+        ([{"containerPort": 23456}], ["pytorchjob-port"]),
+        ([{"containerPort": 23456}, {"name": "pytorchjob-port"}], ["port-23456", "pytorchjob-port"]),
         (["a port"], ["a port"]),
     ],
 )
@@ -92,9 +94,20 @@ def test_ports_have_names_as_services_need_them(ports: list[Any], expected: list
     assert (side, none) == (spec["containers"][0], "no container")
 
 
+def test_a_pull_secret_is_named_once() -> None:
+    spec = {"containers": [], "imagePullSecrets": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}
+    manifest: Any = build(decoded({"masterReplicas": {}}), {}, [{"spec": spec}])
+    made = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    assert made["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+
+
 @pytest.mark.parametrize(
     ("pod", "spec"),
-    [({}, {}), ({"spec": {"containers": "none"}}, {"containers": "none"})],
+    [
+        ({}, {}),
+        ({"spec": {"containers": "none"}}, {"containers": "none"}),
+        ({"spec": {"imagePullSecrets": "none"}}, {"imagePullSecrets": "none"}),
+    ],
 )
 def test_what_is_no_pod_is_left_to_the_api_server(pod: Any, spec: Any) -> None:
     manifest: Any = build(decoded({"masterReplicas": {}}), {}, [pod])
