@@ -145,7 +145,8 @@ def counting(files: Sequence[ErrorFile], pods: Sequence[Pod]) -> tuple[list[Erro
 
 def is_over(file: ErrorFile, pods: Sequence[Pod]) -> bool:
     """Whether its worker has been started anew since, however that went."""
-    return any(_lives_again(file, pod) for pod in pods if file.worker in ("", pod.name, pod.replica))
+    writers = (pod for pod in pods if file.worker in ("", pod.name, pod.replica))
+    return file.at is not None and any(_lives_again(file, pod) for pod in writers)
 
 
 def surely_well(file: ErrorFile, job: Job, ended: datetime | None) -> bool:

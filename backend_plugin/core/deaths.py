@@ -238,7 +238,7 @@ def _said(pod: Pod, container: Container | None, ended: Termination | None) -> s
 
 def _taken_away(pod: Pod) -> Death | None:
     """A pod that still runs but is being deleted, by the scheduler, a drain or a person."""
-    if pod.deleted is None or pod.phase == "Succeeded":
+    if pod.phase == "Succeeded" or (pod.deleted is None and pod.disrupted is None):
         return None
     known = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or POD_REASONS.get(pod.reason)
     told = pod.disrupted is not None or known is not None

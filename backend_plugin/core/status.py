@@ -145,7 +145,7 @@ def _living(observed: Observed, job: Job, state: State, pods: tuple[Pod, ...]) -
         ready += _is_ready(pod)
         if _is_replacement(pod, job):
             replaced.append(pod.replica)
-        elif pod.phase in ("Pending", "") and not suspended and _never_ran(pod):
+        elif pod.phase in ("Pending", "") and not suspended and _is_first(pod, job):
             first_start.append(pod.replica)
     missing = job.started is not None and present < job.replicas
     return JobStatus(
@@ -187,8 +187,11 @@ def _is_replacement(pod: Pod, job: Job) -> bool:
     return job.started is not None and pod.created is not None and pod.created > job.started
 
 
-def _never_ran(pod: Pod) -> bool:
-    return pod.deleted is None and not any(container.ever_started for container in pod.containers)
+def _is_first(pod: Pod, job: Job) -> bool:
+    """Whether it is known to be of the first, and has never run; without times it may be a replacement."""
+    if pod.deleted is not None or pod.created is None or job.started is None:
+        return False
+    return not any(container.ever_started for container in pod.containers)
 
 
 def _has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:

@@ -119,6 +119,8 @@ FIRST = {
     "words of nobody's making": (JOB, (), {"error_files": [error_file(message="out of luck")]}, ("FAILED", "Error", "user-error"), "worker-0 failed: Error: out of luck"),
     "beside a container that ended well": (JOB, (ended("worker-0", 3, containerStatuses=[{"name": "side", "state": {"terminated": {"exitCode": 0}}}, {"name": "pytorch", "state": {"terminated": {"exitCode": 5}}}]),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 5 (user-error)"),
     "a node that is shut down": (JOB, (pod("worker-0", **disrupted("TerminationByKubelet", 80), **going(80)), ABORTED), {}, ("RETRYABLE_FAILED", "TerminationByKubelet", "node-lost"), "worker-0 failed: TerminationByKubelet"),
+    "about to be taken away": (JOB, (pod("worker-0", **disrupted("PreemptionByScheduler", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted"), "worker-0 failed: PreemptionByScheduler"),
+    "an error without a time, of one that was restarted once": (JOB, (ended("worker-0", 1, containerStatuses=[{"name": "pytorch", "restartCount": 1, "state": {"terminated": {"exitCode": 1}}}]),), {"error_files": [error_file(timestamp=None)]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
     "evicted by its kubelet": (JOB, (pod("worker-0", "Failed", reason="Evicted", message="low", **disrupted("TerminationByKubelet", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "Evicted", "infra"), "worker-0 failed: Evicted: low"),
     # What a worker got over.
     "an error of an earlier incarnation": (JOB, (restarted("worker-0", 1, times=1), ended("master-0", 137, "OOMKilled", finished=99)), {"error_files": [error_file(timestamp=at(20))]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),

@@ -48,6 +48,8 @@ LIVING = {
     "running": (job(RUNNING), (running("master-0"), running("worker-0")), ("RUNNING", "Running", None)),
     "restarting": (job(condition("Restarting", message="m")), (running("master-0"),), ("RUNNING", "Restarting", None)),
     "replaced": (job(RUNNING), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), ("RUNNING", "Running", None)),
+    "perhaps replaced, nobody knows when it began": (job(RUNNING, started=None), (running("master-0"), unplaced("worker-0", LACKING)), ("RUNNING", "Running", "unschedulable")),
+    "perhaps replaced, nobody knows when it was made": (job(RUNNING), (running("master-0"), pod("worker-0", "Pending", metadata={"creationTimestamp": None})), ("RUNNING", "Running", None)),
     "job alone": (job(RUNNING), (), ("RUNNING", "Running", None)),
 }  # fmt: skip
 
