@@ -218,7 +218,7 @@ def _ended(
     ended = (job.completed if job else None) or (condition.since if condition else None)
     certain, unsettled = blame.counting(_files(observed, state, pods, ended), pods)
     # Work that was done needs no explanation from pods that ended after it.
-    if state is State.SUCCEEDED or (state is State.GONE and observed.outputs):
+    if state is State.SUCCEEDED or (state in (State.GONE, State.DELETED) and observed.outputs):
         told = blame.of_files([*certain, *unsettled])
     else:
         ends = [each for each in deaths.of_pods(pods, exit_codes) if not _is_cleaned(each, job, condition)]

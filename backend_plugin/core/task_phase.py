@@ -172,9 +172,8 @@ def _of_loss(status: JobStatus) -> TaskPhase:
     death = status.death
     if death is not None and not death.failure.stopped:
         return _of_death(status, f"the job {wording.LOSS[status.state]}")
-    masters = [pod for pod in status.pods if pod.role == "master" and pod.phase == "Succeeded"]
-    if status.state is State.GONE and (status.outputs or masters):
-        return _said(Phase.SUCCEEDED, "Succeeded", "the work was done; the job has been removed since")
+    if status.outputs or _is_done(status):
+        return _said(Phase.SUCCEEDED, "Succeeded", f"the work was done; the job {wording.LOSS[status.state]}")
     return failed(
         Cause.INFRA,
         "Gone" if status.state is State.GONE else "Deleted",
@@ -184,6 +183,12 @@ def _of_loss(status: JobStatus) -> TaskPhase:
             "look for who deleted it: a person, a clean-up of the namespace, a time to live",
         ),
     )
+
+
+def _is_done(status: JobStatus) -> bool:
+    """Whether the pods that it has left say so: the master's, or all workers' where there is none."""
+    masters = [pod for pod in status.pods if pod.role == "master"]
+    return bool(status.pods) and all(pod.phase == "Succeeded" for pod in masters or status.pods)
 
 
 def _of_death(status: JobStatus, note: str) -> TaskPhase:

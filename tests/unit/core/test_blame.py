@@ -166,6 +166,23 @@ def test_a_job_that_is_gone(pods, more, told):
     assert short(verdict(None, *pods, **more)) == told
 
 
+LEAVING = {
+    "its outputs are there": ((running("master-0"),), {"outputs": True}, "SUCCEEDED"),
+    "its master was done": ((ended("master-0", 0), running("worker-0")), {}, "SUCCEEDED"),
+    "its workers were done": ((ended("worker-0", 0), ended("worker-1", 0)), {}, "SUCCEEDED"),
+    "a worker was done": ((running("master-0"), ended("worker-0", 0)), {}, "RETRYABLE_FAILED"),
+    "nothing is left": ((), {}, "RETRYABLE_FAILED"),
+    "it left an error": ((ended("master-0", 0),), {"outputs": True, "error_files": [error_file()]}, "FAILED"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "more", "phase"), LEAVING.values(), ids=LEAVING)
+def test_a_job_that_is_being_deleted_is_judged_as_when_it_is_gone(pods, more, phase):
+    leaving = job(RUNNING)
+    leaving["metadata"]["deletionTimestamp"] = at(101)
+    assert [verdict(each, *pods, **more).phase.value for each in (leaving, None)] == [phase, phase]
+
+
 def restarting(*conditions, clean: str = "All", kind: str = "Master", **elastic):
     made = job(*conditions, workers=2, cleanPodPolicy=clean)
     specs = made["spec"]["pytorchReplicaSpecs"]
