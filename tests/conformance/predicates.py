@@ -219,13 +219,10 @@ def joined_terms(found: Found) -> bool:
 
 
 def primary_template(found: Found) -> bool:
-    """A sidecar, with a PodTemplate that says what the training container asks for."""
+    """A sidecar, with a PodTemplate that has a container for the one that trains."""
     specs = [each["template"]["spec"] for each in found.case["pod_templates"]]
-    return on_sidecar(found) and any(
-        each["name"] == "primary" and "resources" in each
-        for spec in specs
-        for each in spec.get("containers", [])
-    )
+    names = {each["name"] for spec in specs for each in spec.get("containers", [])}
+    return on_sidecar(found) and "primary" in names
 
 
 def native_sidecar(found: Found) -> bool:

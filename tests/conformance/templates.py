@@ -300,6 +300,9 @@ TRAINER = {"name": "main", "image": "a:1"}
 SHM = ("template", "extendedResources", "sharedMemory")
 SPOILT: list[tuple[str, Callable[[Json], None]]] = [
     ("no-target", no_target),
+    ("other-type", put("template", "type", value="spark")),
+    ("two-masters", put("template", "custom", "masterReplicas", value={"replicas": 2.0})),
+    ("no-gang", put("template", "custom", "kfpytorch", value={"gang": {"minMember": -1.0}})),
     ("no-custom", drop("template", "custom")),
     ("empty-custom", put("template", "custom", value={})),
     ("version-2", put("template", "taskTypeVersion", value=2)),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
+from textwrap import shorten
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -20,6 +21,8 @@ from kfpytorch_common.causes import Cause
 
 Read: TypeAlias = Callable[[Any], Any]
 
+# It may quote the value.
+_LONGEST: Final = 200
 _UNKNOWN: Final = re.compile(r"unknown field `(?P<name>[^`]*)`")
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|s|m|h)")
 _UNITS: Final = {
@@ -93,7 +96,7 @@ def _wrong(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> Wrong:
         known = [field.encode_name for field in msgspec.structs.fields(struct)]
         near = get_close_matches(unknown["name"], known, n=1)
         remedy = f"did you mean {near[0]}?" if near else remedy
-    return Wrong(str(refusal), remedy)
+    return Wrong(shorten(str(refusal), _LONGEST), remedy)
 
 
 def checked(kind: Any, remedy: str) -> Read:

@@ -95,6 +95,12 @@ def test_a_part_of_a_pod_is_one_that_kubernetes_knows(key: str, value: Any, prob
     assert (found.field, f"{found.message}; {found.remedy}") == (key, problem)
 
 
+def test_a_long_value_is_not_said_in_full() -> None:
+    with pytest.raises(InvalidSettings) as refusal:
+        settings.read({"default-tolerations": [{"key": "a", "operator": "x" * 5000}]})
+    assert len(str(refusal.value)) < 400
+
+
 def test_a_part_of_a_pod_is_kept_as_kubernetes_writes_it() -> None:
     said = {"default-pod-security-context": {"runAsUser": 0.0, "supplementalGroups": [], "fsGroup": None}}
     assert settings.read(said).default_pod_security_context == {"runAsUser": 0}
