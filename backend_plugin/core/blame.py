@@ -176,10 +176,12 @@ def _fate(file: ErrorFile, pod: Pod) -> str | None:
     if not _lives_again(file, pod):
         return None
     ended = pod.primary.ended if pod.primary else None
+    if pod.deleted is not None:
+        # Whoever ends with zero because he is told to has not done his work.
+        by_itself = ended is not None and ended.finished is not None and ended.finished <= pod.deleted
+        return "well" if by_itself and pod.phase == "Succeeded" else None
     if pod.phase == "Succeeded" or (ended is not None and ended.exit_code == 0):
         return "well"
-    if pod.deleted is not None:
-        return None
     return "alive" if ended is None and pod.phase in ("Pending", "Running") else None
 
 
@@ -192,7 +194,7 @@ def _lives_again(file: ErrorFile, pod: Pod) -> bool:
         began = (container.ended.started if container.ended else container.running_since) or began
     if began is None or file.at is None:
         return again
-    return began > file.at or (again and began > file.at - _SECOND)
+    return began > file.at or (again and began - file.at > -_SECOND)
 
 
 # The kubelet may tell of an end only when the peers have long noticed.
@@ -216,7 +218,7 @@ def _order(
 ) -> tuple[int, int, int, tuple[str, int], str]:
     failure, when = death.failure, death.failure.time_ns
     sigterm = failure.stopped and failure.exit_code == -SIGTERM and not worded
-    if ended is not None and death.at is not None and death.at > ended + SKEW:
+    if ended is not None and death.at is not None and death.at - ended > SKEW:
         rank = 4
     elif failure.stopped and not (sigterm and not death.ordered):
         rank = 3
@@ -232,7 +234,7 @@ def _order(
 def near(files: Sequence[ErrorFile], ends: Sequence[Death]) -> list[ErrorFile]:
     """The files that may be of `ends`; all where there are none."""
     since = min((death.at for death in ends if death.at is not None), default=None)
-    return [file for file in files if since is None or file.at is None or file.at >= since - _WRITTEN]
+    return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
 
 
 def told(pods: Sequence[Death], files: Sequence[Death]) -> list[Death]:

@@ -141,7 +141,7 @@ def _is_disturbed_later(pod: Pod, ended: Termination) -> bool:
     if pod.disrupted is None or pod.disrupted.since is None or ended.finished is None:
         return False
     by_itself = signal_of(ended.exit_code or 0) not in (SIGKILL, SIGTERM)
-    return by_itself and pod.disrupted.since > ended.finished + _TOLD
+    return by_itself and pod.disrupted.since - ended.finished > _TOLD
 
 
 def _began_to_end(pod: Pod, disrupted: datetime | None, finished: datetime | None) -> datetime | None:

@@ -320,7 +320,10 @@ class World:
             },
         }
         ended_well = {
-            pod.name for pod in self.pods.values() if pod.phase == "Succeeded" and pod.deleted is None
+            pod.name
+            for pod in self.pods.values()
+            if pod.phase == "Succeeded"
+            and (pod.deleted is None or (pod.ended and pod.ended[2] <= pod.deleted))
         }
         return Moment(
             seen={

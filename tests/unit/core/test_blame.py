@@ -202,6 +202,7 @@ ANEW = {
 }
 CLEANED = {
     "a worker that ended well is being cleaned up": (restarting(SUCCEEDED), (pod("worker-0", "Succeeded", **ANEW, **going(101)),), error_file(), "SUCCEEDED"),
+    "a worker that ended with zero when it was told to": (restarting(SUCCEEDED), (pod("worker-0", "Succeeded", **ANEW, **going(95)),), error_file(), "FAILED"),
     "everything has been cleaned up": (restarting(SUCCEEDED), (), error_file(), "SUCCEEDED"),
     "what still ran has been cleaned up": (restarting(SUCCEEDED, clean="Running"), (), error_file(), "FAILED"),
     "a master that must have ended well": (restarting(SUCCEEDED, clean="Running"), (), error_file("j-master-0"), "SUCCEEDED"),
@@ -216,6 +217,23 @@ CLEANED = {
 @pytest.mark.parametrize(("job", "pods", "file", "phase"), CLEANED.values(), ids=CLEANED)
 def test_an_error_that_was_got_over_and_cleaned_up(job, pods, file, phase):
     assert verdict(job, *pods, error_files=[file]).phase.value == phase
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+@pytest.mark.parametrize("other", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_times_of_another_age_are_only_times(moment, other):
+    state = {"exitCode": 1, "finishedAt": moment}
+    disruption = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": other}
+    failed = pod(
+        "worker-0",
+        "Failed",
+        container={"restartCount": 1, "state": {"terminated": state}, "lastState": {"terminated": state}},
+        conditions=[disruption],
+    )
+    over = {**FAILED, "lastTransitionTime": other}
+    for file in (error_file(timestamp=other), error_file(timestamp=moment)):
+        assert verdict(job(over), failed, error_files=[file]).message.startswith("worker-0 failed: ")
+        assert verdict(limit(), restarted("worker-0", 1), error_files=[file]).message
 
 
 def test_a_success_is_not_undone_by_an_eviction():
