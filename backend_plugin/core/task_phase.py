@@ -209,9 +209,14 @@ def _out_of_patience(
     return (
         _past_deadline(status, patience, deadlines, now)
         or _unseen(status, patience, deadlines, now)
-        or _stuck(status, patience, deadlines, now)
-        or _queued_too_long(status, patience, deadlines, now)
+        or (None if _does_without(status) else _stuck(status, patience, deadlines, now))
+        or (None if _does_without(status) else _queued_too_long(status, patience, deadlines, now))
     )
+
+
+def _does_without(status: JobStatus) -> bool:
+    """Whether it trains, and may go on without the replicas that it waits for."""
+    return status.has_run and status.ready > 0 and status.job is not None and status.job.scales
 
 
 def _timer(said: int | None, default: timedelta) -> timedelta:

@@ -169,3 +169,25 @@ def test_a_cause_that_nobody_has_decided_about_is_noticed():
 def test_settings_say_what_an_exit_code_means():
     told = verdict(job(FAILED), ended("worker-0", 17), rules=rules(exit_codes={17: Cause.NODE_LOST}))
     assert short(told) == ("RETRYABLE_FAILED", "ExitCode", "node-lost")
+
+
+def elastic(*conditions, least: int) -> dict:
+    made = job(*conditions, workers=2)
+    made["spec"]["pytorchReplicaSpecs"].pop("Master")
+    made["spec"]["elasticPolicy"] = {"minReplicas": least, "maxReplicas": 2}
+    return made
+
+
+PULLING = waiting("worker-1", "ImagePullBackOff", "m")
+WITHOUT = {
+    "it trains with fewer": (elastic(RUNNING, least=1), (running("worker-0"), PULLING), "RUNNING"),
+    "it waits for a node with fewer": (elastic(RUNNING, least=1), (running("worker-0"), unplaced("worker-1", LACKING)), "RUNNING"),
+    "it needs them all": (elastic(RUNNING, least=2), (running("worker-0"), PULLING), "RETRYABLE_FAILED"),
+    "none trains": (elastic(RUNNING, least=1), (PULLING,), "RETRYABLE_FAILED"),
+    "none has ever trained": (elastic(least=1), (running("worker-0"), PULLING), "RETRYABLE_FAILED"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "phase"), WITHOUT.values(), ids=WITHOUT)
+def test_training_is_not_ended_for_a_replica_that_it_can_do_without(job, pods, phase):
+    assert verdict(job, *pods, rules=rules(queue_timeout=MINUTE), now=9_999).phase.value == phase
