@@ -178,7 +178,7 @@ def _of_loss(status: JobStatus) -> TaskPhase:
         Cause.INFRA,
         "Gone" if status.state is State.GONE else "Deleted",
         wording.lines(
-            f"the job {wording.LOSS[status.state]} before its end, and not by Flyte",
+            f"the job {wording.DELETION[status.state]} before its end, and not by Flyte",
             wording.outputs(status),
             "look for who deleted it: a person, a clean-up of the namespace, a time to live",
         ),

@@ -59,9 +59,11 @@ _QUEUE: Final = re.compile(r"(LocalQueue|ClusterQueue) (\S{1,253}) (doesn't exis
 
 def of_job(observed: Observed, pods: Sequence[Pod]) -> list[Wait]:
     """What the job as a whole waits for: its groups first, then refusals to make its pods."""
-    groups = [wait for group in observed.pod_groups if (wait := of_group(group)) is not None]
-    # Events outlive by an hour what they tell of.
+    # What groups and events tell of, they outlive.
     complete = observed.job is not None and len(pods) >= observed.job.replicas
+    if complete and all(pod.placed for pod in pods):
+        return []
+    groups = [wait for group in observed.pod_groups if (wait := of_group(group)) is not None]
     refusals = [] if complete else _of_refusals(observed.events)
     return [*groups, *refusals, *_of_placeholders(observed.pods, pods)]
 
@@ -82,12 +84,8 @@ def of_group(group: PodGroup) -> Wait | None:
                 since=condition.since,
             )
     if group.phase in _HELD_PHASES:
-        return Wait(
-            stage=Stage.HELD,
-            cause=Cause.QUEUE,
-            reason=group.phase,
-            said=f"{where}: {_HELD_PHASES[group.phase]}",
-        )
+        stage, cause, said = _HELD_PHASES[group.phase]
+        return Wait(stage=stage, cause=cause, reason=group.phase, said=f"{where}: {said}")
     return None
 
 
@@ -100,10 +98,11 @@ _GROUP_CONDITIONS: Final[Sequence[tuple[str, bool, Cause]]] = (
 """Kueue's, the in-tree gang's, Volcano's and KAI's: the type, the value that holds the job, the cause."""
 
 _HELD_PHASES: Final = {
-    "Pending": "the group is not admitted yet",
-    "PreScheduling": "the group waits for its members",
-    "Scheduling": "the group waits for its members to be placed",
+    "Pending": (Stage.HELD, Cause.QUEUE, "the group is not admitted yet"),
+    "PreScheduling": (Stage.UNPLACED, Cause.UNSCHEDULABLE, "the group waits for its members"),
+    "Scheduling": (Stage.UNPLACED, Cause.UNSCHEDULABLE, "the group waits for its members to be placed"),
 }
+"""Volcano's and co-scheduling's; what the members themselves say is told before the latter."""
 
 
 def quota(message: str) -> str:
@@ -174,10 +173,13 @@ def of_pod(pod: Pod) -> Wait | None:
         stage=Stage.STARTING,
         cause=Cause.INFRA,
         reason="ContainerCreating",
-        said=f"the kubelet of {pod.node or 'its node'} prepares it",
+        said=_PREPARED,
         replicas=(pod.replica,),
         since=_placed_at(pod),
     )
+
+
+_PREPARED: Final = "placed; the image, the volumes and the network are being prepared"
 
 
 def _of_unplaced(pod: Pod) -> Wait:
@@ -251,6 +253,9 @@ def _container_cause(container: Container) -> Cause:
     return cause
 
 
+_STEPS: Final = {"ContainerCreating": _PREPARED, "PodInitializing": "its init containers run"}
+
+
 def _of_container(pod: Pod, container: Container) -> Wait:
     cause = _container_cause(container)
     init = "init container " if container.init else ""
@@ -265,7 +270,7 @@ def _of_container(pod: Pod, container: Container) -> Wait:
         why = ended.reason if ended.reason != "Error" else ""
         said = f"ended {container.restarts} times, the last with exit code {ended.exit_code} {why}".rstrip()
     else:
-        said = container.waiting_message or container.waiting
+        said = container.waiting_message or _STEPS.get(container.waiting, container.waiting)
     # An init container that fails again and again has never let the training begin.
     again = container.restarts > 0 and not container.init
     return Wait(

@@ -39,6 +39,7 @@ STATES: Final = {
 }
 """The reason of a phase about which there is nothing else to say."""
 
+DELETION: Final = {State.DELETED: "is being deleted", State.GONE: "was deleted"}
 LOSS: Final = {State.DELETED: "is being deleted", State.GONE: "is no longer there"}
 
 
@@ -100,6 +101,8 @@ def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:
     hint = (
         remedy(death.cause) if not failure.signal or death.cause in CLUSTER_REMEDIES else remedy_of(failure)
     )
+    wordless = death.cause is Cause.USER_ERROR and not failure.exception and not death.detail
+    hint = hint or ("it left no error; the last lines of its log may say more" if wordless else "")
     place = _place(failure.traceback)
     return lines(
         f"{verdict}{place} ({death.cause.value})",
@@ -108,12 +111,15 @@ def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:
         note,
         outputs(status),
         hint,
-        "marked as recoverable by the task"
-        if death.recoverable
-        else ""
-        if retry
-        else "another attempt would end alike",
+        _chances(death, retry=retry),
     )
+
+
+def _chances(death: Death, *, retry: bool) -> str:
+    if death.recoverable:
+        # Flyte's own part marks what has failed as well.
+        return "" if death.cause is Cause.INFRA else "marked as recoverable by the task"
+    return "" if retry else "another attempt would end alike"
 
 
 def _place(traceback: str) -> str:

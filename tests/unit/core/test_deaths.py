@@ -202,3 +202,16 @@ def test_a_file_without_a_time_counts_unless_its_container_was_restarted():
         ).phase.value
         == "SUCCEEDED"
     )
+
+
+LAST_LINES = {
+    "no word": (ended("worker-0", 3), [], ["it left no error; the last lines of its log may say more", "another attempt would end alike"]),
+    "last words": (ended("worker-0", 3, container_message="bye"), [], ["  bye", "another attempt would end alike"]),
+    "a remedy": (ended("worker-0", 139), [], ["a crash in native code, called from the line above; its last words are in the log", "another attempt would end alike"]),
+    "flyte's own": (ended("worker-0", 1), [error_file(origin="SYSTEM", kind="RECOVERABLE")], ["not the task's fault; if it happens again, show this to whoever runs the cluster"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "files", "lines"), LAST_LINES.values(), ids=LAST_LINES)
+def test_what_can_be_done_is_said_last(pod, files, lines):
+    assert verdict(job(FAILED), pod, error_files=files).message.splitlines()[1:] == lines

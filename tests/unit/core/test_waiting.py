@@ -181,3 +181,26 @@ def test_waits_are_told_in_one_order():
     groups = [group(phase=phase) for phase in ("Pending", "PreScheduling")]
     told = {verdict(job(started=None), pod_groups=order).message for order in (groups, groups[::-1])}
     assert len(told) == 1
+
+
+def test_a_group_whose_members_are_all_placed_holds_nothing_back():
+    late = group(condition("Unschedulable", reason="NotEnoughResources", message="2/2 tasks unschedulable"))
+    members = [waiting(name, "ContainerCreating") for name in ("master-0", "worker-0")]
+    told = verdict(job(), *members, pod_groups=[late])
+    assert (told.phase.value, told.cause) == ("INITIALIZING", None)
+    assert told.message.splitlines() == [
+        "master-0, worker-0 starting, ContainerCreating: placed; the image, the volumes and the network are"
+        " being prepared (0 of 2 replicas ready)"
+    ]
+
+
+def test_what_the_members_say_is_told_before_what_the_group_says():
+    members = [unplaced(name, "resource gap: map[gpu:{{4 0} x}].") for name in ("master-0", "worker-0")]
+    told = verdict(job(), *members, pod_groups=[group(phase="Scheduling")])
+    assert short(told) == ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")
+    assert told.message.splitlines()[1] == "queue ml: the group waits for its members to be placed"
+
+
+def test_a_group_that_holds_nothing_back_is_not_waited_for():
+    told = verdict(job(started=None), pod_groups=[group(phase="Inqueue")])
+    assert (short(told), "waits" in told.info) == (("WAITING_FOR_RESOURCES", "Unseen", None), False)
