@@ -259,10 +259,13 @@ def _of_failure(
     """The deaths that may have ended the job; those that a worker got over only when there is no other."""
     over = [each for each in observed.error_files if blame.is_over(each, pods)]
     told = blame.told(ends, blame.of_files([each for each in observed.error_files if each not in over]))
-    if not all(death.failure.stopped for death in told):
+    if not all(death.failure.stopped and death.ordered for death in told):
         return told
-    failed = observed.job is not None and not observed.job.deleting
-    restarts = deaths.of_restarts(pods, exit_codes) if failed else []
+    failed = _by_type(observed.job).get("Failed") if observed.job else None
+    said = failed.message if failed is not None else ""
+    if "deadline" in said:
+        return told
+    restarts = deaths.of_restarts(pods, exit_codes) if "backoff limit" in said else []
     return blame.told(restarts, blame.of_files(blame.near(over, restarts))) or told
 
 
