@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from backend_plugin.cli.lines import as_json, invalid
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
+from backend_plugin.core.manifest.pod_overrides import overridden
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.protojson import parse
 from backend_plugin.core.values import Manifest
@@ -43,6 +44,7 @@ def render(request: Mapping[str, Any]) -> Mapping[str, Any]:
     if problems:
         raise InvalidTask(*problems)
     run = run_of(metadata, prefix if isinstance(prefix, str) else "")
+    template = overridden(template, metadata.overrides)
     planned = plan(template, run, settings_of(request), _pod_templates(request))
     return {"manifests": planned.manifests}
 

@@ -37,6 +37,7 @@ from predicates import (
     setting,
     short_gpu,
     unset,
+    with_role,
     without_primary,
     zero,
 )
@@ -99,9 +100,6 @@ ENVIRONMENT = {
     "repeated-env": (f"{POD}.*ontainers[*].env[*]#", left_out),
 }
 RESOURCES = {
-    "overrides": (f"{POD}.containers[pytorch].resources*", overridden),
-    "overrides-image": (f"{POD}.containers[pytorch].image", overridden),
-    "overrides-of-init-containers": (f"{POD}.initContainers[*].resources*", overridden),
     "platform-defaults": (f"{POD}.*ontainers[*].resources.*", defaulted),
     "native-sidecar": (f"{POD}.initContainers[*].resources*", native_sidecar),
     "replica-resources": (f"{POD}.*ontainers[*].resources.*", role_asks_for_less),
@@ -117,8 +115,8 @@ PLACEMENT = {
     "gpu-name-affinity": (f"{POD}.affinity*", both(renamed_gpu, about_gpus)),
     "gpu-key-tolerations": (f"{POD}.tolerations*", both(short_gpu, about_gpus)),
     "gpu-key-affinity": (f"{POD}.affinity*", both(short_gpu, about_gpus)),
-    "overrides-tolerations": (f"{POD}.tolerations*", both(overridden, about_gpus)),
-    "overrides-affinity": (f"{POD}.affinity*", both(overridden, about_gpus)),
+    "replica-resources-tolerations": (f"{POD}.tolerations*", both(overridden, with_role, about_gpus)),
+    "replica-resources-affinity": (f"{POD}.affinity*", both(overridden, with_role, about_gpus)),
     "required-nodes": (f"{POD}.affinity.nodeAffinity.*.nodeSelectorTerms", joined_terms),
 }
 REFUSED = {

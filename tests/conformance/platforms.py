@@ -129,7 +129,7 @@ def metadata(dice: Dice) -> tuple[Json, str]:
         about["environmentVariables"] = dice.of([{"LEVEL": "warn"}, {"A": "1", "B": "2"}])
     if dice.yes(0.3):
         about["identity"] = {"executionIdentity": dice.of(["jane@example.com", "robot"])}
-    if dice.yes(0.05):
+    if dice.yes(0.15):
         about["overrides"] = overrides(dice)
     return about, f"s3://b/metadata/propeller/p-d-{execution}/{node}/data/{attempt}"
 
@@ -141,7 +141,11 @@ def overrides(dice: Dice) -> Json:
         kind: [{"name": name, "value": value} for name, value in values.items()]
         for kind, values in said.items()
     }
-    return dice.some({"resources": [asked], "containerImage": ["override:v1"]}, 0.7)
+    container = {"name": "other", "image": "other:v1", "args": ["run"]}
+    said = {"resources": [asked], "containerImage": ["override:v1"]}
+    said["extendedResources"] = [{"gpuAccelerator": {"device": "nvidia-l4"}}]
+    said["podTemplate"] = [{"podSpec": {"containers": [container]}, "primaryContainerName": "other"}]
+    return dice.some(said, 0.4)
 
 
 def template_container(dice: Dice, name: str) -> Json:

@@ -137,6 +137,11 @@ def role(found: Found) -> Json:
     return resources
 
 
+def with_role(found: Found) -> bool:
+    """The role says something of its resources."""
+    return bool(role(found))
+
+
 def role_asks_for_less(found: Found) -> bool:
     """The role asks for something else only; we keep what the task asks for."""
     names = {
@@ -227,5 +232,10 @@ def primary_template(found: Found) -> bool:
 
 def native_sidecar(found: Found) -> bool:
     """An init container that runs beside the training, with a role that asks for resources."""
-    spec = found.case["template"].get("k8sPod", {}).get("podSpec", {})
-    return bool(role(found)) and any(each.get("restartPolicy") for each in spec.get("initContainers", []))
+    pods = (
+        found.case["template"].get("k8sPod"),
+        found.case["metadata"].get("overrides", {}).get("podTemplate"),
+    )
+    specs = [pod["podSpec"] for pod in pods if pod]
+    init = [each for spec in specs for each in spec.get("initContainers", [])]
+    return bool(role(found)) and any(each.get("restartPolicy") for each in init)

@@ -19,7 +19,7 @@ from backend_plugin.core.settings import Settings
 
 PRIMARY_KEY: Final = "primary_container_name"
 # Present in every container that propeller has been at, and in no other.
-_DECORATED: Final = "FLYTE_INTERNAL_EXECUTION_ID"
+DECORATED: Final = "FLYTE_INTERNAL_EXECUTION_ID"
 _PLACEHOLDER: Final = re.compile(
     r"{{\s*[.$](?:inputs?(?:Prefix|\.[^}\s]+)?|outputPrefix|rawOutputDataPrefix|checkpointOutputPrefix"
     r"|prevCheckpointPrefix|perRetryUniqueKey|taskTemplatePath|namespace)\s*}}",
@@ -140,7 +140,7 @@ def _pod_draft(template: TaskTemplate) -> tuple[Draft | None, list[Problem]]:
         spec=spec,
         primary=primary,
         path=path,
-        is_decorated=any(each.get("name") == _DECORATED for each in train.get("env", ())),
+        is_decorated=any(each.get("name") == DECORATED for each in train.get("env", ())),
         labels=dict(target.metadata.labels),
         annotations=dict(target.metadata.annotations),
     )

@@ -1,0 +1,110 @@
+"""What ``with_overrides`` said of the node, put into the task.
+
+Propeller applies it itself to pods that it renders, and has told connectors of it in no release so far; the
+message has a field for it. Lives here: task template → task template. What a role says is not for here, and
+wins.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
+from flyteidl.core.workflow_pb2 import TaskNodeOverrides
+
+from backend_plugin.core.manifest.pod_source import DECORATED, PRIMARY_KEY
+from backend_plugin.core.protojson import as_json
+from backend_plugin.core.reading import entries, section
+from backend_plugin.core.values import JsonValue
+
+_NAMES: Final[Mapping[int, str]] = {
+    Resources.CPU: "cpu",
+    Resources.MEMORY: "memory",
+    Resources.GPU: "nvidia.com/gpu",
+    Resources.EPHEMERAL_STORAGE: "ephemeral-storage",
+}
+_PARTS: Final = ("requests", "limits")
+_EXTENDED: Final = ("gpu_accelerator", "shared_memory")
+
+
+def overridden(template: TaskTemplate, overrides: TaskNodeOverrides) -> TaskTemplate:
+    """The task as its node means it; the very same where the node says nothing."""
+    if not overrides.ListFields():
+        return template
+    changed = TaskTemplate()
+    changed.CopyFrom(template)
+    for name in _EXTENDED:
+        if overrides.extended_resources.HasField(name):
+            getattr(changed.extended_resources, name).CopyFrom(getattr(overrides.extended_resources, name))
+    is_rendered = _is_rendered(template)
+    if overrides.pod_template.HasField("pod_spec"):
+        _replace_pod(changed, overrides, is_rendered=is_rendered)
+    if changed.WhichOneof("target") == "container":
+        _change_container(changed, overrides)
+    elif changed.WhichOneof("target") == "k8s_pod" and not is_rendered:
+        _change_pod(changed, overrides)
+    return changed
+
+
+def _is_rendered(template: TaskTemplate) -> bool:
+    """Whether propeller has been here, which knows of the overrides itself."""
+    containers = entries(as_json(template.k8s_pod.pod_spec), "containers")
+    env = [each for container in containers for each in entries(container, "env")]
+    return any(each.get("name") == DECORATED for each in env)
+
+
+def _replace_pod(template: TaskTemplate, overrides: TaskNodeOverrides, *, is_rendered: bool) -> None:
+    """Flyte takes the whole spec, and the name of the container that trains, of the other pod.
+
+    Propeller renders the spec only.
+    """
+    other = overrides.pod_template
+    if not is_rendered:
+        template.k8s_pod.pod_spec.CopyFrom(other.pod_spec)
+    metadata = template.k8s_pod.metadata
+    metadata.labels.update(other.metadata.labels)
+    metadata.annotations.update(other.metadata.annotations)
+    template.config[PRIMARY_KEY] = other.primary_container_name
+
+
+def _change_container(template: TaskTemplate, overrides: TaskNodeOverrides) -> None:
+    container = template.container
+    container.image = overrides.container_image or container.image
+    for part in _PARTS:
+        asked = _some(getattr(overrides.resources, part))
+        if not asked:
+            continue
+        said = getattr(container.resources, part)
+        names = {each.name for each in asked}
+        kept = [each for each in said if each.name not in names]
+        del said[:]
+        said.extend([*kept, *asked])
+
+
+def _change_pod(template: TaskTemplate, overrides: TaskNodeOverrides) -> None:
+    spec = as_json(template.k8s_pod.pod_spec)
+    primary = template.config.get(PRIMARY_KEY, "")
+    asked = {part: _amounts(getattr(overrides.resources, part)) for part in _PARTS}
+
+    def changed(container: JsonValue, *, is_init: bool) -> JsonValue:
+        if not isinstance(container, Mapping) or not (is_init or container.get("name") == primary):
+            return container
+        said = section(container, "resources")
+        more = {part: {**section(said, part), **amounts} for part, amounts in asked.items() if amounts}
+        image = {} if is_init or not overrides.container_image else {"image": overrides.container_image}
+        return {**container, **image, **({"resources": {**said, **more}} if more else {})}
+
+    for kind in ("containers", "initContainers"):
+        containers = spec.get(kind)
+        if isinstance(containers, list):
+            spec[kind] = [changed(each, is_init=kind == "initContainers") for each in containers]
+    template.k8s_pod.pod_spec.Clear()
+    template.k8s_pod.pod_spec.update(spec)
+
+
+def _amounts(asked: Iterable[Any]) -> dict[str, str]:
+    return {_NAMES[each.name]: each.value for each in _some(asked) if each.name in _NAMES}
+
+
+def _some(asked: Iterable[Any]) -> list[Any]:
+    """Without those that ask for nothing, which Flyte takes for nothing said."""
+    return [each for each in asked if each.value.strip("+0.") or not each.value]

@@ -1,0 +1,130 @@
+"""What with_overrides says is put into the task, where nobody has done so before."""
+
+from typing import Any
+
+import pytest
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from flyteidl.core.workflow_pb2 import TaskNodeOverrides
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from backend_plugin.core.manifest.pod_overrides import overridden
+
+RENDERED = {"name": "FLYTE_INTERNAL_EXECUTION_ID", "value": "e"}
+ASKED = {
+    "requests": [
+        {"name": "CPU", "value": "4"},
+        {"name": "GPU", "value": "0"},
+        {"name": "STORAGE", "value": "1"},
+    ]
+}
+OTHER = {
+    "podSpec": {"containers": [{"name": "other", "image": "o"}]},
+    "primaryContainerName": "other",
+    "metadata": {"labels": {"a": "override"}, "annotations": {"b": "override"}},
+}
+PRIMARY = {"primary_container_name": "main"}
+
+
+def pod(*containers: Any, **rest: Any) -> dict[str, Any]:
+    return {"k8sPod": {"podSpec": {"containers": list(containers), **rest}}, "config": PRIMARY}
+
+
+# The task, what its node says, and what it then is.
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "a container": (
+        {
+            "container": {
+                "image": "a",
+                "resources": {
+                    "requests": [{"name": "CPU", "value": "1"}, {"name": "GPU", "value": "8"}],
+                    "limits": [{"name": "CPU", "value": "8"}],
+                },
+            }
+        },
+        {"resources": {"requests": ASKED["requests"][:2]}, "containerImage": "b"},
+        {
+            "container": {
+                "image": "b",
+                "resources": {
+                    "requests": [{"name": "GPU", "value": "8"}, {"name": "CPU", "value": "4"}],
+                    "limits": [{"name": "CPU", "value": "8"}],
+                },
+            }
+        },
+    ),
+    "a pod": (
+        pod(
+            {"name": "main", "image": "a", "resources": {"limits": {"cpu": "8"}}},
+            {"name": "side", "image": "a"},
+            "no container",
+            initContainers=[{"name": "init", "image": "a"}],
+        ),
+        {"resources": ASKED, "containerImage": "b"},
+        pod(
+            {"name": "main", "image": "b", "resources": {"limits": {"cpu": "8"}, "requests": {"cpu": "4"}}},
+            {"name": "side", "image": "a"},
+            "no container",
+            initContainers=[{"name": "init", "image": "a", "resources": {"requests": {"cpu": "4"}}}],
+        ),
+    ),
+    "an image alone": (
+        pod({"name": "main", "image": "a"}),
+        {"containerImage": "b"},
+        pod({"name": "main", "image": "b"}),
+    ),
+    "a pod that propeller has rendered": (
+        pod({"name": "main", "image": "a", "env": [RENDERED]}),
+        {"resources": ASKED, "containerImage": "b"},
+        pod({"name": "main", "image": "a", "env": [RENDERED]}),
+    ),
+    "extended resources": (
+        {
+            "container": {"image": "a"},
+            "extendedResources": {"gpuAccelerator": {"device": "a"}, "sharedMemory": {"mountName": "m"}},
+        },
+        {"extendedResources": {"gpuAccelerator": {"device": "b", "partitionSize": "p"}}},
+        {
+            "container": {"image": "a"},
+            "extendedResources": {
+                "gpuAccelerator": {"device": "b", "partitionSize": "p"},
+                "sharedMemory": {"mountName": "m"},
+            },
+        },
+    ),
+    "another pod": (
+        {"k8sPod": {"podSpec": {}, "metadata": {"labels": {"a": "own", "c": "own"}}}, "config": PRIMARY},
+        {"podTemplate": OTHER, "containerImage": "b"},
+        {
+            "k8sPod": {
+                "podSpec": {"containers": [{"name": "other", "image": "b"}]},
+                "metadata": {"labels": {"a": "override", "c": "own"}, "annotations": {"b": "override"}},
+            },
+            "config": {"primary_container_name": "other"},
+        },
+    ),
+    "another pod that propeller has rendered": (
+        pod({"name": "other", "image": "a", "env": [RENDERED]}),
+        {"podTemplate": {**OTHER, "metadata": {}}},
+        {
+            **pod({"name": "other", "image": "a", "env": [RENDERED]}),
+            "config": {"primary_container_name": "other"},
+        },
+    ),
+    "no target": ({"sql": {}}, {"containerImage": "b"}, {"sql": {}}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_node_says_is_put_into_its_task(name: str) -> None:
+    task, overrides, meant = CASES[name]
+    template = ParseDict(task, TaskTemplate())
+    made = overridden(template, ParseDict(overrides, TaskNodeOverrides()))
+    if "k8sPod" in meant:
+        made.k8s_pod.ClearField("primary_container_name")
+    assert made == ParseDict(meant, TaskTemplate()), MessageToDict(made)
+    assert template == ParseDict(task, TaskTemplate())
+
+
+def test_a_node_that_says_nothing_leaves_its_task_alone() -> None:
+    template = TaskTemplate()
+    assert overridden(template, TaskNodeOverrides()) is template
