@@ -168,7 +168,7 @@ def _no_primary(template: TaskTemplate, spec: Mapping[str, Any]) -> Problem:
     names = ", ".join(repr(each.get("name", "")) for each in spec.get("containers", ()))
     return Problem(
         field=f"config.{PRIMARY_KEY}",
-        value=repr(said),
+        value=shown(said),
         message="names none of the pod's containers",
         remedy=f"name one of {names}" if names else "give the pod a container",
     )

@@ -85,11 +85,11 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
     ),
     "no container": (
         rendered({"containers": []}),
-        [("config.primary_container_name", "'primary'", "names none of the pod's containers")],
+        [("config.primary_container_name", '"primary"', "names none of the pod's containers")],
     ),
     "no primary": (
         rendered({"containers": [{"name": "a"}, {"name": "b"}]}),
-        [("config.primary_container_name", "'primary'", "names none of the pod's containers")],
+        [("config.primary_container_name", '"primary"', "names none of the pod's containers")],
     ),
     "nameless": (
         rendered({"containers": [{"image": "i"}]}),
