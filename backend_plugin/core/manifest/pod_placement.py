@@ -9,7 +9,7 @@ from typing import Any, Final
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup, Run
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.shapes import read, whole_numbers
+from backend_plugin.core.shapes import read, unknown, whole_numbers
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -100,9 +100,16 @@ def template_of(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, An
     if said is None:
         return {}
     path = f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
-    template, found = read(whole_numbers(said), "PodTemplateSpec", path)
-    problems.extend(found)
+    written = whole_numbers(said)
+    template, found = read(written, "PodTemplateSpec", path)
+    problems.extend(found or (_unknown(path, name) for name in unknown(written, "PodTemplateSpec")))
     return template or {}
+
+
+def _unknown(path: str, name: str) -> Problem:
+    # Flyte passes over such a field; only we read this template, and its author means what it says.
+    remedy = "correct its name, or leave it out; kubectl explain pod.spec lists what there is"
+    return Problem(field=f"{path}.{name}", value="...", message="is no field of a pod", remedy=remedy)
 
 
 def without_escapes(spec: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -1,4 +1,3 @@
-
 """``kfpytorch explain``, as people and as tools call it."""
 
 import base64

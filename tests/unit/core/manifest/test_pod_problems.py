@@ -221,6 +221,15 @@ def test_problems_of_a_role_name_the_role() -> None:
     ]
 
 
+def test_a_field_that_a_pod_has_not_is_not_lost_from_a_roles_template() -> None:
+    spec = {"hostNetwrk": True, "containers": [{"name": "primary", "imag": "x"}]}
+    group = replace(WORKER, placement=Placement(pod_template={"spec": spec}))
+    assert refused(container(), group=group) == [
+        (f"custom.kfpytorch.worker.podTemplate.spec.{name}", "...", "is no field of a pod")
+        for name in ("hostNetwrk", "containers[0].imag")
+    ]
+
+
 def test_problems_of_a_pod_template_name_it() -> None:
     base = {"metadata": {"name": "base", "namespace": "p-d"}, "template": {"spec": []}}
     assert refused(container(), {"default-pod-template-name": "base"}, base) == [
