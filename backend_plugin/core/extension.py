@@ -14,6 +14,7 @@ from backend_plugin.core import protojson
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Gang, Placement, Role, TrainJobOptions
 from backend_plugin.core.values import JsonValue, Manifest
+from kfpytorch_common import labels
 from kfpytorch_idl.v1 import task_pb2
 
 KEY: Final = "kfpytorch"
@@ -85,6 +86,12 @@ def _contradictions(message: task_pb2.TaskExtension) -> Iterator[Problem]:
     for name, role in (("master", message.master), ("worker", message.worker)):
         for index, toleration in enumerate(role.tolerations):
             yield from _bad_toleration(toleration, f".{name}.tolerations[{index}]")
+        yield from _bad_labels(role.node_selector, f".{name}.nodeSelector")
+    for name, part in (("master", message.master), ("worker", message.worker), ("gang", message.gang)):
+        if part.HasField("priority_class_name") and not labels.is_subdomain(part.priority_class_name):
+            remedy = f"write {labels.SUBDOMAIN}"
+            given = part.priority_class_name
+            yield _problem(f".{name}.priorityClassName", given, "is no name of a PriorityClass", remedy)
     for name in _POSITIVE:
         if message.gang.HasField(name) and getattr(message.gang, name) < 1:
             remedy = "write at least 1, or leave it out"
@@ -93,6 +100,14 @@ def _contradictions(message: task_pb2.TaskExtension) -> Iterator[Problem]:
     kind = message.train_job.runtime_kind
     if kind and kind not in _RUNTIME_KINDS:
         yield _one_of(".trainJob.runtimeKind", kind, _RUNTIME_KINDS)
+
+
+def _bad_labels(said: Mapping[str, str], path: str) -> Iterator[Problem]:
+    for key, value in sorted(said.items()):
+        if not labels.is_key(key):
+            yield _problem(path, key, "is no name of a label", f"write {labels.KEY}")
+        if not labels.is_value(value):
+            yield _problem(f"{path}.{key}", value, "is no value of a label", f"write {labels.VALUE}")
 
 
 def _bad_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:

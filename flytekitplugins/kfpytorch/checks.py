@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from flytekit import ImageSpec
 
 from flytekitplugins.kfpytorch.problems import Problem, Wrong, nearest, wrong
+from kfpytorch_common import labels
 
 E = TypeVar("E", bound=Enum)
 Reader: TypeAlias = Callable[[object], object]
@@ -64,6 +65,13 @@ def text(value: object) -> object:
     if isinstance(value, str) and value.strip():
         return value
     raise wrong(value, "must be a name as text")
+
+
+def priority_class(value: object) -> object:
+    """The name of a PriorityClass."""
+    if isinstance(value, str) and labels.is_subdomain(value):
+        return value
+    raise wrong(value, f"must be the name of a PriorityClass: {labels.SUBDOMAIN}")
 
 
 def string(value: object) -> object:

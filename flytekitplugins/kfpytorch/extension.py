@@ -13,6 +13,7 @@ from flytekitplugins.kfpytorch import checks
 from flytekitplugins.kfpytorch.base import Config
 from flytekitplugins.kfpytorch.checks import Reader, optional
 from flytekitplugins.kfpytorch.problems import Problem, Wrong, nearest, wrong
+from kfpytorch_common import labels
 
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
 
@@ -45,7 +46,7 @@ class Gang(Config):
         "scheduler": optional(checks.text),
         "queue": optional(checks.text),
         "min_member": optional(checks.count(low=1)),
-        "priority_class_name": optional(checks.text),
+        "priority_class_name": optional(checks.priority_class),
         "queue_timeout_seconds": optional(checks.count(low=1)),
         "pending_timeout_seconds": optional(checks.count(low=1)),
     }
@@ -75,14 +76,20 @@ class TrainJob(Config):
 def _node_selector(value: object) -> object:
     if not isinstance(value, Mapping):
         raise wrong(value, "must be a dict of labels such as {'gpu': 'h100'}")
-    bad = [
-        Problem(f"[{key!r}]", item, "a label and its value must be text")
-        for key, item in value.items()
-        if not (isinstance(key, str) and key and isinstance(item, str))
-    ]
+    bad = [problem for key, item in value.items() for problem in _no_label(key, item)]
     if bad:
         raise Wrong(*bad)
     return value
+
+
+def _no_label(key: object, value: object) -> Iterator[Problem]:
+    if not (isinstance(key, str) and isinstance(value, str)):
+        yield Problem(f"[{key!r}]", value, "a label and its value must be text")
+        return
+    if not labels.is_key(key):
+        yield Problem(f"[{key!r}]", value, f"the name of a label is {labels.KEY}")
+    if not labels.is_value(value):
+        yield Problem(f"[{key!r}]", value, f"the value of a label is {labels.VALUE}")
 
 
 def _tolerations(value: object) -> object:
@@ -140,5 +147,5 @@ ROLE_READERS: Final[Mapping[str, Reader]] = {
     "node_selector": optional(_node_selector),
     "tolerations": optional(_tolerations),
     "pod_template": optional(_pod_template),
-    "priority_class_name": optional(checks.text),
+    "priority_class_name": optional(checks.priority_class),
 }

@@ -235,6 +235,19 @@ TWO = {"workerReplicas": {"replicas": 2}}
             ['custom.kfpytorch.master="{...}"'],
         ),
         (
+            {**TWO, "kfpytorch": {"worker": {"nodeSelector": {"a b": "c", "d": "e f"}}}},
+            {},
+            ['custom.kfpytorch.worker.nodeSelector="a b"', 'custom.kfpytorch.worker.nodeSelector.d="e f"'],
+        ),
+        (
+            {**TWO, "kfpytorch": {"master": {"priorityClassName": "A"}, "gang": {"priorityClassName": ""}}},
+            {},
+            [
+                'custom.kfpytorch.master.priorityClassName="A"',
+                'custom.kfpytorch.gang.priorityClassName=""',
+            ],
+        ),
+        (
             {**TWO, "kfpytorch": {"worker": {"nodeSelector": {"a": 1}}}},
             {},
             ['custom.kfpytorch.worker.nodeSelector={"a": 1.0}'],

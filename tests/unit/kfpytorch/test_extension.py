@@ -17,14 +17,17 @@ from flytekitplugins.kfpytorch import Elastic, Gang, Master, PyTorch, TrainJob, 
 from flytekitplugins.kfpytorch.config import ConfigError
 from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch
 from flytekitplugins.kfpytorch.extension_wire import decode, encode
+from kfpytorch_common.labels import is_key, is_subdomain
 
 NAMES = st.text("aZ0-./é", min_size=1)
+LABELS = st.from_regex(r"([a-z0-9.]{1,9}/)?[a-zA-Z0-9]([-_.a-z]{0,9}[a-z])?", fullmatch=True).filter(is_key)
+CLASSES = st.from_regex(r"[a-z0-9]([-.a-z0-9]{0,9}[a-z0-9])?", fullmatch=True).filter(is_subdomain)
 EFFECTS = st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute"])
 SECONDS = st.integers(1, 2**31 - 1)
 ROLES = st.fixed_dictionaries(
     {},
     optional={
-        "node_selector": st.dictionaries(NAMES, st.text("aZ0")).filter(bool),
+        "node_selector": st.dictionaries(LABELS, st.text("aZ0")).filter(bool),
         "tolerations": st.lists(
             st.fixed_dictionaries({"key": NAMES}, optional={"effect": EFFECTS, "tolerationSeconds": SECONDS}),
             min_size=1,
@@ -32,7 +35,7 @@ ROLES = st.fixed_dictionaries(
         "pod_template": st.fixed_dictionaries(
             {"spec": st.dictionaries(NAMES, st.booleans() | NAMES | st.lists(NAMES))}
         ),
-        "priority_class_name": NAMES,
+        "priority_class_name": CLASSES,
     },
 )
 GANGS = st.none() | st.builds(
@@ -160,6 +163,13 @@ def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
         ),
         (lambda: Master(node_selector={"a": 1}), "node_selector['a']=1: a label and its value must be text"),
         (lambda: Master(node_selector=["a"]), "must be a dict of labels"),
+        (lambda: Master(node_selector={"a b": "c"}), "node_selector['a b']='c': the name of a label is at"),
+        (lambda: Master(node_selector={"a": "b c"}), "node_selector['a']='b c': the value of a label is at"),
+        (
+            lambda: Worker(priority_class_name="High"),
+            "priority_class_name='High': must be the name of a Prio",
+        ),
+        (lambda: Gang(priority_class_name=""), "priority_class_name='': must be the name of a PriorityClass"),
         (lambda: Master(pod_template={"containers": []}), "must be a PodTemplate, or a dict with 'metadata'"),
     ],
 )
