@@ -14,14 +14,16 @@ from kfpytorch_common.causes import Cause, Failure
 _SEPARATOR: Final = "\nMessage:\n\n"
 # flytekitplugins.kfpytorch.worker.report.render, the first line of a report.
 _REPORT: Final = re.compile(
-    r"✗ (?P<task>.{0,300}?) failed on (?:rank (?P<rank>\d{1,9}))?\s*\(?(?P<where>[\w .-]{0,63})\)?"
+    r"✗ (?P<task>.{0,300}?) failed on (?:rank (?P<rank>\d{1,9}))?\s{0,2}\(?(?P<where>[\w .-]{0,63})\)?"
     r" after [\d.]{1,20} s \((?P<cause>[a-z-]{1,20})\)"
 )
-# torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg.
+# torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg. Where a line ends is
+# never in doubt: otherwise a text made for it would be tried in billions of ways.
 _CHILD: Final = re.compile(
-    r"Root Cause \(first observed failure\):\s+\[\d{1,9}\]:\s+time .{0,300}\s+host .{0,300}\s+"
-    r"rank +: (?P<rank>\d{1,9}).{0,100}\s+exitcode +: (?P<code>-?\d{1,9}).{0,100}\s+"
-    r"error_file: .{0,500}\s+traceback : (?P<trace>[\s\S]{0,20000}?)(?:\n=====|$)"
+    r"Root Cause \(first observed failure\):\s{1,40}\[\d{1,9}\]:\s{1,40}"
+    r"time .{0,300}\n\s{0,40}host .{0,300}\n\s{0,40}rank {1,20}: (?P<rank>\d{1,9}).{0,100}\n\s{0,40}"
+    r"exitcode {1,20}: (?P<code>-?\d{1,9}).{0,100}\n\s{0,40}error_file: .{0,500}\n\s{0,40}"
+    r"traceback : (?P<trace>[\s\S]{0,20000}?)(?:\n=====|$)"
 )
 _EXCEPTION: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<said>[\s\S]*))?$")
 _KILLED: Final = re.compile(

@@ -149,7 +149,8 @@ def _of_refusals(events: Iterable[Event]) -> list[Wait]:
 
 def _of_placeholders(pods: Iterable[Pod], members: Sequence[Pod]) -> list[Wait]:
     """YuniKorn reserves with pods of its own, and only those are told why they wait."""
-    placeholders = [pod for pod in pods if pod.name.startswith("tg-") and pod not in members]
+    own = {pod.name for pod in members}
+    placeholders = [pod for pod in pods if pod.name.startswith("tg-") and pod.name not in own]
     waits = merged(wait for pod in placeholders if (wait := of_pod(pod)) is not None)
     if not waits:
         return []
@@ -214,7 +215,7 @@ def unschedulable(message: str) -> str:
     nodes = _NODES.search(message)
     if nodes is None:
         return message.strip() or "no node has been found"
-    why = re.split(r"\.? *preemption:|\.(?:\s|$)", nodes[3], maxsplit=1)[0]
+    why = re.split(r"\.? {0,2}preemption:|\.(?:\s|$)", nodes[3], maxsplit=1)[0]
     return f"no node of {nodes[2]} fits: {'; '.join(_why(part) for part in why.split(', ') if part)}"
 
 

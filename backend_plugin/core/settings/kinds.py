@@ -24,7 +24,7 @@ Read: TypeAlias = Callable[[Any], Any]
 # It may quote the value.
 _LONGEST: Final = 200
 _UNKNOWN: Final = re.compile(r"unknown field `(?P<name>[^`]*)`")
-_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|s|m|h)")
+_DURATION: Final = re.compile(r"([0-9]{1,99}(?:\.[0-9]{1,99})?)(ms|us|s|m|h)")
 _UNITS: Final = {
     "us": timedelta(microseconds=1),
     "ms": timedelta(milliseconds=1),
@@ -32,6 +32,7 @@ _UNITS: Final = {
     "m": timedelta(minutes=1),
     "h": timedelta(hours=1),
 }
+_EXIT_CODES: Final = {str(code): code for code in range(1, 256)}
 
 
 class Wrong(ValueError):
@@ -185,9 +186,9 @@ def causes(value: Any) -> dict[int, Cause]:
 
 def _exit_code(value: Any) -> int:
     said = text(value)
-    if not (said.isascii() and said.isdecimal() and int(said) in range(1, 256)):
-        raise Wrong(f"has {said!r} for an exit code", "write numbers from 1 to 255")
-    return int(said)
+    if said not in _EXIT_CODES:
+        raise Wrong(f"has {shorten(said, _LONGEST)!r} for an exit code", "write numbers from 1 to 255")
+    return _EXIT_CODES[said]
 
 
 def _cause(value: Any) -> Cause:

@@ -1,0 +1,54 @@
+"""A text that somebody has made to be hard to read costs no more than any other of its length."""
+
+from collections.abc import Callable
+from time import process_time
+
+import pytest
+
+from backend_plugin.core import error_text, waiting
+from backend_plugin.core.observed import ErrorFile
+from backend_plugin.core.settings import kinds
+
+GAP = " " * 250
+CHILD = "\n".join(
+    f"{GAP}{line} {GAP}"
+    for line in (
+        "Root Cause (first observed failure):",
+        "[0]:",
+        "time :",
+        "host :",
+        "rank : 0",
+        "exitcode : 1",
+        "error_file: no traceback follows",
+    )
+)
+REPORT = "✗ failed on " * 20 + " " * 19_000
+NODES = "0/1 nodes are available: " + " " * 2_000
+
+
+def refused(text: str) -> None:
+    with pytest.raises(kinds.Wrong):
+        kinds.duration(text)
+
+
+HARD: dict[str, Callable[[], object]] = {
+    "torchrun's summary, in many lines": lambda: error_text.failure(ErrorFile(path="", message=CHILD)),
+    "torchrun's summary, in one line": lambda: error_text.failure(
+        ErrorFile(path="", message=CHILD.replace("\n", " "))
+    ),
+    "a report of ours": lambda: error_text.failure(ErrorFile(path="", message=REPORT)),
+    "a scheduler's message": lambda: waiting.unschedulable(NODES),
+    "a duration without a unit": lambda: refused("1" * 20_000),
+}
+
+
+@pytest.mark.parametrize("read", HARD.values(), ids=HARD)
+def test_a_hostile_text_is_read_quickly(read: Callable[[], object]) -> None:
+    began = process_time()
+    read()
+    assert process_time() - began < 0.2
+
+
+def test_an_exit_code_of_very_many_digits_is_refused() -> None:
+    with pytest.raises(kinds.Wrong, match="for an exit code"):
+        kinds.causes({"9" * 5_000: "infra"})
