@@ -9,6 +9,7 @@ from typing import Any, Final
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, Claim
+from backend_plugin.core.protojson import shown
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.shapes import read, whole_numbers
 from backend_plugin.core.values import Manifest
@@ -45,7 +46,7 @@ def _missing(name: str, namespace: str, settings: Settings) -> Problem:
     elsewhere = settings.kfpytorch.pod_template_namespace
     return Problem(
         field="metadata.podTemplateName",
-        value=repr(name),
+        value=shown(name),
         message=f"names a PodTemplate that exists neither in {namespace} nor in {elsewhere}",
         remedy=f"create it in {namespace}, or name another",
     )

@@ -4,6 +4,7 @@ A PyTorchJob whose pods are refused shows nothing but events. Lives here: what c
 part of the pod was good.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_containers import KINDS, TRAINER
 from backend_plugin.core.manifest.pod_source import Draft
+from backend_plugin.core.protojson import shown
 from backend_plugin.core.settings import Settings
 
 # What the operator adds to the training container's ports, and MASTER_PORT.
@@ -61,8 +63,8 @@ def _port_problems(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Pr
 
 
 def _repeated(values: Sequence[Any]) -> list[Any]:
-    return sorted({value for value in values if values.count(value) > 1})
+    return sorted(value for value, times in Counter(values).items() if times > 1)
 
 
 def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=path, value=repr(value), message=message, remedy=remedy)
+    return Problem(field=path, value=shown(value), message=message, remedy=remedy)

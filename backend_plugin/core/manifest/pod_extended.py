@@ -10,6 +10,7 @@ from flyteidl.core.tasks_pb2 import GPUAccelerator, SharedMemory
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest.pod_placement import requiring
+from backend_plugin.core.protojson import shown
 from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.shapes import QUANTITY, problems
@@ -113,4 +114,4 @@ def memory_problems(spec: Mapping[str, Any], memory: SharedMemory, primary: str)
 
 
 def _problem(field: str, value: str, message: str, remedy: str) -> Problem:
-    return Problem(field=f"{_PATH}.{field}", value=repr(value), message=message, remedy=remedy)
+    return Problem(field=f"{_PATH}.{field}", value=shown(value), message=message, remedy=remedy)

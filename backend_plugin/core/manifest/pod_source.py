@@ -165,7 +165,7 @@ def _primary_name(template: TaskTemplate, spec: Mapping[str, Any]) -> str | None
 
 def _no_primary(template: TaskTemplate, spec: Mapping[str, Any]) -> Problem:
     said = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
-    names = ", ".join(repr(each.get("name", "")) for each in spec.get("containers", ()))
+    names = ", ".join(shown(each.get("name", "")) for each in spec.get("containers", ()))
     return Problem(
         field=f"config.{PRIMARY_KEY}",
         value=shown(said),
@@ -192,7 +192,7 @@ def _nameless(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
             if isinstance(each, Mapping) and not each.get("name"):
                 field_path = f"{path}.{kind}[{index}].name"
                 yield Problem(
-                    field=field_path, value="''", message="says nothing", remedy="name the container"
+                    field=field_path, value=shown(""), message="says nothing", remedy="name the container"
                 )
 
 

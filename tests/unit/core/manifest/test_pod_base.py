@@ -63,7 +63,7 @@ def test_the_system_namespace_is_a_setting() -> None:
 def test_a_pod_template_that_the_task_names_has_to_exist() -> None:
     (problem,) = refused(container(NAMED), {}, labelled("named", "elsewhere"))
     message = "names a PodTemplate that exists neither in p-d nor in flyte"
-    assert problem == ("metadata.podTemplateName", "'named'", message)
+    assert problem == ("metadata.podTemplateName", '"named"', message)
 
 
 def test_a_pod_is_laid_onto_its_template() -> None:

@@ -36,7 +36,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         ParseDict({"sql": {"statement": "x"}}, TaskTemplate()),
         [("target", "sql", "holds no container to train in")],
     ),
-    "no image": (container(image=""), [("container.image", "''", "says nothing")]),
+    "no image": (container(image=""), [("container.image", '""', "says nothing")]),
     "no quantity": (asking(CPU="1x"), [("container.resources.limits[0]", '"1x"', NO_QUANTITY)]),
     "empty quantity": (asking(CPU=""), [("container.resources.limits[0]", '""', NO_QUANTITY)]),
     "negative": (asking(CPU="-1"), [("container.resources.limits[0]", '"-1"', "is less than nothing")]),
@@ -93,13 +93,13 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
     ),
     "nameless": (
         rendered({"containers": [{"image": "i"}]}),
-        [(f"{SPEC}.containers[0].name", "''", "says nothing")],
+        [(f"{SPEC}.containers[0].name", '""', "says nothing")],
     ),
     "two of a name": (
         rendered({"containers": [{"name": "primary"}, {"name": "pytorch"}], "volumes": [{"name": "v"}] * 2}),
         [
-            (f"{SPEC}.containers", "'pytorch'", "is the name of two containers"),
-            (f"{SPEC}.volumes", "'v'", "is the name of two volumes"),
+            (f"{SPEC}.containers", '"pytorch"', "is the name of two containers"),
+            (f"{SPEC}.volumes", '"v"', "is the name of two volumes"),
         ],
     ),
     "shapes": (
@@ -156,7 +156,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
     ),
     "mounts": (
         of(volumeMounts=[{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a"}]),
-        [(f"{SPEC}.containers[0].volumeMounts", "'/a'", "has two volumes mounted")],
+        [(f"{SPEC}.containers[0].volumeMounts", '"/a"', "has two volumes mounted")],
     ),
     "ports": (
         of(
@@ -168,7 +168,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
             ]
         ),
         [
-            (f"{SPEC}.containers[0].ports", "'a'", "is the name of two ports"),
+            (f"{SPEC}.containers[0].ports", '"a"', "is the name of two ports"),
             (f"{SPEC}.containers[0].ports", "80", "is the number of two ports"),
             (f"{SPEC}.containers[0].ports", "23456", "is the port by which replicas find each other"),
         ],
@@ -180,16 +180,16 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
     "no memory": (
         memory(mountName="", mountPath="", sizeLimit="x"),
         [
-            ("extendedResources.sharedMemory.mountName", "''", "says nothing"),
-            ("extendedResources.sharedMemory.mountPath", "''", "says nothing"),
+            ("extendedResources.sharedMemory.mountName", '""', "says nothing"),
+            ("extendedResources.sharedMemory.mountPath", '""', "says nothing"),
             ("extendedResources.sharedMemory.sizeLimit", '"x"', NO_QUANTITY),
         ],
     ),
     "memory twice": (
         memory(mountName="v", mountPath="/v"),
         [
-            ("extendedResources.sharedMemory.mountName", "'v'", "is the name of another volume"),
-            ("extendedResources.sharedMemory.mountPath", "'/v'", "has another volume mounted"),
+            ("extendedResources.sharedMemory.mountName", '"v"', "is the name of another volume"),
+            ("extendedResources.sharedMemory.mountPath", '"/v"', "has another volume mounted"),
         ],
     ),
 }
