@@ -46,6 +46,8 @@ def _answered(answer: Answer, line: bytes) -> Mapping[str, Any]:
         return {"id": request.get("id"), **answer(request)}
     except (InvalidTask, InvalidSettings) as refusal:
         problems = refusal.problems
+    except RecursionError:
+        problems = invalid("", "…", "is nested too deeply", "write no more levels than a pod has").problems
     except Exception as error:  # noqa: BLE001 - a border: a defect of ours costs its own line only
         text = f"{type(error).__name__}: {error}"
         problems = invalid("", text, "is a defect of ours", "report it, with this line").problems

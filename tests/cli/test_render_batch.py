@@ -157,6 +157,14 @@ def test_what_is_nearly_json_is_known_by_its_id(line: bytes, id_: Any) -> None:
     assert (said["id"], [each["field"] for each in said["problems"]]) == (id_, [""])
 
 
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(900):
+        deep = {"a": deep}
+    (problem,) = answer({**REQUEST, "settings": {"default-affinity": deep}})["problems"]
+    assert problem["message"] == "is nested too deeply"
+
+
 def test_windows_writes_json_too() -> None:
     line = codecs.BOM_UTF8 + json.dumps(REQUEST).encode() + b"\r\n"
     assert json.loads(respond(requests.render, line)) == answer(REQUEST)

@@ -67,7 +67,7 @@ def _each_once(values: JsonValue) -> JsonValue:
     """The CRD of 1.9 refuses a pull secret that the pod and its PodTemplate both name."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         return values
-    return [value for index, value in enumerate(values) if value not in values[:index]]
+    return list({str(value): value for value in values}.values())
 
 
 def _with_named_ports(container: JsonValue) -> JsonValue:
