@@ -3,8 +3,12 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from backend_plugin.core.values import Manifest
+
+TRAINER: Final = "pytorch"
+"""The container that trains, by the only name by which the operator finds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from backend_plugin.core.job import Run
-from backend_plugin.core.observed import PRIMARY, Job, Pod
+from backend_plugin.core.job import TRAINER, Run
+from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.settings.logs import Logs, LogTemplate
 
 
@@ -81,7 +81,7 @@ _OF_POD: Final[Mapping[str, Callable[[Place], str]]] = {
 VARIABLES: Final[Mapping[str, Callable[[Place], str]]] = {
     **_OF_POD,
     "namespace": lambda place: place.job.namespace,
-    "containername": lambda _: PRIMARY,
+    "containername": lambda _: TRAINER,
     "podrfc3339starttime": lambda place: _rfc3339(place.job.created),
     "podrfc3339finishtime": lambda place: _rfc3339(_finished(place)),
     "podunixstarttime": lambda place: _unix(place.job.created),

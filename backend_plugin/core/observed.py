@@ -10,11 +10,10 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core.job import TRAINER
 from backend_plugin.core.reading import decimals_ns, entries, moment, number, section, text, texts
 from backend_plugin.core.values import Manifest
 
-PRIMARY: Final = "pytorch"
-"""The container that the operator looks at."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LABEL: Final = "training.kubeflow.org/"
 
@@ -136,7 +135,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def primary(self) -> Container | None:
         """The container that trains."""
         for container in self.containers:
-            if container.name == PRIMARY:
+            if container.name == TRAINER:
                 return container
         return self.containers[0] if self.containers else None
 

@@ -30,12 +30,13 @@ _CLEAN_POD_POLICIES: Final = {
     kubeflow_pb2.CLEANPOD_POLICY_RUNNING: "Running",
     kubeflow_pb2.CLEANPOD_POLICY_ALL: "All",
 }
-_RESOURCES: Final = {
+RESOURCE_NAMES: Final[Mapping[int, str]] = {
     WireResources.CPU: "cpu",
     WireResources.MEMORY: "memory",
     WireResources.GPU: GPU,
     WireResources.EPHEMERAL_STORAGE: "ephemeral-storage",
 }
+"""Kubernetes' names of what flyteidl has numbers for."""
 
 
 def read(role: Role, spec: Any, problems: list[Problem]) -> ReplicaGroup:
@@ -171,11 +172,11 @@ def _resources(message: Any, path: str, problems: list[Problem]) -> Resources | 
 def _entries(entries: Any, path: str, problems: list[Problem]) -> dict[str, str]:
     remedy = "write CPU, MEMORY, GPU or EPHEMERAL_STORAGE"
     for index, entry in enumerate(entries):
-        if entry.name not in _RESOURCES:
+        if entry.name not in RESOURCE_NAMES:
             named = WireResources.ResourceName.Name(entry.name) if _is_declared(entry.name) else entry.name
             message = "is nothing that a container can ask for"
             problems.append(_problem(f"{path}[{index}].name", named, message, remedy))
-    return {_RESOURCES[entry.name]: entry.value for entry in entries if entry.name in _RESOURCES}
+    return {RESOURCE_NAMES[entry.name]: entry.value for entry in entries if entry.name in RESOURCE_NAMES}
 
 
 def _is_declared(number: int) -> bool:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import TRAINER
 from backend_plugin.core.manifest import pod_resources
-from backend_plugin.core.manifest.pod_containers import KINDS, TRAINER
+from backend_plugin.core.manifest.pod_containers import KINDS
 from backend_plugin.core.manifest.pod_source import Draft
 from backend_plugin.core.protojson import shown
 from backend_plugin.core.settings import Settings

@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backend_plugin.core.job import ReplicaGroup, Run
+from backend_plugin.core.job import TRAINER, ReplicaGroup, Run
 from backend_plugin.core.manifest import pod_base, pod_env, pod_resources
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, Claim
 from backend_plugin.core.manifest.pod_source import Draft
 from backend_plugin.core.settings import Settings
 
 KINDS: Final = ("initContainers", "containers")
-# What the operator knows the container that trains by.
-TRAINER: Final = "pytorch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,20 +8,15 @@ wins.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
+from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.core.workflow_pb2 import TaskNodeOverrides
 
 from backend_plugin.core.manifest.pod_source import DECORATED, PRIMARY_KEY
 from backend_plugin.core.protojson import as_json
 from backend_plugin.core.reading import entries, section
+from backend_plugin.core.replicas import RESOURCE_NAMES
 from backend_plugin.core.values import JsonValue
 
-_NAMES: Final[Mapping[int, str]] = {
-    Resources.CPU: "cpu",
-    Resources.MEMORY: "memory",
-    Resources.GPU: "nvidia.com/gpu",
-    Resources.EPHEMERAL_STORAGE: "ephemeral-storage",
-}
 _PARTS: Final = ("requests", "limits")
 _EXTENDED: Final = ("gpu_accelerator", "shared_memory")
 
@@ -102,7 +97,7 @@ def _change_pod(template: TaskTemplate, overrides: TaskNodeOverrides) -> None:
 
 
 def _amounts(asked: Iterable[Any]) -> dict[str, str]:
-    return {_NAMES[each.name]: each.value for each in _some(asked) if each.name in _NAMES}
+    return {RESOURCE_NAMES[each.name]: each.value for each in _some(asked) if each.name in RESOURCE_NAMES}
 
 
 def _some(asked: Iterable[Any]) -> list[Any]:

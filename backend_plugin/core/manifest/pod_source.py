@@ -15,6 +15,7 @@ from backend_plugin.core import shapes
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import shown
 from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
+from backend_plugin.core.replicas import RESOURCE_NAMES
 from backend_plugin.core.settings import Settings
 
 PRIMARY_KEY: Final = "primary_container_name"
@@ -27,11 +28,6 @@ _PLACEHOLDER: Final = re.compile(
 )
 # The first propeller that fills in the templates that it gives to connectors.
 FIRST_PROPELLER: Final = "1.16.7"
-_NAMES: Final[Mapping[int, str]] = {
-    Resources.CPU: "cpu",
-    Resources.MEMORY: "memory",
-    Resources.EPHEMERAL_STORAGE: "ephemeral-storage",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +95,7 @@ def _amounts(entries: Any, part: str, settings: Settings, problems: list[Problem
     for index, entry in enumerate(entries):
         path = f"container.resources.{part}[{index}]"
         amount = _amount(entry.value, path, problems)
-        name = settings.gpu_resource_name if entry.name == Resources.GPU else _NAMES.get(entry.name)
+        name = settings.gpu_resource_name if entry.name == Resources.GPU else RESOURCE_NAMES.get(entry.name)
         if not amount:
             continue  # Flyte, too, takes zero for nothing said.
         if name is None:

@@ -8,12 +8,11 @@ of them.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from backend_plugin.core.job import ReplicaGroup, TrainingJob
+from backend_plugin.core.job import TRAINER, ReplicaGroup, TrainingJob
 from backend_plugin.core.manifest import metadata
 from backend_plugin.core.manifest.pod_checks import PORT, PORT_NAME
 from backend_plugin.core.values import JsonValue, Manifest
 
-CONTAINER: Final = "pytorch"
 CLEAN_POD_POLICY: Final = "kfpytorch.flyte.org/clean-pod-policy"
 """What is to become of the pods at the end, where the operator must not be told: see `_run_policy`."""
 
@@ -71,7 +70,7 @@ def _each_once(values: JsonValue) -> JsonValue:
 
 
 def _with_named_ports(container: JsonValue) -> JsonValue:
-    if not isinstance(container, Mapping) or container.get("name") != CONTAINER:
+    if not isinstance(container, Mapping) or container.get("name") != TRAINER:
         return container
     ports = container.get("ports")
     if not isinstance(ports, Sequence) or isinstance(ports, str):
