@@ -81,7 +81,7 @@ def read(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
     state = _state(job, by_type, observed)
     if state in _ENDS:
         return _ended(observed, state, pods, exit_codes)
-    return _living(observed, job, state, pods)
+    return _living(observed, job, state, pods, exit_codes)
 
 
 def _of_gone(observed: Observed) -> State:
@@ -134,7 +134,9 @@ _BY_CONDITION = (
 )
 
 
-def _living(observed: Observed, job: Job, state: State, pods: tuple[Pod, ...]) -> JobStatus:
+def _living(
+    observed: Observed, job: Job, state: State, pods: tuple[Pod, ...], exit_codes: Mapping[int, Cause]
+) -> JobStatus:
     by_type = _by_type(job)
     has_run = "Running" in by_type or "Restarting" in by_type
     suspended = "Suspended" in by_type
@@ -162,7 +164,7 @@ def _living(observed: Observed, job: Job, state: State, pods: tuple[Pod, ...]) -
         replaced=tuple(replaced),
         first_start=tuple(first_start),
         enough=not first_start or job.scales or missing or bool(replaced),
-        waits=_waits(observed, pods, state),
+        waits=_waits(observed, pods, state, exit_codes),
         outputs=observed.outputs,
     )
 
@@ -202,11 +204,13 @@ def _has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
     )
 
 
-def _waits(observed: Observed, pods: tuple[Pod, ...], state: State) -> tuple[Wait, ...]:
-    of_pods = [wait for pod in pods if (wait := waiting.of_pod(pod)) is not None]
+def _waits(
+    observed: Observed, pods: tuple[Pod, ...], state: State, exit_codes: Mapping[int, Cause]
+) -> tuple[Wait, ...]:
+    of_pods = [wait for pod in pods if (wait := waiting.of_pod(pod, exit_codes)) is not None]
     if not of_pods and state in (State.RUNNING, State.RESTARTING):
         return ()
-    return tuple(waiting.merged([*waiting.of_job(observed, pods), *of_pods]))
+    return tuple(waiting.merged([*waiting.of_job(observed, pods, exit_codes), *of_pods]))
 
 
 def _ended(

@@ -57,7 +57,7 @@ _NEVER: Final = re.compile(
 _QUEUE: Final = re.compile(r"(LocalQueue|ClusterQueue) (\S{1,253}) (doesn't exist|is inactive|is stopped)")
 
 
-def of_job(observed: Observed, pods: Sequence[Pod]) -> list[Wait]:
+def of_job(observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cause]) -> list[Wait]:
     """What the job as a whole waits for: its groups first, then refusals to make its pods."""
     # What groups and events tell of, they outlive.
     complete = observed.job is not None and len(pods) >= observed.job.replicas
@@ -65,7 +65,7 @@ def of_job(observed: Observed, pods: Sequence[Pod]) -> list[Wait]:
         return []
     groups = [wait for group in observed.pod_groups if (wait := of_group(group)) is not None]
     refusals = [] if complete else _of_refusals(observed.events)
-    return [*groups, *refusals, *_of_placeholders(observed.pods, pods)]
+    return [*groups, *refusals, *_of_placeholders(observed.pods, pods, exit_codes)]
 
 
 def of_group(group: PodGroup) -> Wait | None:
@@ -147,11 +147,13 @@ def _of_refusals(events: Iterable[Event]) -> list[Wait]:
     ]
 
 
-def _of_placeholders(pods: Iterable[Pod], members: Sequence[Pod]) -> list[Wait]:
+def _of_placeholders(
+    pods: Iterable[Pod], members: Sequence[Pod], exit_codes: Mapping[int, Cause]
+) -> list[Wait]:
     """YuniKorn reserves with pods of its own, and only those are told why they wait."""
     own = {pod.name for pod in members}
     placeholders = [pod for pod in pods if pod.name.startswith("tg-") and pod.name not in own]
-    waits = merged(wait for pod in placeholders if (wait := of_pod(pod)) is not None)
+    waits = merged(wait for pod in placeholders if (wait := of_pod(pod, exit_codes)) is not None)
     if not waits:
         return []
     placed = sum(pod.placed for pod in placeholders)
@@ -159,7 +161,7 @@ def _of_placeholders(pods: Iterable[Pod], members: Sequence[Pod]) -> list[Wait]:
     return [structs.replace(waits[0], stage=Stage.UNPLACED, said=said, replicas=())]
 
 
-def of_pod(pod: Pod) -> Wait | None:
+def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Wait | None:
     """What one pod waits for; None when it runs or has ended."""
     if pod.phase in ("Succeeded", "Failed") or pod.deleted is not None:
         return None
@@ -167,7 +169,7 @@ def of_pod(pod: Pod) -> Wait | None:
         return _of_unplaced(pod)
     for container in (*pod.init_containers, *pod.containers):
         if container.waiting:
-            return _of_container(pod, container)
+            return _of_container(pod, container, exit_codes)
     if pod.phase == "Running":
         return None
     return Wait(
@@ -242,7 +244,7 @@ _CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
 """By the reason for which a container waits; the others are ordinary steps of starting."""
 
 
-def _container_cause(container: Container) -> Cause:
+def _container_cause(container: Container, exit_codes: Mapping[int, Cause]) -> Cause:
     cause = _CONTAINER_CAUSES.get(container.waiting, Cause.INFRA)
     made = container.waiting in ("CreateContainerError", "RunContainerError")
     if made and not deaths.is_hopeless(container.waiting_message):
@@ -250,15 +252,15 @@ def _container_cause(container: Container) -> Cause:
     if container.init and container.name == "init-pytorch":  # The operator's: it waits for the master's name.
         return Cause.INFRA
     if container.waiting == "CrashLoopBackOff" and container.last is not None:
-        return deaths.cause_of_end(container.last, {})
+        return deaths.cause_of_end(container.last, exit_codes)
     return cause
 
 
 _STEPS: Final = {"ContainerCreating": _PREPARED, "PodInitializing": "its init containers run"}
 
 
-def _of_container(pod: Pod, container: Container) -> Wait:
-    cause = _container_cause(container)
+def _of_container(pod: Pod, container: Container, exit_codes: Mapping[int, Cause]) -> Wait:
+    cause = _container_cause(container, exit_codes)
     init = "init container " if container.init else ""
     name = f"{init}{container.name}" if init or container is not pod.primary else ""
     about = (

@@ -4,7 +4,10 @@
 import pytest
 from cluster import RUNNING, condition, job, pod, running, short, unplaced, verdict, waiting
 
+from backend_plugin.core.rules import Rules
+from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.waiting import quota, unschedulable
+from kfpytorch_common.causes import Cause
 
 UNSCHEDULABLE = {
     "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {a: b}. preemption: 0/12 nodes are available.": "no node of 12 fits: 3 lack nvidia.com/gpu; 9 had untolerated taint {a: b}",
@@ -168,13 +171,15 @@ def test_the_image_and_its_error_are_named():
         ({"exitCode": 137, "reason": "OOMKilled"}, ("RETRYABLE_FAILED", "CrashLoopBackOff", "oom-host")),
         ({"exitCode": 2, "reason": "Error"}, ("FAILED", "CrashLoopBackOff", "user-error")),
         ({"exitCode": 127, "reason": "Error"}, ("FAILED", "CrashLoopBackOff", "config")),
+        ({"exitCode": 17, "reason": "Error"}, ("RETRYABLE_FAILED", "CrashLoopBackOff", "node-lost")),
     ],
 )
 def test_a_crash_loop_has_the_cause_of_its_last_end(ended, told):
     state = {"waiting": {"reason": "CrashLoopBackOff"}}
     init = {"name": "copy", "restartCount": 9, "state": state, "lastState": {"terminated": ended}}
     looping = pod("worker-0", "Pending", initContainerStatuses=[init])
-    assert short(verdict(job(), running("master-0"), looping, now=9_999)) == told
+    rules = Rules(judging=Judging(exit_codes={17: Cause.NODE_LOST}))
+    assert short(verdict(job(), running("master-0"), looping, rules=rules, now=9_999)) == told
 
 
 def test_waits_are_told_in_one_order():
