@@ -155,7 +155,7 @@ REMEDIES: Final[dict[Cause, str]] = {
 """What a person can do, in one sentence; a cause that speaks for itself has none."""
 
 CLUSTER_REMEDIES: Final[dict[Cause, str]] = {
-    Cause.PREEMPTED: "taken away for others' sake; save checkpoints and set retries to go on from them",
+    Cause.PREEMPTED: "stopped to make room for others; save checkpoints and set retries to go on from them",
     Cause.NODE_LOST: "its node went away; save checkpoints and set retries to go on from them",
     Cause.IMAGE: "check the image's name and tag, and that the nodes may pull it",
     Cause.UNSCHEDULABLE: "ask for less, or for what the nodes have; `kubectl get nodes` shows what that is",

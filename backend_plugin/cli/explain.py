@@ -55,7 +55,7 @@ def command(**said: Any) -> None:
         )
     now = datetime.now(timezone.utc) if said["now"] is None else reading.parse_moment(said["now"])
     if now is None:
-        raise click.UsageError(f"--now {said['now']} is no RFC 3339 time; write 2026-01-31T12:00:00Z")
+        raise click.UsageError(f"--now {said['now']} is not an RFC 3339 time; write 2026-01-31T12:00:00Z")
     try:
         rules = _rules(files.settings(said["settings"]))
         seen = observation.of_files(said["files"], job=said["job"], outputs=said["outputs"])

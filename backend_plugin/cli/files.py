@@ -89,4 +89,4 @@ def _documents(file: str, what: str) -> Sequence[Any]:
     except OSError as error:
         raise Unreadable(f"{what} {file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Unreadable(f"{what} {file}: is no YAML: {error}") from error
+        raise Unreadable(f"{what} {file}: is not YAML: {error}") from error

@@ -69,9 +69,9 @@ def _object(line: bytes) -> Mapping[str, Any]:
         value = msgspec.json.decode(line.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = line.decode(errors="replace").strip()
-        raise invalid("", text, f"is no JSON: {error}", "write one JSON object a line") from error
+        raise invalid("", text, f"is not JSON: {error}", "write one JSON object a line") from error
     if not isinstance(value, Mapping):
-        raise invalid("", value, "is no object", "write one JSON object a line")
+        raise invalid("", value, "is not an object", "write one JSON object a line")
     return value
 
 

@@ -116,5 +116,5 @@ def _images(name: str | None) -> ImageConfig:
         return ImageConfig(default_image=Image.look_up_image_info("default", name))
     except (AssertionError, ValueError) as error:
         raise Unreadable(
-            f"--image {name}: is no name of an image; write it with its tag: {name}:1"
+            f"--image {name}: is not the name of an image; write it with its tag: {name}:1"
         ) from error

@@ -40,7 +40,7 @@ def render(request: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = _message(request, "metadata", TaskExecutionMetadata(), problems)
     prefix = request.get("output_prefix")
     if not isinstance(prefix, str | None):
-        problems += invalid("output_prefix", prefix, "is no text", "write where outputs go").problems
+        problems += invalid("output_prefix", prefix, "is not text", "write where outputs go").problems
     if problems:
         raise InvalidTask(*problems)
     run = run_of(metadata, prefix if isinstance(prefix, str) else "")
@@ -54,7 +54,7 @@ def _message(request: Mapping[str, Any], key: str, message: M, problems: list[Pr
     if isinstance(said, Mapping):
         problems += parse(said, message, key)
     elif key == "template" or said is not None:
-        problems += invalid(key, said, "is no object", "write a message as protobuf JSON").problems
+        problems += invalid(key, said, "is not an object", "write a message as protobuf JSON").problems
     return message
 
 
@@ -67,7 +67,7 @@ def settings_of(request: Mapping[str, Any]) -> platform.Settings:
     """
     said = {} if request.get("settings") is None else request["settings"]
     if not isinstance(said, Mapping):
-        raise invalid("settings", said, "is no object", "write Flyte's plugins.k8s section")
+        raise invalid("settings", said, "is not an object", "write Flyte's plugins.k8s section")
     try:
         return _read_settings(as_json(said))
     except InvalidSettings as refusal:
@@ -85,8 +85,10 @@ def _pod_templates(request: Mapping[str, Any]) -> Sequence[Manifest]:
     if said is None:
         return ()
     if not isinstance(said, Sequence) or isinstance(said, str):
-        raise invalid("pod_templates", said, "is no list", "write a list of core/v1 PodTemplates")
+        raise invalid("pod_templates", said, "is not a list", "write a list of core/v1 PodTemplates")
     for index, template in enumerate(said):
         if not isinstance(template, Mapping):
-            raise invalid(f"pod_templates[{index}]", template, "is no object", "write a core/v1 PodTemplate")
+            raise invalid(
+                f"pod_templates[{index}]", template, "is not an object", "write a core/v1 PodTemplate"
+            )
     return said

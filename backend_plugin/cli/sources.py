@@ -94,7 +94,7 @@ def _of_json(data: bytes, path: Path) -> TaskTemplate | None:
         said = said.get("template", said) if isinstance(said, Mapping) else {"": said}
         found: TaskTemplate = ParseDict(said, TaskTemplate(), ignore_unknown_fields=True)
     except (ValueError, RecursionError, ParseError) as error:
-        raise Unreadable(f"{path}: is no task template as protobuf JSON: {error}") from error
+        raise Unreadable(f"{path}: is not a task template as protobuf JSON: {error}") from error
     return found if found.type else None
 
 
@@ -123,5 +123,5 @@ def _of_archive(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTempla
             files = [archive.extractfile(member) for member in members]
             found = [_of_bytes(file.read()) for file in files if file is not None]
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise Unreadable(f"{path}: is no archive that pyflyte package wrote: {error}") from error
+        raise Unreadable(f"{path}: is not an archive that pyflyte package wrote: {error}") from error
     return {each.id.name: lambda each=each: each for each in found if each is not None}  # type: ignore[misc]

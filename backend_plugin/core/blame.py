@@ -30,7 +30,7 @@ _RECENT: Final[Mapping[str, timedelta]] = {
 def of_events(
     events: Iterable[Event], pods: Iterable[Pod], ended: datetime | None, exit_codes: Mapping[int, Cause]
 ) -> list[Death]:
-    """How pods ended that are gone, as far as the operator told; of each the last."""
+    """How pods ended that are gone, by the events about them; of each pod the last end."""
     known = {pod.name for pod in pods}
     last: dict[str, Death] = {}
     for event in events:
@@ -144,7 +144,7 @@ def counting(files: Sequence[ErrorFile], pods: Sequence[Pod]) -> tuple[list[Erro
 
 
 def is_over(file: ErrorFile, pods: Sequence[Pod]) -> bool:
-    """Whether its worker has been started anew since, however that went."""
+    """Whether the file's worker has been started again since, however that went."""
     writers = (pod for pod in pods if file.worker in ("", pod.name, pod.replica))
     return file.at is not None and any(_lives_again(file, pod) for pod in writers)
 
@@ -238,7 +238,7 @@ def near(files: Sequence[ErrorFile], ends: Sequence[Death]) -> list[ErrorFile]:
 
 
 def told(pods: Sequence[Death], files: Sequence[Death]) -> list[Death]:
-    """Every death once: what a worker wrote stands for the end of its pod."""
+    """Every death once: where a worker wrote an error file, the file stands for the end of its pod."""
     writers = {death.failure.replica for death in files}
     silent = [
         death for death in pods if death.cause is Cause.USER_ERROR and death.failure.replica not in writers

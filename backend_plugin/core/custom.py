@@ -79,15 +79,17 @@ def _layout(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -
     """How to read the custom; refuses what neither layout, or only the other one, knows."""
     if template.type != TASK_TYPE:
         remedy = f"leave it to Flyte itself; only tasks of type {TASK_TYPE} come here"
-        problems.append(_outside("type", template.type, "is a type that is not run here", remedy))
+        problems.append(_outside("type", template.type, "is not a type that this backend runs", remedy))
     version = template.task_type_version
     if version not in _LAYOUTS:
         remedy = "register the task with a plugin that writes version 1"
-        problems.append(_outside("taskTypeVersion", version, "is a layout that nobody knows", remedy))
+        problems.append(
+            _outside("taskTypeVersion", version, "is a layout that this backend does not know", remedy)
+        )
         return _LAYOUTS[1]
     if not custom.keys() & _OF_REPLICAS and template.type == TASK_TYPE:
         remedy = "register the task again, with a task_config"
-        problems.append(_outside("custom", custom, "asks for no replicas at all", remedy))
+        problems.append(_outside("custom", custom, "asks for no replicas", remedy))
     foreign = _OF_VERSION_1 if version == 0 else _OF_VERSION_0
     for key in custom.keys() & set(foreign):
         remedy = (

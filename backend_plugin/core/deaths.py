@@ -109,7 +109,7 @@ SKEW: Final = timedelta(seconds=2)
 
 
 def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Death | None:
-    """How a pod ended; None if it did not, or did well."""
+    """How a pod ended badly; None if it has not ended, or ended well."""
     container, ended = _culprit(pod)
     if ended is None and pod.phase != "Failed":
         return _taken_away(pod)
@@ -172,7 +172,7 @@ def _is_stopped(pod: Pod, ended: Termination | None) -> bool:
 
 
 def _culprit(pod: Pod) -> tuple[Container | None, Termination | None]:
-    """The container that failed, the one that trains before all others."""
+    """The container that failed, with its end; the one that trains is looked at first."""
     primary = pod.primary
     others = [each for each in pod.containers if each is not primary] if pod.phase == "Failed" else []
     inits = pod.init_containers if pod.phase == "Failed" else ()
@@ -226,7 +226,7 @@ def _said(pod: Pod, container: Container | None, ended: Termination | None) -> s
         more = pod.message or (pod.disrupted.message if pod.disrupted else "")
         return f"{why}: {more}" if more else why
     if ended is None or container is None:
-        return pod.message or "it failed, and nobody says why"
+        return pod.message or "it failed, and the cluster does not say why"
     code = ended.exit_code or 0
     name = silent("", code, None).signal
     how = f"killed by {name} (exit code {code})" if name else f"exit code {ended.exit_code}"
@@ -279,7 +279,7 @@ def of_restarts(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[De
 
 
 def silent(replica: str, code: int, at: datetime | None) -> Failure:
-    """A death without a word."""
+    """A failure of which only the exit code is known."""
     number = signal_of(code)
     return Failure(rank=None, replica=replica, exit_code=-number if number else code, time_ns=nanoseconds(at))
 

@@ -18,7 +18,7 @@ class BackendError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One value that cannot be meant."""
+    """One value of a task, or of the settings, that cannot be used."""
 
     field: str
     """Where it stands, as a path from the task template: ``custom.workerReplicas.replicas``."""

@@ -41,7 +41,7 @@ def decode(said: JsonValue, problems: list[Problem]) -> Extension:
     if said is None:
         return Extension()
     if not isinstance(said, Mapping):
-        problems.append(_problem("", said, "is no object", "leave it out, or let our plugin write it"))
+        problems.append(_problem("", said, "is not an object", "leave it out, or let our plugin write it"))
         return Extension()
     message = task_pb2.TaskExtension()
     problems += protojson.parse(said, message, _PATH)
@@ -91,7 +91,7 @@ def _contradictions(message: task_pb2.TaskExtension) -> Iterator[Problem]:
         if part.HasField("priority_class_name") and not labels.is_subdomain(part.priority_class_name):
             remedy = f"write {labels.SUBDOMAIN}"
             given = part.priority_class_name
-            yield _problem(f".{name}.priorityClassName", given, "is no name of a PriorityClass", remedy)
+            yield _problem(f".{name}.priorityClassName", given, "is not the name of a PriorityClass", remedy)
     for name in _POSITIVE:
         if message.gang.HasField(name) and getattr(message.gang, name) < 1:
             remedy = "write at least 1, or leave it out"
@@ -105,9 +105,9 @@ def _contradictions(message: task_pb2.TaskExtension) -> Iterator[Problem]:
 def _bad_labels(said: Mapping[str, str], path: str) -> Iterator[Problem]:
     for key, value in sorted(said.items()):
         if not labels.is_key(key):
-            yield _problem(path, key, "is no name of a label", f"write {labels.KEY}")
+            yield _problem(path, key, "is not a label name", f"write {labels.KEY}")
         if not labels.is_value(value):
-            yield _problem(f"{path}.{key}", value, "is no value of a label", f"write {labels.VALUE}")
+            yield _problem(f"{path}.{key}", value, "is not a label value", f"write {labels.VALUE}")
 
 
 def _bad_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:
@@ -124,7 +124,7 @@ def _bad_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Prob
 
 
 def _one_of(path: str, value: str, allowed: tuple[str, ...]) -> Problem:
-    return _problem(path, value, "is none of its values", f"write one of {', '.join(allowed)}")
+    return _problem(path, value, "is not one of its values", f"write one of {', '.join(allowed)}")
 
 
 def _problem(path: str, value: object, message: str, remedy: str) -> Problem:

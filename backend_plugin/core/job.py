@@ -13,7 +13,7 @@ TRAINER: Final = "pytorch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:
-    """The object with which the job goes, too."""
+    """The object that owns the job: when it is deleted, the job goes, too."""
 
     api_version: str
     kind: str

@@ -26,8 +26,8 @@ _INT32: Final = 2**31
 # What the parser raises: of infinity as an enum an OverflowError, of half a character a SystemError.
 _UNPARSED: Final = (ParseError, OverflowError, SystemError)
 _STRUCT: Final = Struct.DESCRIPTOR.full_name
-_WHOLE_NUMBER: Final = ("is no whole number of {bits} bits", "write a whole number")
-_NUMBER: Final = ("is no number", "write a number")
+_WHOLE_NUMBER: Final = ("is not a whole number of {bits} bits", "write a whole number")
+_NUMBER: Final = ("is not a number", "write a number")
 # What a value must be, by the type of its field, and the remedy.
 _WRONG: Final = {
     FieldDescriptor.CPPTYPE_INT32: _WHOLE_NUMBER,
@@ -37,8 +37,8 @@ _WRONG: Final = {
     FieldDescriptor.CPPTYPE_FLOAT: _NUMBER,
     FieldDescriptor.CPPTYPE_DOUBLE: _NUMBER,
     FieldDescriptor.CPPTYPE_BOOL: ("is neither true nor false", "write true or false"),
-    FieldDescriptor.CPPTYPE_ENUM: ("is none of its values", "write one of {names}"),
-    FieldDescriptor.CPPTYPE_STRING: ("is no text", "write a string"),
+    FieldDescriptor.CPPTYPE_ENUM: ("is not one of its values", "write one of {names}"),
+    FieldDescriptor.CPPTYPE_STRING: ("is not text", "write a string"),
     FieldDescriptor.CPPTYPE_MESSAGE: ("is not made of the right parts", "write {{...}} with text as keys"),
 }
 _SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)

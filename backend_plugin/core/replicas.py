@@ -78,7 +78,7 @@ def run_policy(message: Any, problems: list[Problem]) -> RunPolicy:
 
 
 def placed(group: ReplicaGroup, placement: Placement | None) -> ReplicaGroup:
-    """The same group, there."""
+    """The same group, with that placement if there is one."""
     return group if placement is None else replace(group, placement=placement)
 
 
@@ -91,7 +91,7 @@ def count_problems(replicas: int, path: str) -> Iterator[Problem]:
 
 
 def elastic_problems(elastic: Any, workers: int) -> Iterator[Problem]:
-    """What is wrong with an elastic job that has so many workers."""
+    """What is wrong with an elastic range, or with this number of workers for it."""
     path = "custom.elasticConfig"
     low, high, processes = elastic.min_replicas, elastic.max_replicas, elastic.nproc_per_node
     if not elastic.ListFields():
@@ -114,7 +114,7 @@ def elastic_problems(elastic: Any, workers: int) -> Iterator[Problem]:
 
 
 def processes_per_gpu(group: ReplicaGroup, processes: int, template: TaskTemplate) -> Iterator[Problem]:
-    """Ranks that would find no GPU, on nodes that have some; nodes without any train on processors."""
+    """More processes than GPUs on a node, if it has any: some ranks would find no GPU of their own."""
     said = _gpus(group.resources) or _gpus(_task_resources(template))
     # A number of GPUs; a quantity that is none is found with the pod's.
     if said.isdecimal() and len(said) < _DIGITS and 0 < int(said) < processes:
@@ -174,7 +174,7 @@ def _entries(entries: Any, path: str, problems: list[Problem]) -> dict[str, str]
     for index, entry in enumerate(entries):
         if entry.name not in RESOURCE_NAMES:
             named = WireResources.ResourceName.Name(entry.name) if _is_declared(entry.name) else entry.name
-            message = "is nothing that a container can ask for"
+            message = "is not a resource that a container can ask for"
             problems.append(_problem(f"{path}[{index}].name", named, message, remedy))
     return {RESOURCE_NAMES[entry.name]: entry.value for entry in entries if entry.name in RESOURCE_NAMES}
 
@@ -186,13 +186,13 @@ def _is_declared(number: int) -> bool:
 def _named(names: Mapping[int, str], number: int, path: str, problems: list[Problem]) -> str:
     if number not in names:
         allowed = ", ".join(f"{key} ({name})" for key, name in names.items())
-        problems.append(_problem(path, number, "is none of its values", f"write one of {allowed}"))
+        problems.append(_problem(path, number, "is not one of its values", f"write one of {allowed}"))
     return names.get(number, names[0])
 
 
 def _negative(number: int, path: str) -> Iterator[Problem]:
     if number < 0:
-        yield _problem(path, number, "is less than nothing", "write 0 or more, or leave it out")
+        yield _problem(path, number, "is negative", "write 0 or more, or leave it out")
 
 
 def _problem(path: str, value: object, message: str, remedy: str) -> Problem:

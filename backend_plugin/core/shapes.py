@@ -44,14 +44,14 @@ _SCALARS: Final[Mapping[str, Any]] = {
 _ZEROS: Final[Mapping[str, Any]] = {"string": "", "bool": False, "int32": 0, "int64": 0}
 # What is wrong with a scalar, and the remedy.
 _WRONG: Final = {
-    "string": ("is no text", "write it in quotes"),
+    "string": ("is not text", "write it in quotes"),
     "bool": ("is neither true nor false", "write true or false"),
-    "int32": ("is no whole number of 32 bits", "write a whole number, without quotes"),
-    "int64": ("is no whole number of 64 bits", "write a whole number, without quotes"),
+    "int32": ("is not a whole number of 32 bits", "write a whole number, without quotes"),
+    "int64": ("is not a whole number of 64 bits", "write a whole number, without quotes"),
     "intstr": ("is neither a whole number of 32 bits nor a name", "write a number, or a name in quotes"),
     QUANTITY: ("is not a quantity", "write it as Kubernetes does, such as 2, 500m or 16Gi"),
 }
-_NEGATIVE: Final = ("is less than nothing", "write 0 or more")
+_NEGATIVE: Final = ("is negative", "write 0 or more")
 
 
 def read(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:

@@ -18,7 +18,7 @@ from kfpytorch_common.causes import Cause
 
 
 class State(enum.Enum):
-    """Where a job is, in its operator's words or for want of them."""
+    """How far a job has come, by its operator's conditions, and without any by what else is known."""
 
     UNSEEN = "unseen"
     """No operator has written a condition."""
@@ -32,7 +32,7 @@ class State(enum.Enum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     DELETED = "deleted"
-    """Somebody deletes it before its end."""
+    """It is being deleted before its end."""
     GONE = "gone"
     """There is none (any more): deleted by somebody, or after its time to live."""
 
@@ -52,13 +52,13 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The operator has seen it run, now or before."""
     has_been_suspended: bool = False
     has_been_held: bool = False
-    """Somebody has had something to say about its waiting."""
+    """A scheduler, a queue or the API server has said something about why it waits."""
     missing: bool = False
     """Replicas that were made are not there."""
     replaced: tuple[str, ...] = ()
     """Replicas made after the first ones were all there."""
     first_start: tuple[str, ...] = ()
-    """The first replicas of all, as far as they have never run."""
+    """Replicas of the first set, made at the start, that have not run yet."""
     enough: bool = True
     """None of `first_start` is needed for the training to begin, as far as one can tell."""
     waits: tuple[Wait, ...] = ()

@@ -53,7 +53,7 @@ class TaskPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_worth_a_retry(cause: Cause) -> bool:
-    """What another attempt may end otherwise: all but what the user or the platform has to change."""
+    """Whether another attempt may end better: it may, unless somebody has to change something first."""
     match cause:
         case Cause.USER_ERROR | Cause.CONFIG:
             return False
@@ -93,7 +93,7 @@ def from_status(status: JobStatus, patience: Judging, deadlines: Deadlines, now:
 
 
 def failed(cause: Cause, reason: str, message: str, *, recoverable: bool = False) -> TaskPhase:
-    """An end that is none of success, by the one table of causes."""
+    """A failure; whether it is worth a retry follows from its cause, unless the task itself said so."""
     retry = recoverable or is_worth_a_retry(cause)
     return TaskPhase(
         phase=Phase.RETRYABLE_FAILED if retry else Phase.FAILED,
@@ -118,8 +118,10 @@ def _of_success(status: JobStatus, patience: Judging, now: datetime) -> TaskPhas
     if status.unsettled and ended is not None and now - ended <= patience.settling_time:
         return _said(Phase.RUNNING, "Settling", "the job has succeeded; a restarted replica has yet to end")
     if status.death is None:
-        return _said(Phase.SUCCEEDED, "Succeeded", f"all is done: job {wording.job(status)} succeeded")
-    return _of_death(status, "the job itself counts as succeeded, but this error was written and stands")
+        return _said(Phase.SUCCEEDED, "Succeeded", f"job {wording.job(status)} succeeded")
+    return _of_death(
+        status, "the job counts as succeeded, but a replica wrote this error and did not recover"
+    )
 
 
 # The API server tells of the job before it tells of the pod that ended it.
@@ -150,7 +152,7 @@ def _of_failure(status: JobStatus, now: datetime) -> TaskPhase:
                 "it failed more often than its backoff limit allows, and its pods are gone",
                 said,
                 wording.outputs(status),
-                "with restart policy Never, or without a backoff limit, the first failure would be told",
+                "with restart policy Never, or without a backoff limit, the first failure would be reported",
             ),
         )
     fresh = condition is not None and condition.since is not None and now - condition.since < _NEWS
@@ -205,7 +207,7 @@ def _of_death(status: JobStatus, note: str) -> TaskPhase:
 def _out_of_patience(
     status: JobStatus, patience: Judging, deadlines: Deadlines, now: datetime
 ) -> TaskPhase | None:
-    """The end of a job that would otherwise wait, or run, for ever."""
+    """The failure of a job that has waited, or run, for longer than is borne; None while there is time."""
     return (
         _past_deadline(status, patience, deadlines, now)
         or _unseen(status, patience, deadlines, now)
@@ -261,7 +263,7 @@ def _unseen(status: JobStatus, patience: Judging, deadlines: Deadlines, now: dat
         "NeverSeen",
         wording.lines(
             f"no operator took up the job for {wording.duration(limit)}: is the training-operator running?",
-            "`kfpytorch doctor` looks for what the cluster lacks",
+            "look at its pod in the namespace that it is installed in, and at that pod's log",
         ),
     )
 

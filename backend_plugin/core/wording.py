@@ -71,13 +71,13 @@ def job(status: JobStatus) -> str:
 
 
 def remedy(cause: Cause) -> str:
-    """What a person can do, or nothing."""
+    """What a person can do, in one sentence; empty where the cause speaks for itself."""
     return CLUSTER_REMEDIES.get(cause) or REMEDIES.get(cause, "")
 
 
 def outputs(status: JobStatus) -> str:
-    """A word on outputs that a failed job left behind."""
-    return "its outputs were written all the same, and are not used" if status.outputs else ""
+    """A line on outputs that a failed job left behind; empty without any."""
+    return "its outputs were written, but are not used" if status.outputs else ""
 
 
 def word(death: Death) -> str:
@@ -119,7 +119,7 @@ def _chances(death: Death, *, retry: bool) -> str:
     if death.recoverable:
         # Flyte's own part marks what has failed as well.
         return "" if death.cause is Cause.INFRA else "marked as recoverable by the task"
-    return "" if retry else "another attempt would end alike"
+    return "" if retry else "another attempt would fail the same way"
 
 
 def _place(traceback: str) -> str:
@@ -170,7 +170,7 @@ def living(status: JobStatus, phase: str) -> str:
 
 
 def info(status: JobStatus, cause: Cause | None) -> Mapping[str, JsonValue]:
-    """The present moment for `kfpytorch status` and Flyte's custom info, whatever the phase could say."""
+    """The present state for Flyte's custom info, which changes while the phase stays the same."""
     said: dict[str, JsonValue] = {
         "state": status.state.value,
         "job": status.job.name if status.job else "",

@@ -196,13 +196,13 @@ def test_pod_templates_are_the_cluster_s(folder: Path) -> None:
         (["empty.pb"], 1, "empty.pb: is neither a task template nor a task spec"),
         (["workflow.pb"], 1, "pyflyte writes tasks to files named *_1.pb"),
         (["-"], 1, "stdin: is neither a task template nor a task spec"),
-        (["torn.tgz"], 1, "torn.tgz: is no archive that pyflyte package wrote"),
-        (["broken.json"], 1, "broken.json: is no task template as protobuf JSON"),
+        (["torn.tgz"], 1, "torn.tgz: is not an archive that pyflyte package wrote"),
+        (["broken.json"], 1, "broken.json: is not a task template as protobuf JSON"),
         (["list.json"], 1, "list.json: is neither a task template nor a task spec"),
         (["task.pb"], 1, "the task's arguments hold {{.inputs.epochs}}; write --input epochs=VALUE"),
         (["task.pb", "-i", "epoch=3"], 1, "--input epoch: module.train has no such input; it has epochs"),
         (["task.pb", "-s", "none.yaml"], 1, "settings none.yaml: No such file or directory"),
-        (["task.pb", "-s", "broken.json"], 1, "settings broken.json: is no YAML"),
+        (["task.pb", "-s", "broken.json"], 1, "settings broken.json: is not YAML"),
         (["task.pb", "-p", "gang.yaml"], 1, "pod template gang.yaml: holds what is no object"),
         (["task.pb", "-i", "epochs=1", "-s", "wrong.yaml"], 1, "did you mean default-labels?"),
         (["task.pb", "-i", "epochs=1", "-s", "gang.yaml", "-p", "none.yaml"], 1, "No such file"),
@@ -225,5 +225,5 @@ def test_a_task_that_cannot_be_meant_is_explained(folder: Path) -> None:
     assert (done.exit_code, done.stdout, done.stderr) == (
         1,
         "",
-        "custom.workerReplicas.replicas: -1\n  is less than nothing; write 0 or more, or leave it out\n",
+        "custom.workerReplicas.replicas: -1\n  is negative; write 0 or more, or leave it out\n",
     )

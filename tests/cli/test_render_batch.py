@@ -56,7 +56,7 @@ def test_every_line_is_answered_by_a_line_with_its_id() -> None:
         {
             "field": "custom",
             "value": "{}",
-            "message": "asks for no replicas at all",
+            "message": "asks for no replicas",
             "remedy": "register the task again, with a task_config",
         }
     ]
@@ -73,20 +73,20 @@ def test_a_request_says_all_that_propeller_and_the_platform_would() -> None:
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        ([], [": is no object"]),
-        ({}, ["template: is no object"]),
-        ({"template": 3}, ["template: is no object"]),
-        ({**REQUEST, "metadata": []}, ["metadata: is no object"]),
-        ({**REQUEST, "output_prefix": 3}, ["output_prefix: is no text"]),
-        ({**REQUEST, "settings": 3}, ["settings: is no object"]),
+        ([], [": is not an object"]),
+        ({}, ["template: is not an object"]),
+        ({"template": 3}, ["template: is not an object"]),
+        ({**REQUEST, "metadata": []}, ["metadata: is not an object"]),
+        ({**REQUEST, "output_prefix": 3}, ["output_prefix: is not text"]),
+        ({**REQUEST, "settings": 3}, ["settings: is not an object"]),
         ({**REQUEST, "settings": {"default-lables": {}}}, ["settings.default-lables: is not a setting"]),
-        ({**REQUEST, "pod_templates": {}}, ["pod_templates: is no list"]),
-        ({**REQUEST, "pod_templates": [1]}, ["pod_templates[0]: is no object"]),
+        ({**REQUEST, "pod_templates": {}}, ["pod_templates: is not a list"]),
+        ({**REQUEST, "pod_templates": [1]}, ["pod_templates[0]: is not an object"]),
         (
             {**REQUEST, "template": {"taskTypeVersion": "x", "type": 3, "interface": {"inputs": 3}}},
             [
-                "template.taskTypeVersion: is no whole number of 32 bits",
-                "template.type: is no text",
+                "template.taskTypeVersion: is not a whole number of 32 bits",
+                "template.type: is not text",
                 "template.interface.inputs: is not made of the right parts",
             ],
         ),
@@ -116,7 +116,7 @@ def test_no_line_ends_the_loop(line: bytes) -> None:
 
 def test_a_line_deeper_than_any_parser_is_answered() -> None:
     assert json.loads(respond(requests.render, b"[" * 100_000))["problems"][0]["message"].startswith(
-        "is no JSON"
+        "is not JSON"
     )
 
 

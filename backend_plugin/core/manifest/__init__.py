@@ -1,1 +1,1 @@
-"""What is asked of the cluster for a job: pods here, the job around them beside them."""
+"""What the cluster is asked for: the pods of a job (`pod`, `pod_*`), and the job around them."""

@@ -49,7 +49,7 @@ def identity_labels(run: Run) -> dict[str, str]:
 
 
 def owner_references(owner: OwnerReference | None) -> list[Manifest]:
-    """With whom the job goes; as Flyte's own jobs have it."""
+    """The `ownerReferences` of the job, as Flyte's own jobs have them; empty without an owner."""
     if owner is None:
         return []
     return [

@@ -112,7 +112,7 @@ def _pod(ground: _Ground, group: ReplicaGroup, problems: list[Problem]) -> dict[
     )
     spec = claims.resolved()
     spec = (
-        _again(ground, spec, extra)
+        _with_role(ground, spec, extra)
         if draft.is_decorated
         else _decorated(ground, spec, extra, problems=problems)
     )
@@ -143,8 +143,8 @@ def _decorated(
     return spec
 
 
-def _again(ground: _Ground, spec: Mapping[str, Any], extra: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A spec that propeller has decorated, with what follows from the role's own resources and template."""
+def _with_role(ground: _Ground, spec: Mapping[str, Any], extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A spec that propeller has decorated, with what the role's own resources and template add to it."""
     request, before = ground.request, ground.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.claimed(spec) - pod_resources.claimed(before)

@@ -1,6 +1,7 @@
-"""The PodTemplate on which the platform lets tasks stand, and how a pod is laid onto it.
+"""The PodTemplate of the cluster that a task's pod is based on, and how the two are merged.
 
-Lives here: which one, and the merge. Its ``default`` and ``primary`` containers are patterns, not containers.
+Lives here: which PodTemplate applies, and the merge. Its containers ``default`` and ``primary`` never run;
+they are patterns for the task's own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -43,7 +43,7 @@ def _container_problems(container: Mapping[str, Any], path: str, settings: Setti
     if any(pod_resources.is_device(name) for name in pod_resources.names_of(container)):
         yield from pod_resources.problems(pod_resources.of(container, settings), path, settings)
     if not container.get("image"):
-        yield _problem(f"{path}.image", "", "says nothing", "name the image to run")
+        yield _problem(f"{path}.image", "", "is empty", "name the image to run")
     for place in _repeated([each.get("mountPath", "") for each in container.get("volumeMounts", ())]):
         remedy = "leave one of the two out; one may be the PodTemplate's"
         yield _problem(f"{path}.volumeMounts", place, "has two volumes mounted", remedy)

@@ -44,9 +44,9 @@ def of_run(run: Run) -> list[dict[str, Any]]:
 
 
 def truthful(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The primary container's environment, so that its failure is seen and the first one known.
+    """The primary container's environment, with what makes its failure visible and the first one findable.
 
-    Who says FLYTE_FAIL_ON_ERROR himself means it.
+    A task that sets FLYTE_FAIL_ON_ERROR itself keeps its value.
     """
     said = any(each.get("name") == _FAIL_ON_ERROR for each in env)
     ours = [] if said else [{"name": _FAIL_ON_ERROR, "value": "true"}]
@@ -56,7 +56,7 @@ def truthful(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def for_training(
     container: Mapping[str, Any], processes: int, settings: Settings
 ) -> Sequence[Mapping[str, Any]]:
-    """The training container's environment with what a training gets that says nothing of it.
+    """The training container's environment, with the platform's value for each variable that it lacks.
 
     What a Secret or a ConfigMap says is not ours to know, and would lose against what stands in `env`: where
     there is one, nothing is added.

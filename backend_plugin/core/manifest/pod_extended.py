@@ -100,7 +100,7 @@ def memory_problems(spec: Mapping[str, Any], memory: SharedMemory, primary: str)
     """Why the memory cannot be mounted."""
     for name, value in (("mountName", memory.mount_name), ("mountPath", memory.mount_path)):
         if not value:
-            yield _problem(name, value, "says nothing", "write one")
+            yield _problem(name, value, "is empty", "write one")
     if memory.size_limit:
         yield from problems(memory.size_limit, QUANTITY, f"{_PATH}.sizeLimit")
     mounts: Sequence[Mapping[str, Any]] = next(

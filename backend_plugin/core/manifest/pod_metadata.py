@@ -47,7 +47,7 @@ def problems(security: SecurityContext) -> Iterator[Problem]:
             yield Problem(
                 field=f"securityContext.secrets[{index}].mountRequirement",
                 value=str(each.mount_requirement),
-                message="is no way to mount a secret",
+                message="is not a way to mount a secret",
                 remedy="write ANY, ENV_VAR or FILE",
             )
 

@@ -109,7 +109,7 @@ def template_of(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, An
 def _unknown(path: str, name: str) -> Problem:
     # Flyte passes over such a field; only we read this template, and its author means what it says.
     remedy = "correct its name, or leave it out; kubectl explain pod.spec lists what there is"
-    return Problem(field=f"{path}.{name}", value="...", message="is no field of a pod", remedy=remedy)
+    return Problem(field=f"{path}.{name}", value="...", message="is not a field of a pod", remedy=remedy)
 
 
 def without_escapes(spec: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -188,7 +188,7 @@ def _nameless(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
             if isinstance(each, Mapping) and not each.get("name"):
                 field_path = f"{path}.{kind}[{index}].name"
                 yield Problem(
-                    field=field_path, value=shown(""), message="says nothing", remedy="name the container"
+                    field=field_path, value=shown(""), message="is empty", remedy="name the container"
                 )
 
 

@@ -12,7 +12,7 @@ from kfpytorch_common.causes import Cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """Zero means no limit, except where it says otherwise."""
+    """How long each kind of trouble is borne; zero means no limit, except where it says otherwise."""
 
     no_status_timeout: timedelta = timedelta(minutes=5)
     """How long the operator has to notice a job; the first status of a busy one takes a minute or two."""

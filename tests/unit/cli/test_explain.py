@@ -81,7 +81,7 @@ BAD = {
     "no yaml": (("-",), "{", "-: is neither YAML nor JSON"),
     "no job": (("-",), "kind: Pod", "no file holds a PyTorchJob"),
     "two jobs": (("-",), yaml.safe_dump_all([JOB, JOB]), "more than one PyTorchJob"),
-    "no time": (("-", "--now", "today"), "", "--now today is no RFC 3339 time"),
+    "no time": (("-", "--now", "today"), "", "--now today is not an RFC 3339 time"),
 }
 
 

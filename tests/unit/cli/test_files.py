@@ -58,8 +58,8 @@ def test_windows_writes_settings_too(tmp_path: Path) -> None:
     [
         ("- a", "hold no mapping; write Flyte's plugins.k8s section"),
         ("plugins: {k8s: x}", "hold no mapping; write Flyte's plugins.k8s section"),
-        ("{", "is no YAML: while parsing"),
-        ("\0", "is no YAML: unacceptable character"),
+        ("{", "is not YAML: while parsing"),
+        ("\0", "is not YAML: unacceptable character"),
         ("a: 1\n---\nb: 2", "has more than one document; write one"),
     ],
 )
@@ -84,7 +84,7 @@ def test_pod_templates_are_read_as_kubectl_writes_them(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("kind: Pod", "holds a Pod"), ("7", "holds what is no object"), ("{", "is no YAML")]
+    ("text", "said"), [("kind: Pod", "holds a Pod"), ("7", "holds what is no object"), ("{", "is not YAML")]
 )
 def test_what_is_no_pod_template_is_explained(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "p.yaml").write_text(text)

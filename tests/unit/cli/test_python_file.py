@@ -127,7 +127,9 @@ def test_a_name_that_is_no_task_s_is_explained(task: str | None, said: str) -> N
 
 
 def test_an_image_without_a_tag_is_explained() -> None:
-    with pytest.raises(Unreadable, match="--image i: is no name of an image; write it with its tag: i:1"):
+    with pytest.raises(
+        Unreadable, match="--image i: is not the name of an image; write it with its tag: i:1"
+    ):
         python_file.template(file("untagged.py", TASKS), "train", image="i")
 
 

@@ -31,7 +31,7 @@ def test_a_file_counts_unless_a_later_incarnation_ended_well(pods, phase):
 def test_after_a_while_a_file_counts_though_its_worker_lives():
     told = verdict(job(SUCCEEDED), pod("worker-0", container=ALIVE), error_files=[error_file()], now=161)
     assert short(told) == ("FAILED", "ValueError", "user-error")
-    assert "the job itself counts as succeeded, but this error was written and stands" in told.message
+    assert "the job counts as succeeded, but a replica wrote this error and did not recover" in told.message
 
 
 def test_a_file_without_a_worker_counts_unless_all_ended_well_since():
@@ -93,7 +93,7 @@ def test_a_failure_is_told_whole():
         "worker-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)",
         "  in shard 7",
         "1 more of 3 replicas failed after it",
-        "its outputs were written all the same, and are not used",
+        "its outputs were written, but are not used",
         "marked as recoverable by the task",
     ]
     assert (told.phase.value, told.retry) == ("RETRYABLE_FAILED", True)
@@ -176,7 +176,7 @@ LIMIT = job(
 ODD = {
     "a node that ends": (job(FAILED), (pod("worker-0", "Failed", conditions=[condition("DisruptionTarget", reason="TerminationByKubelet")]),), (), "worker-0 failed: TerminationByKubelet (node-lost)"),
     "no room on its node": (job(FAILED), (pod("worker-0", "Failed", reason="OutOfnvidia.com/gpu"),), (), "worker-0 failed: OutOfnvidia.com/gpu (infra)"),
-    "nobody says why": (job(FAILED), (pod("worker-0", "Failed"),), (), "worker-0 failed: it failed, and nobody says why (infra)"),
+    "nobody says why": (job(FAILED), (pod("worker-0", "Failed"),), (), "worker-0 failed: it failed, and the cluster does not say why (infra)"),
     "restarted too often": (LIMIT, (pod("worker-0", container={"restartCount": 2, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 3, "finishedAt": at(90)}}}, **GOING),), (), "worker-0 failed: restarted 2 times, after exit code 3 (user-error)"),
     "removed after its success": (job(FAILED), (pod("worker-0", "Succeeded", **GOING),), (), "the job failed, and the replicas that could say why are gone"),
     "a drain": (job(FAILED), (pod("worker-0", conditions=[condition("DisruptionTarget", reason="EvictionByEvictionAPI", message="m")], **GOING),), (), "worker-0 failed: EvictionByEvictionAPI: m (preempted)"),
@@ -205,9 +205,9 @@ def test_a_file_without_a_time_counts_unless_its_container_was_restarted():
 
 
 LAST_LINES = {
-    "no word": (ended("worker-0", 3), [], ["it left no error; the last lines of its log may say more", "another attempt would end alike"]),
-    "last words": (ended("worker-0", 3, container_message="bye"), [], ["  bye", "another attempt would end alike"]),
-    "a remedy": (ended("worker-0", 139), [], ["a crash in native code, called from the line above; its last words are in the log", "another attempt would end alike"]),
+    "no word": (ended("worker-0", 3), [], ["it left no error; the last lines of its log may say more", "another attempt would fail the same way"]),
+    "last words": (ended("worker-0", 3, container_message="bye"), [], ["  bye", "another attempt would fail the same way"]),
+    "a remedy": (ended("worker-0", 139), [], ["a crash in native code, called from the line above; its last words are in the log", "another attempt would fail the same way"]),
     "flyte's own": (ended("worker-0", 1), [error_file(origin="SYSTEM", kind="RECOVERABLE")], ["not the task's fault; if it happens again, show this to whoever runs the cluster"]),
 }  # fmt: skip
 

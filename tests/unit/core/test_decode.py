@@ -340,5 +340,5 @@ def test_a_problem_is_a_sentence_with_a_remedy() -> None:
     with pytest.raises(InvalidTask) as caught:
         decoded({"workerReplicas": {"replicas": -1}})
     assert str(caught.value) == (
-        "custom.workerReplicas.replicas=-1: is less than nothing; write 0 or more, or leave it out"
+        "custom.workerReplicas.replicas=-1: is negative; write 0 or more, or leave it out"
     )

@@ -83,7 +83,7 @@ def test_every_setting_of_ours_has_a_row_here() -> None:
         (
             "default-security-context",
             {"runAsUser": "root"},
-            'runAsUser "root" is no whole number of 64 bits; write a whole number, without quotes',
+            'runAsUser "root" is not a whole number of 64 bits; write a whole number, without quotes',
         ),
         ("default-pod-dns-config", "x", "is not an object; write names with values"),
     ],

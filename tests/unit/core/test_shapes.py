@@ -34,20 +34,20 @@ def test_a_part_is_written_as_kubernetes_writes_it(kind: str, said: Any, written
 WRONG: list[tuple[str, Any, list[str]]] = [
     ("Container", [], ["x: [] is not an object; write names with values"]),
     ("Container", {"args": "a"}, ['x.args: "a" is not a list; write a list']),
-    ("Container", {"name": 3}, ["x.name: 3 is no text; write it in quotes"]),
+    ("Container", {"name": 3}, ["x.name: 3 is not text; write it in quotes"]),
     ("Container", {"tty": 1}, ["x.tty: 1 is neither true nor false; write true or false"]),
     (
         "ContainerPort",
         {"containerPort": "80", "hostPort": 2**31},
         [
-            f"x.hostPort: {2**31} is no whole number of 32 bits; write a whole number, without quotes",
-            'x.containerPort: "80" is no whole number of 32 bits; write a whole number, without quotes',
+            f"x.hostPort: {2**31} is not a whole number of 32 bits; write a whole number, without quotes",
+            'x.containerPort: "80" is not a whole number of 32 bits; write a whole number, without quotes',
         ],
     ),
     (
         "SecurityContext",
         {"runAsUser": 1.5},
-        ["x.runAsUser: 1.5 is no whole number of 64 bits; write a whole number, without quotes"],
+        ["x.runAsUser: 1.5 is not a whole number of 64 bits; write a whole number, without quotes"],
     ),
     (
         "TCPSocketAction",
@@ -59,10 +59,10 @@ WRONG: list[tuple[str, Any, list[str]]] = [
         {"b": "-1", "a": "1x"},
         [
             'x.a: "1x" is not a quantity; write it as Kubernetes does, such as 2, 500m or 16Gi',
-            'x.b: "-1" is less than nothing; write 0 or more',
+            'x.b: "-1" is negative; write 0 or more',
         ],
     ),
-    ("[string]", ["a", None], ["x[1]: null is no text; write it in quotes"]),
+    ("[string]", ["a", None], ["x[1]: null is not text; write it in quotes"]),
 ]
 
 

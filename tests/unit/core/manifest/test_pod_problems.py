@@ -36,10 +36,10 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         ParseDict({"sql": {"statement": "x"}}, TaskTemplate()),
         [("target", "sql", "holds no container to train in")],
     ),
-    "no image": (container(image=""), [("container.image", '""', "says nothing")]),
+    "no image": (container(image=""), [("container.image", '""', "is empty")]),
     "no quantity": (asking(CPU="1x"), [("container.resources.limits[0]", '"1x"', NO_QUANTITY)]),
     "empty quantity": (asking(CPU=""), [("container.resources.limits[0]", '""', NO_QUANTITY)]),
-    "negative": (asking(CPU="-1"), [("container.resources.limits[0]", '"-1"', "is less than nothing")]),
+    "negative": (asking(CPU="-1"), [("container.resources.limits[0]", '"-1"', "is negative")]),
     "storage": (
         asking(STORAGE="1Gi"),
         [("container.resources.limits[0]", "4", "is a resource that no container can have")],
@@ -81,7 +81,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
             {"container": {"image": "i"}, "securityContext": {"secrets": [{"mountRequirement": 7}]}},
             TaskTemplate(),
         ),
-        [("securityContext.secrets[0].mountRequirement", "7", "is no way to mount a secret")],
+        [("securityContext.secrets[0].mountRequirement", "7", "is not a way to mount a secret")],
     ),
     "no container": (
         rendered({"containers": []}),
@@ -93,7 +93,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
     ),
     "nameless": (
         rendered({"containers": [{"image": "i"}]}),
-        [(f"{SPEC}.containers[0].name", '""', "says nothing")],
+        [(f"{SPEC}.containers[0].name", '""', "is empty")],
     ),
     "two of a name": (
         rendered({"containers": [{"name": "primary"}, {"name": "pytorch"}], "volumes": [{"name": "v"}] * 2}),
@@ -112,10 +112,10 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         ),
         [
             (f"{SPEC}.containers[0].args", '"x"', "is not a list"),
-            (f"{SPEC}.containers[0].env[0].name", "3", "is no text"),
+            (f"{SPEC}.containers[0].env[0].name", "3", "is not text"),
             (f"{SPEC}.containers[0].resources.limits.cpu", '"x"', NO_QUANTITY),
             (f"{SPEC}.containers[0].resources.limits.memory", "true", NO_QUANTITY),
-            (f"{SPEC}.containers[0].resources.requests.cpu", "-1", "is less than nothing"),
+            (f"{SPEC}.containers[0].resources.requests.cpu", "-1", "is negative"),
             (f"{SPEC}.containers[0].volumeMounts", "{}", "is not a list"),
         ],
     ),
@@ -175,13 +175,13 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
     ),
     "less than nothing": (
         of(resources={"limits": {"cpu": "-1"}}),
-        [(f"{SPEC}.containers[0].resources.limits.cpu", '"-1"', "is less than nothing")],
+        [(f"{SPEC}.containers[0].resources.limits.cpu", '"-1"', "is negative")],
     ),
     "no memory": (
         memory(mountName="", mountPath="", sizeLimit="x"),
         [
-            ("extendedResources.sharedMemory.mountName", '""', "says nothing"),
-            ("extendedResources.sharedMemory.mountPath", '""', "says nothing"),
+            ("extendedResources.sharedMemory.mountName", '""', "is empty"),
+            ("extendedResources.sharedMemory.mountPath", '""', "is empty"),
             ("extendedResources.sharedMemory.sizeLimit", '"x"', NO_QUANTITY),
         ],
     ),
@@ -225,7 +225,7 @@ def test_a_field_that_a_pod_has_not_is_not_lost_from_a_roles_template() -> None:
     spec = {"hostNetwrk": True, "containers": [{"name": "primary", "imag": "x"}]}
     group = replace(WORKER, placement=Placement(pod_template={"spec": spec}))
     assert refused(container(), group=group) == [
-        (f"custom.kfpytorch.worker.podTemplate.spec.{name}", "...", "is no field of a pod")
+        (f"custom.kfpytorch.worker.podTemplate.spec.{name}", "...", "is not a field of a pod")
         for name in ("hostNetwrk", "containers[0].imag")
     ]
 
