@@ -114,7 +114,6 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When its deletion was ordered."""
     node: str = ""
     hostname: str = ""
-    scheduler: str = ""
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -290,7 +289,6 @@ def read_pod(manifest: Manifest) -> Pod:
         deleted=_ordered(metadata),
         node=text(spec, "nodeName"),
         hostname=text(spec, "hostname") or name,
-        scheduler=text(spec, "schedulerName"),
         phase=text(status, "phase"),
         reason=text(status, "reason"),
         message=text(status, "message"),

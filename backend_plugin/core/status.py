@@ -57,10 +57,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Replicas that were made are not there."""
     replaced: tuple[str, ...] = ()
     """Replicas made after the first ones were all there."""
-    first_start: tuple[str, ...] = ()
-    """Replicas of the first set, made at the start, that have not run yet."""
     enough: bool = True
-    """None of `first_start` is needed for the training to begin, as far as one can tell."""
+    """The training may have begun: it needs no replica of the first set that has yet to run."""
     waits: tuple[Wait, ...] = ()
     death: Death | None = None
     """The one that the others follow from, once it has ended."""
@@ -141,14 +139,15 @@ def _living(
     has_run = "Running" in by_type or "Restarting" in by_type
     suspended = "Suspended" in by_type
     present = ready = 0
-    replaced, first_start = [], []
+    yet_to_run = False
+    replaced = []
     for pod in pods:
         present += pod.deleted is None
         ready += _is_ready(pod)
         if _is_replacement(pod, job):
             replaced.append(pod.replica)
         elif pod.phase in ("Pending", "") and not suspended and _is_first(pod, job):
-            first_start.append(pod.replica)
+            yet_to_run = True
     missing = job.started is not None and present < job.replicas
     return JobStatus(
         state=state,
@@ -162,8 +161,7 @@ def _living(
         has_been_held=_has_been_held(observed, pods),
         missing=missing,
         replaced=tuple(replaced),
-        first_start=tuple(first_start),
-        enough=not first_start or job.scales or missing or bool(replaced),
+        enough=not yet_to_run or job.scales or missing or bool(replaced),
         waits=_waits(observed, pods, state, exit_codes),
         outputs=observed.outputs,
     )

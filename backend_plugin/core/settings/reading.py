@@ -26,13 +26,13 @@ _OF_OTHERS: Final = frozenset({
     "default-pod-template-resync",
     "delete-resource-on-finalize",
     "enable-distributed-error-aggregation",
+    "inject-finalizer",
     "send-object-events",
     "update-backoff-retries",
     "update-base-backoff-duration",
 })  # fmt: skip
 
 _FLYTES: Final[_Readers] = {
-    "inject-finalizer": kinds.boolean,
     "default-annotations": kinds.texts,
     "default-labels": kinds.texts,
     "default-env-vars": kinds.texts,

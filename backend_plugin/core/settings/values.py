@@ -46,7 +46,6 @@ class Ours:
 class Settings:
     """The settings of a platform; all defaults are Flyte's."""
 
-    inject_finalizer: bool = False
     default_annotations: Mapping[str, str] = field(default_factory=lambda: dict(_NOT_TO_BE_EVICTED))
     default_labels: Mapping[str, str] = field(default_factory=dict)
     default_env_vars: Mapping[str, str] = field(default_factory=dict)

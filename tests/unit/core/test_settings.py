@@ -16,7 +16,6 @@ REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
 
 # As YAML gives it, and what it means.
 SAID: dict[str, tuple[Any, Any]] = {
-    "inject-finalizer": (True, True),
     "default-annotations": ({"a": "b"}, {"a": "b"}),
     "default-labels": ([{"a": 1}, {"B": True}], {"a": "1", "B": "true"}),
     "default-env-vars": ([{"A": "b"}, {"C": 0.5}], {"A": "b", "C": "0.5"}),
@@ -107,7 +106,7 @@ def test_a_part_of_a_pod_is_kept_as_kubernetes_writes_it() -> None:
 
 
 def test_settings_of_others_are_known_and_mean_nothing() -> None:
-    assert settings.read({"co-pilot": {"image": "x"}, "send-object-events": True}) == Settings()
+    assert settings.read({"co-pilot": {"image": "x"}, "inject-finalizer": True}) == Settings()
 
 
 def test_the_platforms_resources_are_ours_to_know() -> None:
