@@ -6,7 +6,7 @@ the first that is wrong and, told to pass over unknown keys, passes over unknown
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -46,11 +46,16 @@ _SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
 def as_json(struct: Struct) -> dict[str, JsonValue]:
     """The same as plain values; every number is a float, keys are in order, which a map has not."""
-    return {key: _plain(value) for key, value in sorted(struct.fields.items(), key=_KEY)}
+    fields = struct.fields
+    # Asked key by key: the view of a map's items is Python, and slow.
+    return {key: _plain(fields[key]) for key in sorted(fields)}
 
 
 def _plain(value: Value) -> JsonValue:
     kind = value.WhichOneof("kind")
+    if kind == "string_value":
+        text: str = value.string_value
+        return text
     if kind == "struct_value":
         return as_json(value.struct_value)
     if kind == "list_value":
@@ -67,22 +72,31 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
-def parse(value: Manifest, message: Message, path: str) -> Iterator[Problem]:
+def parse(value: Manifest, message: Message, path: str) -> list[Problem]:
     """Read `value` into `message`, leaving out what cannot be read: a problem each, under `path`."""
+    problems: list[Problem] = []
     known, seen = _fields(message.DESCRIPTOR), set()
     for key, item in value.items():
         if (field := known.get(key)) is None or item is None:
             continue  # A null is nothing said, to protobuf as well.
         if field.name in seen:
-            yield Problem(
-                field=f"{path}.{key}",
-                value=shown(item),
-                message="is said twice, in camel and in snake case",
-                remedy="leave one of the two out",
-            )
+            problems.append(_twice(item, f"{path}.{key}"))
             continue
         seen.add(field.name)
-        yield from _read(item, field, message, (path, key))
+        if (plain := _plainly(item, field)) is not None:
+            setattr(message, field.name, plain)
+        else:
+            problems += _read(item, field, message, (path, key))
+    return problems
+
+
+def _twice(item: JsonValue, path: str) -> Problem:
+    return Problem(
+        field=path,
+        value=shown(item),
+        message="is said twice, in camel and in snake case",
+        remedy="leave one of the two out",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,34 +134,34 @@ def _field(field: FieldDescriptor) -> _Field:
     )
 
 
-def _read(item: JsonValue, field: _Field, message: Message, where: tuple[str, str]) -> Iterator[Problem]:
+def _read(item: JsonValue, field: _Field, message: Message, where: tuple[str, str]) -> Sequence[Problem]:
     path, key = where
-    if field.has_parts and not field.is_repeated and isinstance(item, Mapping):
+    if field.has_parts and not field.is_repeated and isinstance(item, dict):
         part = getattr(message, field.name)
         part.SetInParent()
-        yield from parse(item, part, f"{path}.{key}")
-    elif field.has_parts and field.is_repeated and _are_parts(item):
-        yield from _read_parts(item, getattr(message, field.name), f"{path}.{key}")
-    elif (plain := _plainly(item, field)) is not None:
-        setattr(message, field.name, plain)
-    else:
-        try:
-            ParseDict({key: item}, message)
-        except _UNPARSED:
-            message.ClearField(field.name)
-            yield _wrong(item, field, f"{path}.{key}")
+        return parse(item, part, f"{path}.{key}")
+    if field.has_parts and field.is_repeated and _are_parts(item):
+        return _read_parts(item, getattr(message, field.name), f"{path}.{key}")
+    try:
+        ParseDict({key: item}, message)
+    except _UNPARSED:
+        message.ClearField(field.name)
+        return [_wrong(item, field, f"{path}.{key}")]
+    return ()
 
 
-def _read_parts(items: Sequence[Manifest], parts: Any, path: str) -> Iterator[Problem]:
+def _read_parts(items: Sequence[Manifest], parts: Any, path: str) -> list[Problem]:
+    found: list[Problem] = []
     for index, item in enumerate(items):
-        problems = [*parse(item, parts.add(), f"{path}[{index}]")]
+        problems = parse(item, parts.add(), f"{path}[{index}]")
         if problems:
             del parts[-1]
-        yield from problems
+        found += problems
+    return found
 
 
 def _are_parts(item: JsonValue) -> TypeGuard[Sequence[Manifest]]:
-    return isinstance(item, list) and all(isinstance(part, Mapping) for part in item)
+    return isinstance(item, list) and all(isinstance(part, dict) for part in item)
 
 
 def _plainly(item: JsonValue, field: _Field) -> str | int | None:

@@ -5,9 +5,7 @@ Lives here: the number and its text. What a container asks for is in `manifest.p
 
 import re
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import lru_cache
-from math import ceil
 from typing import Final
 
 _NUMBER: Final = re.compile(
@@ -58,11 +56,13 @@ def parse(text: str) -> Quantity:
     if match is None:
         raise NotAQuantity(text)
     whole, part = match["whole"] or "0", match["part"]
-    number = Fraction(int(match["sign"] + whole + part), 10 ** len(part))
+    number, parts = int(match["sign"] + whole + part), 10 ** len(part)
     if match["suffix"] in _BINARY:
-        return _binary(text, number, whole + "." * bool(part), _BINARY[match["suffix"]])
+        power = _BINARY[match["suffix"]]
+        nano = _from_zero(number * 2**power * _NANO, parts)
+        return _binary(text, nano, whole + "." * bool(part), power)
     power = int(match["exponent"]) if match["exponent"] else _DECIMAL[match["suffix"] or ""]
-    nano = _from_zero(number * Fraction(10) ** power * _NANO)
+    nano = _from_zero(number * _NANO * 10 ** max(power, 0), parts * 10 ** max(-power, 0))
     if _is_in_order(whole + part, power - len(part)):
         return Quantity(nano, text)
     return Quantity(nano, _decimal_text(nano, exponential=match["exponent"] is not None))
@@ -77,8 +77,7 @@ def _is_in_order(digits: str, power: int) -> bool:
     )
 
 
-def _binary(text: str, number: Fraction, digits: str, power: int) -> Quantity:
-    nano = _from_zero(number * 2**power * _NANO)
+def _binary(text: str, nano: int, digits: str, power: int) -> Quantity:
     nano = max(min(nano, _MOST_BYTES), -_MOST_BYTES)
     # Kubernetes looks at the last three bits only: what has one of them set cannot be written shorter.
     if digits.isdigit() and int(digits) % 8 and len(digits) + power * 3 // 10 <= _SHORT_BINARY:
@@ -86,9 +85,9 @@ def _binary(text: str, number: Fraction, digits: str, power: int) -> Quantity:
     return Quantity(nano, _binary_text(nano))
 
 
-def _from_zero(amount: Fraction) -> int:
-    """Rounded up, so that who asks for a little gets a little."""
-    return ceil(amount) if amount >= 0 else -ceil(-amount)
+def _from_zero(number: int, parts: int) -> int:
+    """So many of so many parts, rounded up, so that who asks for a little gets a little."""
+    return -(-number // parts) if number >= 0 else number // parts
 
 
 def _decimal_text(nano: int, *, exponential: bool = False) -> str:

@@ -43,20 +43,38 @@ TARGETS: tuple[dict[str, Any], ...] = (
 SETTINGS = settings.read({})
 
 
+def task(target: dict[str, Any]) -> TaskTemplate:
+    amounts = [{"name": "CPU", "value": "1"}, {"name": "MEMORY", "value": "1Mi"}]
+    custom = {
+        "masterReplicas": {"replicas": 1, "resources": {}},
+        "workerReplicas": {
+            "replicas": 1,
+            "resources": {"requests": amounts, "limits": amounts},
+            "restartPolicy": "RESTART_POLICY_ON_FAILURE",
+        },
+        "runPolicy": {"backoffLimit": 1},
+    }
+    return ParseDict({"type": "pytorch", "taskTypeVersion": 1, "custom": custom, **target}, TaskTemplate())
+
+
+TASKS = tuple(task(target) for target in TARGETS)
+
+
+def varied(index: int) -> TaskTemplate:
+    """A task that differs from the others in all that people vary."""
+    template = TaskTemplate()
+    template.CopyFrom(TASKS[index % len(TASKS)])
+    template.custom.fields["runPolicy"].struct_value.fields["backoffLimit"].number_value = 1 + index % 5
+    worker = template.custom.fields["workerReplicas"].struct_value.fields
+    worker["replicas"].number_value = 1 + index % 9
+    for amounts in worker["resources"].struct_value.fields.values():
+        cpu, memory = (each.struct_value.fields["value"] for each in amounts.list_value.values)
+        cpu.string_value, memory.string_value = str(1 + index % 7), f"{1 + index}Mi"
+    return template
+
+
 def tasks(first: int, number: int) -> Iterator[tuple[TaskTemplate, Run]]:
-    """Tasks that differ in all that people vary."""
     for index in range(first, first + number):
-        memory = [{"name": "CPU", "value": str(1 + index % 7)}, {"name": "MEMORY", "value": f"{1 + index}Mi"}]
-        custom = {
-            "masterReplicas": {"replicas": 1, "resources": {}},
-            "workerReplicas": {
-                "replicas": 1 + index % 9,
-                "resources": {"requests": memory, "limits": memory},
-                "restartPolicy": "RESTART_POLICY_ON_FAILURE",
-            },
-            "runPolicy": {"backoffLimit": 1 + index % 5},
-        }
-        said = {"type": "pytorch", "taskTypeVersion": 1, "custom": custom, **TARGETS[index % 2]}
         run = Run(
             output_prefix=f"s3://bucket/metadata/propeller/p-d-f{index}/n0/data/0",
             project="p",
@@ -71,7 +89,7 @@ def tasks(first: int, number: int) -> Iterator[tuple[TaskTemplate, Run]]:
             namespace="p-d",
             labels={"execution-id": f"f{index}"},
         )
-        yield ParseDict(said, TaskTemplate()), run
+        yield varied(index), run
 
 
 def batches(total: int) -> Iterator[list[tuple[TaskTemplate, Run]]]:

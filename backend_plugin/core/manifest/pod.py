@@ -17,6 +17,7 @@ from backend_plugin.core.manifest import (
     pod_base,
     pod_checks,
     pod_containers,
+    pod_env,
     pod_extended,
     pod_metadata,
     pod_placement,
@@ -50,6 +51,8 @@ class _Ground:
     """The PodTemplate's ``template``, empty without one."""
     of_run: Mapping[str, Mapping[str, str]]
     """What an execution puts on every object of its own."""
+    env: Sequence[Mapping[str, Any]]
+    """What an execution tells every container."""
 
 
 def pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
@@ -79,7 +82,8 @@ def _ground(request: PodRequest) -> tuple[_Ground | None, list[Problem]]:
     if draft is None:
         return None, problems
     of_run = pod_metadata.of_run(request.run, template.security_context)
-    return _Ground(request=request, draft=draft, base=base, of_run=of_run), problems
+    env = pod_env.of_run(request.run, settings)
+    return _Ground(request=request, draft=draft, base=base, of_run=of_run, env=env), problems
 
 
 def _pods(
@@ -127,7 +131,7 @@ def _decorated(
     """The spec with all that propeller would have added to it."""
     request, primary = ground.request, ground.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
-    spec = pod_containers.decorated(spec, primary, run, settings)
+    spec = pod_containers.decorated(spec, primary, ground.env, settings)
     spec = pod_placement.placed(spec, run, settings, resources=pod_resources.claimed(spec))
     for below in (extra, ground.base):
         spec = pod_base.laid_onto(below, spec, primary)

@@ -64,6 +64,8 @@ def _port_problems(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Pr
 
 
 def _repeated(values: Sequence[Any]) -> list[Any]:
+    if len({*values}) == len(values):
+        return []
     return sorted(value for value, times in Counter(values).items() if times > 1)
 
 

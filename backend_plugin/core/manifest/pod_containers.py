@@ -3,11 +3,11 @@
 Lives here: which container is of which sort. What a sort gets is in `pod_env` and `pod_resources`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backend_plugin.core.job import TRAINER, ReplicaGroup, Run
+from backend_plugin.core.job import TRAINER, ReplicaGroup
 from backend_plugin.core.manifest import pod_base, pod_env, pod_resources
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, Claim
 from backend_plugin.core.manifest.pod_source import Draft
@@ -54,7 +54,9 @@ class Claims:
         return pod_resources.of_sidecar(own, below, self.settings)
 
 
-def decorated(spec: Mapping[str, Any], primary: str, run: Run, settings: Settings) -> Mapping[str, Any]:
+def decorated(
+    spec: Mapping[str, Any], primary: str, env: Sequence[Mapping[str, Any]], settings: Settings
+) -> Mapping[str, Any]:
     """A spec whose containers have Flyte's environment, and the primary the platform's security context."""
     security = settings.default_security_context
 
@@ -62,7 +64,7 @@ def decorated(spec: Mapping[str, Any], primary: str, run: Run, settings: Setting
         is_primary = kind == "containers" and container["name"] == primary
         if is_primary and security is not None and "securityContext" not in container:
             container = {**container, "securityContext": security}
-        return pod_env.decorated(container, run, settings)
+        return pod_env.decorated(container, env, settings)
 
     return _each(spec, decorate)
 

@@ -17,15 +17,17 @@ _PROCESSOR: Final = 10**9
 _STRATEGY: Final = {"name": "_F_DES", "value": "Earliest"}
 
 
-def decorated(container: Mapping[str, Any], run: Run, settings: Settings) -> dict[str, Any]:
-    """The container with the environment that propeller gives to those that it renders itself."""
-    env = [*container.get("env", ()), *of_run(run), *_values(settings.default_env_vars)]
+def decorated(
+    container: Mapping[str, Any], env: Sequence[Mapping[str, Any]], settings: Settings
+) -> dict[str, Any]:
+    """The container with the environment that propeller gives to those that it renders itself: `of_run`."""
+    env = [*container.get("env", ()), *env]
     sources = [*container.get("envFrom", ()), *_sources(settings)]
     return {**container, "env": env, **({"envFrom": sources} if sources else {})}
 
 
-def of_run(run: Run) -> list[dict[str, Any]]:
-    """What the code in a container may know of its execution."""
+def of_run(run: Run, settings: Settings) -> list[dict[str, Any]]:
+    """What every container is told: of its execution, and by the platform."""
     known = {
         "FLYTE_INTERNAL_EXECUTION_ID": run.execution,
         "FLYTE_INTERNAL_EXECUTION_PROJECT": run.project,
@@ -40,7 +42,8 @@ def of_run(run: Run) -> list[dict[str, Any]]:
     }
     # An execution that does not say of which task it is says nothing about one.
     known |= task if any(task.values()) else {}
-    return [*({"name": name, "value": value} for name, value in known.items()), *_values(run.environment)]
+    told = [{"name": name, "value": value} for name, value in known.items()]
+    return [*told, *_values(run.environment), *_values(settings.default_env_vars)]
 
 
 def truthful(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -203,6 +203,8 @@ def _some(amounts: Mapping[str, Quantity]) -> dict[str, Quantity]:
 
 def _amounts(said: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings) -> dict[str, Quantity]:
     amounts = {name: parse(amount_text(amount)) for name, amount in said.items()}
+    if not any(name in amounts for name in gpu):
+        return amounts
     for name in gpu:
         if name in amounts:
             amounts.setdefault(settings.gpu_resource_name, amounts[name])
