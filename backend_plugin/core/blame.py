@@ -94,14 +94,14 @@ def _taken(event: Event) -> Death | None:
     )
 
 
-def of_files(files: Iterable[ErrorFile]) -> list[Death]:
+def of_files(files: Iterable[ErrorFile], exit_codes: Mapping[int, Cause]) -> list[Death]:
     """The failures that workers wrote down themselves."""
-    return [_of_file(each) for each in files]
+    return [_of_file(each, exit_codes) for each in files]
 
 
-def _of_file(file: ErrorFile) -> Death:
+def _of_file(file: ErrorFile, exit_codes: Mapping[int, Cause]) -> Death:
     failure = error_text.failure(file)
-    cause = _cause_of_file(file, failure)
+    cause = _cause_of_file(file, failure, exit_codes)
     return Death(
         failure=failure,
         cause=cause,
@@ -114,10 +114,14 @@ def _of_file(file: ErrorFile) -> Death:
     )
 
 
-def _cause_of_file(file: ErrorFile, failure: Failure) -> Cause:
+def _cause_of_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[int, Cause]) -> Cause:
     if file.system:
         # What Flyte's own code in the container calls hopeless is an input that does not convert.
         return Cause.INFRA if file.recoverable else Cause.CONFIG
+    # A process that ended without a word, told of by its agent.
+    code = failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
+    if not failure.exception and code in exit_codes:
+        return exit_codes[code]
     told = error_text.told_cause(file.message)
     if told is not None:
         return told

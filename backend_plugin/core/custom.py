@@ -55,7 +55,8 @@ def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> Trainin
     extended = extension.decode(custom.get(extension.KEY), problems)
     elastic = None if said.elastic is None else _elastic_policy(said.elastic)
     groups = _placed(said, extended)
-    problems += _contradictions(said, groups, template)
+    if said.elastic is not None:
+        problems += replicas.elastic_problems(said.elastic, said.groups[1].replicas)
     problems += replicas.gang_problems(extended.gang, groups)
     if elastic and Role.MASTER in extended.placements:
         remedy = "say it for the worker"
@@ -148,17 +149,6 @@ def _elastic_policy(elastic: Any) -> ElasticPolicy:
         rdzv_backend=elastic.rdzv_backend or "c10d",
         max_restarts=elastic.max_restarts,
     )
-
-
-def _contradictions(said: _Said, groups: tuple[ReplicaGroup, ...], template: TaskTemplate) -> list[Problem]:
-    """What each part says well and the parts together cannot mean."""
-    if said.elastic is None:
-        return []
-    workers = said.groups[1].replicas
-    problems = [*replicas.elastic_problems(said.elastic, workers)]
-    if not problems:
-        problems += replicas.processes_per_gpu(groups[0], said.elastic.nproc_per_node, template)
-    return problems
 
 
 def _problem(key: str, value: object, message: str, remedy: str) -> Problem:

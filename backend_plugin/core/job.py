@@ -156,6 +156,16 @@ class TrainingJob:
     gang: Gang | None = None
     train_job: TrainJobOptions | None = None
 
+    @property
+    def deadlines(self) -> "Deadlines":
+        """What its author said about time, for whoever follows the job: its operator does not see to it."""
+        gang = self.gang or Gang()
+        return Deadlines(
+            active_seconds=self.run_policy.active_deadline_seconds,
+            queue_seconds=gang.queue_timeout_seconds,
+            pending_seconds=gang.pending_timeout_seconds,
+        )
+
 
 class Dialect(enum.Enum):
     """A kind of object that a training can be written down as, by its name in the cluster."""
@@ -190,6 +200,9 @@ class JobRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything we would ask the cluster for, in the order in which we would ask for it."""
+    """Everything we would ask the cluster for, and what is to be known when it has been asked for."""
 
     manifests: tuple[Manifest, ...]
+    """In the order in which we would ask."""
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    """By which the job is to be judged."""

@@ -31,7 +31,8 @@ def plan(
     with gathered() as problems:
         job = custom.decode(template, run, problems)
         pods = pod.pod_templates(request, job.groups)
-    return Plan(manifests=(pytorchjob.build(job, job_metadata(template, run, pods[0]), pods),))
+    manifest = pytorchjob.build(job, job_metadata(template, run, pods[0]), pods)
+    return Plan(manifests=(manifest,), deadlines=job.deadlines)
 
 
 def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:

@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import Resources as WireResources
-from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.plugins import common_pb2
 from flyteidl.plugins.kubeflow import common_pb2 as kubeflow_pb2
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Gang, Placement, ReplicaGroup, Resources, Role, RunPolicy
-from backend_plugin.core.protojson import as_json, shown
+from backend_plugin.core.protojson import shown
 
 GPU: Final = "nvidia.com/gpu"
 # A replica is named <job>-worker-<index>, at most 63 characters, of which the job takes up to 50.
@@ -113,51 +112,12 @@ def elastic_problems(elastic: Any, workers: int) -> Iterator[Problem]:
         yield _problem("custom.workerReplicas.replicas", workers, message, remedy)
 
 
-def processes_per_gpu(group: ReplicaGroup, processes: int, template: TaskTemplate) -> Iterator[Problem]:
-    """More processes than GPUs on a node, if it has any: some ranks would find no GPU of their own."""
-    said = _gpus(group.resources) or _gpus(_task_resources(template))
-    # A number of GPUs; a quantity that is none is found with the pod's.
-    if said.isdecimal() and len(said) < _DIGITS and 0 < int(said) < processes:
-        remedy = f"write at most {said}, or ask for {processes} GPUs"
-        message = f"is more processes than the {said} GPUs of a node"
-        yield _problem("custom.elasticConfig.nprocPerNode", processes, message, remedy)
-
-
 def gang_problems(gang: Gang | None, groups: tuple[ReplicaGroup, ...]) -> Iterator[Problem]:
     """A gang of more members than there are."""
     there = sum(group.replicas for group in groups)
     if gang is not None and gang.min_member is not None and gang.min_member > there > 0:
         message = f"is more than the {there} replicas that there are: none would ever start"
         yield _problem("custom.kfpytorch.gang.minMember", gang.min_member, message, f"write at most {there}")
-
-
-def _gpus(resources: Resources | None) -> str:
-    if resources is None:
-        return ""
-    return resources.limits.get(GPU) or resources.requests.get(GPU) or ""
-
-
-def _task_resources(template: TaskTemplate) -> Resources | None:
-    """What the task itself asks for, for the container that trains."""
-    if template.WhichOneof("target") == "container":
-        return _resources(template.container.resources, "", [])
-    name = template.config.get("primary_container_name", "")
-    containers = as_json(template.k8s_pod.pod_spec).get("containers")
-    for container in containers if isinstance(containers, list) else ():
-        if isinstance(container, Mapping) and container.get("name") == name:
-            return Resources(**{part: _quantities(container, part) for part in ("requests", "limits")})
-    return None
-
-
-def _quantities(container: Mapping[str, Any], part: str) -> dict[str, str]:
-    resources = container.get("resources")
-    said = resources.get(part) if isinstance(resources, Mapping) else None
-    return {key: _quantity(value) for key, value in said.items()} if isinstance(said, Mapping) else {}
-
-
-def _quantity(value: object) -> str:
-    # Numbers of a Struct are doubles.
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _resources(message: Any, path: str, problems: list[Problem]) -> Resources | None:

@@ -221,7 +221,7 @@ def _ended(
     certain, unsettled = blame.counting(_files(observed, state, pods, ended), pods)
     # Work that was done needs no explanation from pods that ended after it.
     if state is State.SUCCEEDED or (state in (State.GONE, State.DELETED) and observed.outputs):
-        told = blame.of_files([*certain, *unsettled])
+        told = blame.of_files([*certain, *unsettled], exit_codes)
     else:
         ends = [each for each in deaths.of_pods(pods, exit_codes) if not _is_cleaned(each, job, condition)]
         ends += blame.of_events(observed.events, pods, ended, exit_codes)
@@ -260,7 +260,8 @@ def _of_failure(
 ) -> list[Death]:
     """The deaths that may have ended the job; those that a worker got over only when there is no other."""
     over = [each for each in observed.error_files if blame.is_over(each, pods)]
-    told = blame.told(ends, blame.of_files([each for each in observed.error_files if each not in over]))
+    since = [each for each in observed.error_files if each not in over]
+    told = blame.told(ends, blame.of_files(since, exit_codes))
     if not all(death.failure.stopped and death.ordered for death in told):
         return told
     failed = _by_type(observed.job).get("Failed") if observed.job else None
@@ -268,7 +269,7 @@ def _of_failure(
     if "deadline" in said:
         return told
     restarts = deaths.of_restarts(pods, exit_codes) if "backoff limit" in said else []
-    return blame.told(restarts, blame.of_files(blame.near(over, restarts))) or told
+    return blame.told(restarts, blame.of_files(blame.near(over, restarts), exit_codes)) or told
 
 
 def _remembered(observed: Observed) -> Condition | None:

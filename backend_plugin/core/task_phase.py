@@ -208,11 +208,13 @@ def _out_of_patience(
     status: JobStatus, patience: Judging, deadlines: Deadlines, now: datetime
 ) -> TaskPhase | None:
     """The failure of a job that has waited, or run, for longer than is borne; None while there is time."""
+    ended = _past_deadline(status, patience, deadlines, now) or _unseen(status, patience, deadlines, now)
+    if ended is not None or _does_without(status):
+        return ended
     return (
-        _past_deadline(status, patience, deadlines, now)
-        or _unseen(status, patience, deadlines, now)
-        or (None if _does_without(status) else _stuck(status, patience, deadlines, now))
-        or (None if _does_without(status) else _queued_too_long(status, patience, deadlines, now))
+        _stuck(status, patience, now)
+        or _unplaced_too_long(status, deadlines, now)
+        or _queued_too_long(status, patience, deadlines, now)
     )
 
 
@@ -281,8 +283,9 @@ _GRACE: Final[Mapping[str, str]] = {
 """Which patience a container's reason to wait has; the others have `pending_timeout`."""
 
 
-def _stuck(status: JobStatus, patience: Judging, deadlines: Deadlines, now: datetime) -> TaskPhase | None:
-    pending = _timer(deadlines.pending_seconds, patience.pending_timeout)
+def _stuck(status: JobStatus, patience: Judging, now: datetime) -> TaskPhase | None:
+    """A replica that has a node and does not start."""
+    pending = patience.pending_timeout
     for wait in status.waits:
         if wait.reason == "InvalidImageName":
             return _given_up(wait, timedelta(0))
@@ -293,6 +296,17 @@ def _stuck(status: JobStatus, patience: Judging, deadlines: Deadlines, now: date
                 return _given_up(wait, limit)
         elif wait.stage is Stage.STARTING and pending and waiting.longer_than(wait, pending, now):
             return _given_up(wait, pending)
+    return None
+
+
+def _unplaced_too_long(status: JobStatus, deadlines: Deadlines, now: datetime) -> TaskPhase | None:
+    """A replica that no queue holds back and that still finds no node."""
+    limit = _timer(deadlines.pending_seconds, timedelta(0))
+    if not limit or any(wait.stage is Stage.HELD for wait in status.waits):
+        return None
+    for wait in status.waits:
+        if wait.stage is Stage.UNPLACED and waiting.longer_than(wait, limit, now):
+            return _given_up(wait, limit)
     return None
 
 

@@ -101,6 +101,8 @@ def _pods(
         made.append((group, pod))
         spec = pod_containers.finished(pod["spec"], ground.draft.primary, group, ground.request.settings)
         problems.extend(pod_checks.problems(spec, ground.draft, ground.request.settings))
+        if group.processes > 1:
+            problems.extend(pod_checks.ranks_without_gpus(spec, group, ground.request.settings))
         yield {**pod, "spec": spec}
 
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import TRAINER
+from backend_plugin.core.job import TRAINER, ReplicaGroup
 from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_containers import KINDS
 from backend_plugin.core.manifest.pod_source import Draft
 from backend_plugin.core.protojson import shown
+from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import Settings
 
 # What the operator adds to the training container's ports, and MASTER_PORT.
@@ -37,6 +38,19 @@ def problems(spec: Mapping[str, Any], draft: Draft, settings: Settings) -> Itera
         yield _problem(f"{draft.path}.containers", name, "is the name of two containers", remedy)
     for name in _repeated(volumes):
         yield _problem(f"{draft.path}.volumes", name, "is the name of two volumes", "rename one of them")
+
+
+def ranks_without_gpus(spec: Mapping[str, Any], group: ReplicaGroup, settings: Settings) -> Iterator[Problem]:
+    """More processes than GPUs in a replica that has any: some of its ranks would find none of their own."""
+    trainer = next(each for each in spec["containers"] if each["name"] == TRAINER)
+    gpus = pod_resources.of(trainer, settings).limits.get(settings.gpu_resource_name)
+    if gpus and gpus.is_whole and gpus.nano < group.processes * parse("1").nano:
+        yield _problem(
+            "custom.elasticConfig.nprocPerNode",
+            group.processes,
+            f"is more processes than the {gpus.text} GPUs of a node",
+            f"write at most {gpus.text}, or ask for {group.processes} GPUs",
+        )
 
 
 def _container_problems(container: Mapping[str, Any], path: str, settings: Settings) -> Iterator[Problem]:

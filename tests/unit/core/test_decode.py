@@ -281,61 +281,6 @@ def test_what_cannot_be_meant_is_refused(
     assert refusals(custom, **said) == expected
 
 
-def gpus(number: str) -> dict[str, Any]:
-    return {"image": "i", "resources": {"limits": [{"name": "GPU", "value": number}]}}
-
-
-def pod(limits: Any, name: str = "main") -> dict[str, Any]:
-    containers = [{"name": "side"}, {"name": name, "resources": {"limits": limits}}]
-    return {
-        "container": None,
-        "k8sPod": {"podSpec": {"containers": containers}},
-        "config": {"primary_container_name": "main"},
-    }
-
-
-EIGHT = {"workerReplicas": {"replicas": 2}, "elasticConfig": {**ELASTIC, "nprocPerNode": 8}}
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"container": gpus("4")},
-        pod({"nvidia.com/gpu": "4"}),
-        pod({"nvidia.com/gpu": 4}),
-    ],
-)
-def test_no_rank_is_without_a_gpu_where_there_are_some(said: dict[str, Any]) -> None:
-    assert refusals(EIGHT, **said) == ["custom.elasticConfig.nprocPerNode=8"]
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"container": gpus("8")},
-        {"container": gpus("0")},
-        {"container": gpus("many")},
-        {"container": gpus("9" * 5000)},
-        pod({"cpu": "1"}),
-        pod("none"),
-        pod({"nvidia.com/gpu": "4"}, name="other"),
-        pod({"nvidia.com/gpu": 4.5}),
-        {"container": None, "k8sPod": {"podSpec": {"containers": "none"}}},
-        {"container": None},
-    ],
-)
-def test_ranks_without_gpus_train_on_processors(said: dict[str, Any]) -> None:
-    assert decoded(EIGHT, **said).nproc_per_node == 8
-
-
-def test_a_role_s_own_gpus_count_before_the_task_s() -> None:
-    said = {
-        **EIGHT,
-        "workerReplicas": {"replicas": 2, "resources": {"requests": [{"name": "GPU", "value": "2"}]}},
-    }
-    assert refusals(said, container=gpus("8")) == ["custom.elasticConfig.nprocPerNode=8"]
-
-
 def test_a_problem_is_a_sentence_with_a_remedy() -> None:
     with pytest.raises(InvalidTask) as caught:
         decoded({"workerReplicas": {"replicas": -1}})

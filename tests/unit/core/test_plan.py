@@ -8,6 +8,7 @@ from builders import a_run, a_template
 
 from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidTask, Problem, gathered
+from backend_plugin.core.job import Deadlines
 from backend_plugin.core.pipeline import plan
 
 LOADED = """
@@ -70,3 +71,15 @@ def test_problems_are_gathered_in_order() -> None:
     assert caught.value.problems == (one, two)
     with gathered() as problems:
         assert problems == []
+
+
+def test_what_the_author_said_about_time_goes_with_the_plan() -> None:
+    said = {
+        **TWO,
+        "runPolicy": {"activeDeadlineSeconds": 3600},
+        "kfpytorch": {"gang": {"queueTimeoutSeconds": 60, "pendingTimeoutSeconds": 30}},
+    }
+    template = a_template(said, container={"image": "i"})
+    deadlines = Deadlines(active_seconds=3600, queue_seconds=60, pending_seconds=30)
+    assert plan(template, a_run(), settings.read({})).deadlines == deadlines
+    assert plan(a_template(TWO), a_run(), settings.read({})).deadlines == Deadlines()

@@ -134,6 +134,12 @@ PATIENCE = {
     "queue, too long": (job(SUSPENDED, started=None), (), {"pod_groups": [HELD]}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Pending", "queue")),
     "suspended, too long": (job(SUSPENDED, started=None), (), {}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
     "the task's own queue timeout": (job(SUSPENDED, started=None), (), {}, Rules(deadlines=Deadlines(queue_seconds=60)), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
+    "the task's own patience for nodes": (job(), (unplaced("master-0", LACKING),), {}, Rules(deadlines=Deadlines(pending_seconds=60)), 63, ("RETRYABLE_FAILED", "Unschedulable", "unschedulable")),
+    "which counts from the queue's word": (job(), (unplaced("master-0", LACKING),), {"pod_groups": [HELD]}, Rules(deadlines=Deadlines(pending_seconds=60)), 63, ("WAITING_FOR_RESOURCES", "Pending", "queue")),
+    "which is not yet over": (job(), (unplaced("master-0", LACKING),), {}, Rules(deadlines=Deadlines(pending_seconds=60)), 62, ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "which is not for starting": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), {}, Rules(deadlines=Deadlines(pending_seconds=60)), 999, ("INITIALIZING", "ContainerCreating", None)),
+    "the task's own deadline": (job(RUNNING), RUNS, {}, Rules(deadlines=Deadlines(active_seconds=60)), 66, ("FAILED", "DeadlineExceeded", "user-error")),
+    "the task's own patience with operators": (UNSEEN, (), {}, Rules(deadlines=Deadlines(no_status_seconds=60)), 61, ("RETRYABLE_FAILED", "NeverSeen", "infra")),
     "no node, too long": (job(), (unplaced("master-0", LACKING),), {}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Unschedulable", "unschedulable")),
     "image, a while": (job(), (waiting("master-0", "ImagePullBackOff"), waiting("worker-0", "ImagePullBackOff")), {}, Rules(), 189, ("INITIALIZING", "ImagePullBackOff", "image")),
     "image, too long": (job(), (waiting("master-0", "ImagePullBackOff"),), {}, Rules(), 191, ("RETRYABLE_FAILED", "ImagePullBackOff", "image")),
@@ -169,6 +175,19 @@ def test_a_cause_that_nobody_has_decided_about_is_noticed():
 def test_settings_say_what_an_exit_code_means():
     told = verdict(job(FAILED), ended("worker-0", 17), rules=rules(exit_codes={17: Cause.NODE_LOST}))
     assert short(told) == ("RETRYABLE_FAILED", "ExitCode", "node-lost")
+
+
+@pytest.mark.parametrize(("code", "means"), [("17", 17), ("-9", 137)])
+def test_what_an_exit_code_means_is_what_it_means_to_torchs_agent(code, means):
+    said = (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+        f"Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_00:01:29\n  host      : h\n"
+        f"  rank      : 1 (local_rank: 1)\n  exitcode  : {code} (pid: 7)\n  error_file: <N/A>\n  traceback : x"
+    )
+    seen = (job(FAILED), ended("worker-0", 1))
+    told = verdict(*seen, error_files=[error_file(said=said)], rules=rules(exit_codes={means: Cause.CONFIG}))
+    assert short(told)[2] == "config"
+    assert short(verdict(*seen, error_files=[error_file(said=said)]))[2] != "config"
 
 
 def elastic(*conditions, least: int) -> dict:

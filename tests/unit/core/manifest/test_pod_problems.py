@@ -249,3 +249,39 @@ def test_a_pod_whose_copilot_propeller_has_added_is_not_refused() -> None:
     assert pod(template)["spec"]["containers"][0]["name"] == "pytorch"
     template.k8s_pod.pod_spec["containers"][0]["env"] = []
     assert [problem[0] for problem in refused(template)] == ["k8sPod.dataConfig"]
+
+
+EIGHT = replace(WORKER, processes=8)
+FOUR = {"limits": {"nvidia.com/gpu": "4"}}
+LACKING = ("custom.elasticConfig.nprocPerNode", "8", "is more processes than the 4 GPUs of a node")
+
+
+@pytest.mark.parametrize(
+    ("template", "more"),
+    [
+        (asking(GPU="4"), {}),
+        (of(resources=FOUR), {}),
+        (of(resources={"limits": {"nvidia.com/gpu": 4}}), {}),
+        (rendered({"containers": [{"name": "only", "resources": FOUR}]}, ""), {}),
+        (container({"metadata": {"podTemplateName": "base"}}), {"known": FOUR}),
+        (asking(GPU="4"), {"section": {"gpu-resource-name": "amd.com/gpu"}}),
+        (asking(GPU="8"), {"group": Resources(requests={"nvidia.com/gpu": "4"})}),
+    ],
+)
+def test_no_rank_is_without_a_gpu_where_there_are_some(template: Any, more: dict[str, Any]) -> None:
+    base = pod_template(containers=[{"name": "primary", "image": "x", "resources": more.get("known", {})}])
+    group = replace(EIGHT, resources=more.get("group"))
+    assert refused(template, more.get("section", {}), base, group=group) == [LACKING]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        asking(GPU="8"),
+        asking(GPU="0"),
+        asking(CPU="4"),
+        rendered({"containers": [{"name": "side", "resources": FOUR}, {"name": "primary"}]}),
+    ],
+)
+def test_ranks_without_gpus_train_on_processors(template: Any) -> None:
+    assert pod(template, group=EIGHT)["spec"]["containers"]
