@@ -116,7 +116,7 @@ def quota(message: str) -> str:
     return ""
 
 
-_REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
+REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
     ("exceeded quota", Cause.QUOTA),
     ("failed calling webhook", Cause.INFRA),
     ("already exists", Cause.INFRA),
@@ -135,7 +135,7 @@ def _of_refusals(events: Iterable[Event]) -> list[Wait]:
     if not refused:
         return []
     last = max(refused, key=lambda event: (event.at is not None, event.at, event.message))
-    cause = next((cause for part, cause in _REFUSALS if part in last.message), Cause.INFRA)
+    cause = next((cause for part, cause in REFUSALS if part in last.message), Cause.INFRA)
     return [
         Wait(
             stage=Stage.HELD,
@@ -229,7 +229,7 @@ def _why(part: str) -> str:
     return part.strip()
 
 
-_CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
+CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
     "ErrImagePull": Cause.IMAGE,
     "ImagePullBackOff": Cause.IMAGE,
     "ErrImageNeverPull": Cause.IMAGE,
@@ -245,7 +245,7 @@ _CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
 
 
 def _container_cause(container: Container, exit_codes: Mapping[int, Cause]) -> Cause:
-    cause = _CONTAINER_CAUSES.get(container.waiting, Cause.INFRA)
+    cause = CONTAINER_CAUSES.get(container.waiting, Cause.INFRA)
     made = container.waiting in ("CreateContainerError", "RunContainerError")
     if made and not deaths.is_hopeless(container.waiting_message):
         return Cause.INFRA

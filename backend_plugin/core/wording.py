@@ -60,9 +60,7 @@ def duration(limit: timedelta) -> str:
     if seconds or minutes < 2:
         return f"{minutes * 60 + seconds} s"
     hours, minutes = divmod(minutes, 60)
-    return " ".join(
-        f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min")) if count or not hours
-    )
+    return " ".join(f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min")) if count)
 
 
 def job(status: JobStatus) -> str:

@@ -21,6 +21,7 @@ from cluster import (
     waiting,
 )
 
+from backend_plugin.core import wording
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings.judging import Judging
@@ -210,3 +211,19 @@ WITHOUT = {
 @pytest.mark.parametrize(("job", "pods", "phase"), WITHOUT.values(), ids=WITHOUT)
 def test_training_is_not_ended_for_a_replica_that_it_can_do_without(job, pods, phase):
     assert verdict(job, *pods, rules=rules(queue_timeout=MINUTE), now=9_999).phase.value == phase
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"),
+        (90, "90 s"),
+        (119, "119 s"),
+        (180, "3 min"),
+        (3_600, "1 h"),
+        (9_000, "2 h 30 min"),
+        (3_661, "3661 s"),
+    ],
+)
+def test_a_time_is_said_as_people_say_it(seconds, said):
+    assert wording.duration(timedelta(seconds=seconds)) == said
