@@ -132,7 +132,7 @@ REFUSED = {
         "other-version": "would lose the workers",
         "no-replicas": "asks for no replicas",
         "empty-elastic": "says nothing about its nodes",
-        "elastic-range": "is less than minReplicas",
+        "elastic-range": "Replicas is less than",
         "elastic-replicas": "does not lie between minReplicas and maxReplicas",
         "negative": "is negative",
         "lost-resources": "is not a resource that a container can ask for",

@@ -11,6 +11,7 @@ from comparing import Found, compare
 from dice import Json
 from differences import DIFFERENCES, explanation
 from peers import ROOT, ask, render
+from phases import DIFFERENCES as PHASES
 from templates import cases
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1800)]
@@ -20,6 +21,7 @@ ALL = 2000
 CASES = int(os.environ.get("CONFORMANCE_CASES", ALL))
 PAGE = ROOT / "docs/reference/differences.md"
 ENTRY = re.compile(r"^\| `(?P<name>[a-z-]+)` \| `(?P<path>[^`]+)` \| (?P<count>\d+) \|$", re.MULTILINE)
+HEADING = re.compile(r"^### (.*)$", re.MULTILINE)
 SHOWN = 20
 ROLES = "pytorchReplicaSpecs"
 
@@ -87,6 +89,17 @@ def test_a_change_of_ours_is_not_explained_away(tasks: list[Json], theirs: dict[
 def written() -> dict[str, tuple[str, int]]:
     """The page's table: path and count by name."""
     return {entry["name"]: (entry["path"], int(entry["count"])) for entry in ENTRY.finditer(PAGE.read_text())}
+
+
+def test_every_entry_has_a_section_of_the_page_and_the_other_way_round() -> None:
+    sections = [name for line in HEADING.findall(PAGE.read_text()) for name in line.split(", ")]
+    assert sorted(sections) == sorted([*DIFFERENCES, *PHASES])
+
+
+def test_every_section_says_what_why_and_when() -> None:
+    for section in PAGE.read_text().split("\n### ")[1:]:
+        said = re.findall(r"^- \*\*(.*):\*\* \S", section.partition("\n## ")[0], re.MULTILINE)
+        assert said == ["Field", "When", "Go plugin", "Ours", "Why"], section.partition("\n")[0]
 
 
 def test_every_entry_is_on_the_page_with_its_path() -> None:

@@ -1,0 +1,105 @@
+"""Every place where our phase differs from the one of Flyte's Go plugin: a name and a predicate.
+
+docs/reference/differences.md says the same to people, with the reason and how often it applies. A difference
+is explained by the first entry that fits.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from dice import Json
+from histories import history
+
+from backend_plugin.cli import explain
+
+VERDICTS = Path(__file__).parents[1] / "golden/verdicts"
+HISTORIES = 200
+SAME = {
+    "Queued": "QUEUED",
+    "Running": "RUNNING",
+    "Success": "SUCCEEDED",
+    "RetryableFailure": "RETRYABLE_FAILED",
+}
+FAILURES = ("FAILED", "RETRYABLE_FAILED")
+BEFORE = ("WAITING_FOR_RESOURCES", "INITIALIZING")
+
+
+def cases() -> Iterator[Json]:
+    """Requests of ``explain --batch`` with a job: every golden verdict, every moment of some histories."""
+    for path in sorted(VERDICTS.glob("*/*.yaml")):
+        yield {"id": f"{path.parent.name}/{path.stem}", **yaml.safe_load(path.read_text())["request"]}
+    for seed in range(HISTORIES):
+        for number, moment in enumerate(history(seed)):
+            yield {"id": f"{seed}/{number}", **moment.seen, "now": moment.now.isoformat()}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What both sides say of a job."""
+
+    case: Json
+    theirs: str
+    """A phase of theirs, or the text of an error."""
+    ours: Json
+
+    @property
+    def phase(self) -> str:
+        phase: str = self.ours["phase"]
+        return phase
+
+    @property
+    def true(self) -> set[str]:
+        """The types of the conditions that hold."""
+        return {each["type"] for each in self.conditions if each["status"] == "True"}
+
+    @property
+    def conditions(self) -> list[Json]:
+        conditions: list[Json] = self.case["job"].get("status", {}).get("conditions") or []
+        return conditions
+
+    @property
+    def has_run(self) -> bool:
+        """The operator has seen it run."""
+        return any(each["type"] in ("Running", "Restarting") for each in self.conditions)
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self.true & {"Succeeded", "Failed"})
+
+    def __str__(self) -> str:
+        return f"{self.case['id']}: theirs {self.theirs}, ours {self.ours}"
+
+
+def differs(case: Json, answer: Mapping[str, Any]) -> Iterator[Told]:
+    """The two phases, where they are not the same."""
+    theirs = answer["phase"]["phase"] if "phase" in answer else answer["error"]["message"]
+    told = Told(case, theirs, dict(explain.answer(case)))
+    if SAME.get(theirs) != told.phase:
+        yield told
+
+
+DIFFERENCES: dict[str, Callable[[Told], bool]] = {
+    "no-status": lambda told: told.theirs not in SAME and not told.has_ended and told.phase not in FAILURES,
+    "patience": lambda told: told.phase in FAILURES and not told.has_ended,
+    "waiting": lambda told: told.theirs == "Queued" and told.phase in BEFORE,
+    "not-all-run": lambda told: told.theirs == "Running" and told.phase in BEFORE,
+    "runs-again": lambda told: told.theirs == "Queued" and told.phase == "RUNNING" and told.has_run,
+    "both-ends": lambda told: told.true >= {"Succeeded", "Failed"},
+    "order-of-conditions": lambda told: told.theirs == "Running" and told.has_ended,
+    "error-after-success": lambda told: (
+        told.theirs == "Success" and told.phase in FAILURES and bool(told.case.get("error_files"))
+    ),
+    "no-retry": lambda told: (
+        told.theirs == "RetryableFailure"
+        and told.phase == "FAILED"
+        and told.ours["cause"] in ("user-error", "config")
+    ),
+}
+
+
+def explanation(told: Told) -> str | None:
+    """The entry that explains a difference."""
+    return next((name for name, applies in DIFFERENCES.items() if applies(told)), None)

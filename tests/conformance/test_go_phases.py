@@ -1,0 +1,34 @@
+"""Jobs in every state through Flyte's own Go plugin and through ours: the same phase, or on the list."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from peers import ROOT, ask
+from phases import DIFFERENCES, Told, cases, differs, explanation
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1800)]
+
+PAGE = ROOT / "docs/reference/differences.md"
+ENTRY = re.compile(r"^\| `([a-z-]+)` \| phase \| (\d+) \|$", re.MULTILINE)
+SHOWN = 20
+
+
+@pytest.fixture(scope="module")
+def told(go_plugin: Path) -> list[Told]:
+    judged = [case for case in cases() if case.get("job")]
+    asked = [{"id": case["id"], "job": case["job"]} for case in judged]
+    answers = ask([go_plugin, "--phase"], asked)
+    return [each for case, answer in zip(judged, answers, strict=True) for each in differs(case, answer)]
+
+
+def test_a_job_has_the_same_phase(told: list[Told]) -> None:
+    assert [str(each) for each in told if explanation(each) is None][:SHOWN] == []
+
+
+def test_every_entry_applies_as_often_as_the_page_says(told: list[Told]) -> None:
+    counts = Counter(explanation(each) for each in told)
+    assert [name for name in DIFFERENCES if not counts[name]] == []
+    written = {name: int(count) for name, count in ENTRY.findall(PAGE.read_text())}
+    assert written == {name: counts[name] for name in DIFFERENCES}
