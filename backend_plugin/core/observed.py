@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.job import TRAINER
-from backend_plugin.core.reading import decimals_ns, entries, moment, number, section, text, texts
+from backend_plugin.core.reading import decimals_ns, entries, moment, number, section, text, texts, words
 from backend_plugin.core.values import Manifest
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -264,7 +264,7 @@ def read_conditions(status: Manifest) -> tuple[Condition, ...]:
             type=text(each, "type"),
             true=each.get("status") in ("True", True),  # Unquoted in YAML it is a boolean.
             reason=text(each, "reason"),
-            message=text(each, "message"),
+            message=words(each, "message"),
             since=moment(each, "lastTransitionTime"),
         )
         for each in entries(status, "conditions")
@@ -291,7 +291,7 @@ def read_pod(manifest: Manifest) -> Pod:
         hostname=text(spec, "hostname") or name,
         phase=text(status, "phase"),
         reason=text(status, "reason"),
-        message=text(status, "message"),
+        message=words(status, "message"),
         started=moment(status, "startTime"),
         scheduled=by_type.get("PodScheduled"),
         # A drain that came to nothing leaves it behind as False.
@@ -320,7 +320,7 @@ def _container(said: Manifest, *, init: bool = False) -> Container:
         id=text(said, "containerID"),
         init=init,
         waiting=text(waiting, "reason"),
-        waiting_message=text(waiting, "message"),
+        waiting_message=words(waiting, "message"),
         running_since=moment(running, "startedAt"),
         ended=_termination(state),
         last=_termination(section(said, "lastState")),
@@ -335,7 +335,7 @@ def _termination(state: Manifest) -> Termination | None:
     return Termination(
         exit_code=number(said, "exitCode"),
         reason=text(said, "reason"),
-        message=text(said, "message"),
+        message=words(said, "message"),
         started=moment(said, "startedAt"),
         finished=moment(said, "finishedAt"),
     )
@@ -352,7 +352,7 @@ def read_event(manifest: Manifest) -> Event:
     )
     return Event(
         reason=text(manifest, "reason"),
-        message=text(manifest, "message") or text(manifest, "note"),
+        message=words(manifest, "message") or words(manifest, "note"),
         kind=text(about, "kind"),
         name=text(about, "name"),
         warning=text(manifest, "type") == "Warning",
@@ -375,7 +375,7 @@ def read_pod_group(manifest: Manifest) -> PodGroup:
 def _kai_conditions(status: Manifest) -> Sequence[Condition]:
     """KAI says why in a list of its own, a reason below a condition."""
     return [
-        Condition(type="Unschedulable", true=True, reason=text(why, "reason"), message=text(why, "message"))
+        Condition(type="Unschedulable", true=True, reason=text(why, "reason"), message=words(why, "message"))
         for each in entries(status, "schedulingConditions")
         for why in entries(each, "reasons")
     ]

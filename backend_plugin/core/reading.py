@@ -14,6 +14,7 @@ NOTHING: Final[Manifest] = {}
 
 # Longer durations and larger counts than these 68 years mean nothing, and a timedelta has its limits.
 _LARGEST: Final = 2**31 - 1
+_LONGEST: Final = 4_000
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?\d\d)?", re.ASCII
 )
@@ -36,6 +37,11 @@ def text(value: Manifest, key: str) -> str:
     """The string under `key`, or an empty one."""
     found = value.get(key)
     return found if isinstance(found, str) else ""
+
+
+def words(value: Manifest, key: str) -> str:
+    """The beginning of the string under `key`: nobody reads more, and what is searched has an end."""
+    return text(value, key)[:_LONGEST]
 
 
 def number(value: Manifest, key: str) -> int | None:

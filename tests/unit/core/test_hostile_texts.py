@@ -4,9 +4,12 @@ from collections.abc import Callable
 from time import process_time
 
 import pytest
+from cluster import BEGAN, job, unplaced
 
 from backend_plugin.core import error_text, waiting
-from backend_plugin.core.observed import ErrorFile
+from backend_plugin.core.observed import ErrorFile, read_observed
+from backend_plugin.core.pipeline import judge
+from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings import kinds
 
 GAP = " " * 250
@@ -52,3 +55,10 @@ def test_a_hostile_text_is_read_quickly(read: Callable[[], object]) -> None:
 def test_an_exit_code_of_very_many_digits_is_refused() -> None:
     with pytest.raises(kinds.Wrong, match="for an exit code"):
         kinds.causes({"9" * 5_000: "infra"})
+
+
+def test_a_message_that_never_ends_is_read_from_its_beginning() -> None:
+    said = "0/3 nodes are available: 3 Insufficient cpu." + " x" * 500_000
+    seen = read_observed({"job": job(started=None), "pods": [unplaced("master-0", said)]})
+    assert [len(pod.scheduled.message) for pod in seen.pods if pod.scheduled] == [4_000]
+    assert "3 lack cpu" in judge(seen, Rules(), BEGAN).message
