@@ -5,6 +5,7 @@ Composes reading, judging and printing. `observation` says how files become what
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import msgspec
 import rich_click as click
 
 from backend_plugin.cli import ends, files, lines, observation, requests
-from backend_plugin.core import reading
+from backend_plugin.core import custom, reading
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.pipeline import judge
@@ -69,7 +70,13 @@ def command(**said: Any) -> None:
 def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """The verdict on one line of a batch; without ``now`` it is given as of the present."""
     now = reading.moment(request, "now") or datetime.now(timezone.utc)
-    return _plain(judge(observation.of_request(request), _rules(requests.settings_of(request)), now))
+    rules = _rules(requests.settings_of(request))
+    if request.get("template") is not None:
+        template, run = requests.asked(request)
+        # What is wrong with the task is not asked here: its job is there.
+        deadlines = custom.decode(template, run, []).deadlines
+        rules = replace(rules, run=run, task_config=dict(template.config), deadlines=deadlines)
+    return _plain(judge(observation.of_request(request), rules, now))
 
 
 def _rules(settings: platform.Settings) -> Rules:

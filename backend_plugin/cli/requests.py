@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from backend_plugin.cli.lines import as_json, invalid
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
+from backend_plugin.core.job import Run
 from backend_plugin.core.manifest.pod_overrides import overridden
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.protojson import parse
@@ -35,6 +36,17 @@ def render(request: Mapping[str, Any]) -> Mapping[str, Any]:
         InvalidTask: If it cannot be meant, with every problem of the stage that found one.
         InvalidSettings: The same, of the settings.
     """
+    template, run = asked(request)
+    planned = plan(template, run, settings_of(request), _pod_templates(request))
+    return {"manifests": planned.manifests}
+
+
+def asked(request: Mapping[str, Any]) -> tuple[TaskTemplate, Run]:
+    """The task of a request, as its node means it, and for whom.
+
+    Raises:
+        InvalidTask: If they are no messages, with every problem of them.
+    """
     problems: list[Problem] = []
     template = _message(request, "template", TaskTemplate(), problems)
     metadata = _message(request, "metadata", TaskExecutionMetadata(), problems)
@@ -44,9 +56,7 @@ def render(request: Mapping[str, Any]) -> Mapping[str, Any]:
     if problems:
         raise InvalidTask(*problems)
     run = run_of(metadata, prefix if isinstance(prefix, str) else "")
-    template = overridden(template, metadata.overrides)
-    planned = plan(template, run, settings_of(request), _pod_templates(request))
-    return {"manifests": planned.manifests}
+    return overridden(template, metadata.overrides), run
 
 
 def _message(request: Mapping[str, Any], key: str, message: M, problems: list[Problem]) -> M:

@@ -126,6 +126,27 @@ FORMS = {
 }
 
 
+def test_a_batch_knows_of_the_task_what_it_is_told() -> None:
+    execution = {"project": "p", "domain": "d", "name": "f1"}
+    said = {
+        "job": {
+            "metadata": {"name": "j"},
+            "status": {"conditions": [{"type": "Suspended", "status": "True"}]},
+        },
+        "settings": {
+            "kfpytorch": {"logs": {"templates": [{"name": "l", "templateUris": ["x/{{ .executionName }}"]}]}}
+        },
+        "metadata": {"taskExecutionId": {"nodeExecutionId": {"executionId": execution}}},
+        "template": {"type": "pytorch", "custom": {"kfpytorch": {"gang": {"queueTimeoutSeconds": 60}}}},
+        "now": "2026-01-01T00:02:00Z",
+    }
+    said["job"]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    waits, given_up = batch({**said, "template": None}, said)
+    assert (waits["phase"], given_up["phase"]) == ("WAITING_FOR_RESOURCES", "RETRYABLE_FAILED")
+    told = batch({**said, "job": {**said["job"], "status": {}}, "now": "2026-01-01T00:00:01Z"})[0]
+    assert told["logs"] == [{"name": "l", "uri": "x/f1"}]
+
+
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_error_files_of_every_form(form: object) -> None:
     (told,) = batch({"id": 1, "job": JOB, "error_files": [form, 7]})
