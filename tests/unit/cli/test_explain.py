@@ -130,7 +130,7 @@ def test_a_batch_knows_of_the_task_what_it_is_told() -> None:
     execution = {"project": "p", "domain": "d", "name": "f1"}
     said = {
         "job": {
-            "metadata": {"name": "j"},
+            "metadata": {"name": "j", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "status": {"conditions": [{"type": "Suspended", "status": "True"}]},
         },
         "settings": {
@@ -140,11 +140,10 @@ def test_a_batch_knows_of_the_task_what_it_is_told() -> None:
         "template": {"type": "pytorch", "custom": {"kfpytorch": {"gang": {"queueTimeoutSeconds": 60}}}},
         "now": "2026-01-01T00:02:00Z",
     }
-    said["job"]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     waits, given_up = batch({**said, "template": None}, said)
     assert (waits["phase"], given_up["phase"]) == ("WAITING_FOR_RESOURCES", "RETRYABLE_FAILED")
     told = batch({**said, "job": {**said["job"], "status": {}}, "now": "2026-01-01T00:00:01Z"})[0]
-    assert told["logs"] == [{"name": "l", "uri": "x/f1"}]
+    assert told["logs"] == [{"name": "l (all replicas)", "uri": "x/f1"}]
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
