@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kfpytorch_common.forkserver import child, messages, server
+from kfpytorch_common.held_signals import held
 
 # Read once, when torch, its libraries or the interpreter are loaded: a fork cannot change them.
 _READ_AT_IMPORT = (
@@ -265,17 +266,21 @@ def start_forked(preload: Sequence[str], inherited: Any = None) -> Server:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()  # What is buffered here must not be written twice.
-    pid = os.fork()
-    if pid == 0:
-        try:
-            atexit._clear()
-            ours.close()
-            os.setsid()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            if preload:
-                os.environ["OMP_NUM_THREADS"] = "1"
-            server.serve(theirs, caller, preload, inherited)
-        finally:
-            os._exit(child.EXIT_BROKEN)
-    theirs.close()
-    return Server(Client(ours), pid, env)
+    # Whatever is raised in what the interpreter does around a fork is lost.
+    with held(signal.SIGINT, signal.SIGTERM) as signals:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                atexit._clear()
+                ours.close()
+                os.setsid()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                if preload:
+                    os.environ["OMP_NUM_THREADS"] = "1"
+                server.serve(theirs, caller, preload, inherited)
+            finally:
+                os._exit(child.EXIT_BROKEN)
+        theirs.close()
+        started = Server(Client(ours), pid, env)
+        signals.deliver()
+    return started

@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from flytekitplugins.kfpytorch.worker import failure
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.settings import Process
 from kfpytorch_common.forkserver.client import Client, Job, ServerGone
+from kfpytorch_common.held_signals import Held, held
 
 # After the first failure, how long the others may take to fail by themselves (seconds): what they
 # say then tells a consequence from a second fault.
@@ -51,6 +52,7 @@ class Group:
     console: Console
     members: list[Member] = field(default_factory=list)
     _events: bytes = b""
+    _signals: Held | None = None
 
     def run(self, processes: Sequence[Process], ends: dict[int, list[int]]) -> list[Member]:
         """Start `processes` and wait for their end; whatever happens, none is left.
@@ -63,21 +65,25 @@ class Group:
             Terminated: This process received SIGTERM.
             KeyboardInterrupt: This process received SIGINT.
         """
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        try:
-            with _signals_as_exceptions():
+        # Held also while the group is stopped: no second Ctrl-C leaves processes behind.
+        with _terminable(), held(signal.SIGINT, signal.SIGTERM) as signals:
+            self._signals = signals
+            reader, writer = os.pipe()
+            os.set_blocking(reader, False)
+            try:
                 try:
                     for process in processes:
                         self._start(process, ends, writer)
+                        signals.deliver()
                 finally:
                     for fd in {fd for each in ends.values() for fd in each}:
                         os.close(fd)
                     os.close(writer)
-                self._watch(reader)
-        finally:
-            with contextlib.suppress(ServerGone):  # Who finds it gone has said so.
-                self._end(reader)
+                self._watch(reader, signals)
+            finally:
+                with contextlib.suppress(ServerGone):  # Who finds it gone has said so.
+                    self._end(reader)
+            signals.deliver()
         return self.members
 
     def _start(self, process: Process, ends: dict[int, list[int]], events: int) -> None:
@@ -88,9 +94,10 @@ class Group:
         child, pid = self.client.start(job, fds)
         self.members.append(Member(process, child, pid))
 
-    def _watch(self, events: int) -> None:
+    def _watch(self, events: int, signals: Held) -> None:
         deadline: float | None = None
         while any(member.code is None for member in self.members):
+            signals.deliver()
             self._look(events, _TICK if deadline is None else max(0.0, deadline - time.monotonic()))
             if deadline is None and any(member.code for member in self.members):
                 deadline = time.monotonic() + _SETTLE
@@ -99,11 +106,15 @@ class Group:
 
     def _look(self, events: int, timeout: float) -> None:
         fds = [self.client.fileno(), events, *self.console.readable()]
+        if self._signals is not None:
+            fds.append(self._signals.fileno())
         for fd in _readable(fds, timeout):
             if fd == self.client.fileno():
                 self._collect()
             elif fd == events:
                 self._hear(events)
+            elif self._signals is not None and fd == self._signals.fileno():
+                self._signals.heard()
             else:
                 self.console.read(fd)
 
@@ -134,22 +145,21 @@ class Group:
 
     def _end(self, events: int) -> None:
         """Stop who still runs: asked first, then killed; then take what they said last."""
-        with _deaf():
-            self._ask_where(events)
-            for member in self._alive():
-                member.stopped = True
-                self.client.kill(member.child, signal.SIGTERM)
-            deadline = time.monotonic() + max((each.process.patience for each in self.members), default=0.0)
-            while self._alive() and time.monotonic() < deadline:
-                self._look(events, 0.1)
-            for member in self.members:
-                self.client.release(member.child)
-            # A release is carried out in order: when the server answers, all of them are gone.
-            self.client.settle()
-            with contextlib.suppress(BlockingIOError):
-                self._hear(events)
-            self.console.drain()
-            os.close(events)
+        self._ask_where(events)
+        for member in self._alive():
+            member.stopped = True
+            self.client.kill(member.child, signal.SIGTERM)
+        deadline = time.monotonic() + max((each.process.patience for each in self.members), default=0.0)
+        while self._alive() and time.monotonic() < deadline:
+            self._look(events, 0.1)
+        for member in self.members:
+            self.client.release(member.child)
+        # A release is carried out in order: when the server answers, all of them are gone.
+        self.client.settle()
+        with contextlib.suppress(BlockingIOError):
+            self._hear(events)
+        self.console.drain()
+        os.close(events)
 
     def _ask_where(self, events: int) -> None:
         """Have replicas that are about to be stopped write where they are; agents ask theirs themselves."""
@@ -171,32 +181,18 @@ def _readable(fds: Sequence[int], timeout: float) -> list[int]:
 
 
 @contextlib.contextmanager
-def _signals_as_exceptions() -> Iterator[None]:
+def _terminable() -> Iterator[None]:
     """SIGTERM ends the group in good order; Python already does so for SIGINT."""
 
     def terminate(*_: object) -> None:
         raise Terminated
 
-    with _handled({signal.SIGTERM: terminate}):
-        yield
-
-
-@contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """Let no second Ctrl-C leave processes behind."""
-    with _handled({signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN}):
-        yield
-
-
-@contextlib.contextmanager
-def _handled(handlers: dict[signal.Signals, Callable[..., Any] | signal.Handlers]) -> Iterator[None]:
     try:
-        before = {signum: signal.signal(signum, handler) for signum, handler in handlers.items()}
+        before = signal.signal(signal.SIGTERM, terminate)
     except ValueError:  # Not the main thread: signals are somebody else's.
         yield
         return
     try:
         yield
     finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+        signal.signal(signal.SIGTERM, before)
