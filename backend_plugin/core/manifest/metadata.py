@@ -46,4 +46,4 @@ def with_identity(pod: Manifest, run: Run) -> Manifest:
 
 def _mapping(manifest: Manifest, key: str) -> Mapping[str, JsonValue]:
     part = manifest.get(key)
-    return part if isinstance(part, Mapping) else {}
+    return part if isinstance(part, dict) else {}

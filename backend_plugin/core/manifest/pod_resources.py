@@ -11,7 +11,7 @@ from typing import Any, Final
 from backend_plugin.core import shapes
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup
-from backend_plugin.core.quantity import Quantity, parse
+from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.shapes import amount_text
 
@@ -64,17 +64,14 @@ def of_group(group: ReplicaGroup, settings: Settings, problems: list[Problem]) -
     if group.resources is None:
         return NO_CLAIM
     said = {"requests": group.resources.requests, "limits": group.resources.limits}
-    path = f"custom.{group.role.value.lower()}Replicas.resources"
-    found = [
-        problem
-        for part, amounts in said.items()
-        for problem in shapes.problems(amounts, shapes.AMOUNTS, f"{path}.{part}")
-    ]
-    problems += found
-    if found:
+    try:
+        requests, limits = (_amounts(amounts, _ANY_GPU, settings) for amounts in said.values())
+    except NotAQuantity:
+        path = f"custom.{group.role.value.lower()}Replicas.resources"
+        for part, amounts in said.items():
+            problems += shapes.problems(amounts, shapes.AMOUNTS, f"{path}.{part}")
         return NO_CLAIM
-    claim = Claim(**{part: _amounts(amounts, _ANY_GPU, settings) for part, amounts in said.items()})
-    claim = Claim(requests=_some(claim.requests), limits=_some(claim.limits))
+    claim = Claim(requests=_some(requests), limits=_some(limits))
     return _completed(claim, claim.names, settings, {})
 
 
@@ -197,12 +194,19 @@ def _at_most(amount: Quantity, most: Quantity | None) -> Quantity:
     return most if most and amount and amount > most else amount
 
 
+def _amount(said: Any) -> Quantity:
+    amount = parse(amount_text(said))
+    if amount.nano < 0:
+        raise NotAQuantity(said)
+    return amount
+
+
 def _some(amounts: Mapping[str, Quantity]) -> dict[str, Quantity]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _amounts(said: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings) -> dict[str, Quantity]:
-    amounts = {name: parse(amount_text(amount)) for name, amount in said.items()}
+    amounts = {name: _amount(amount) for name, amount in said.items()}
     if not any(name in amounts for name in gpu):
         return amounts
     for name in gpu:

@@ -5,7 +5,7 @@ asks for, docs/reference/differences.md says so. Decides nothing about pods beyo
 of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from backend_plugin.core.job import TRAINER, ReplicaGroup, TrainingJob
@@ -51,37 +51,37 @@ def _replicas(job: TrainingJob, group: ReplicaGroup, pod: Manifest) -> Manifest:
 def _pod_spec(pod: Manifest) -> Manifest:
     """The spec without what the operator overwrites with a warning, every port with a name."""
     spec = pod.get("spec")
-    if not isinstance(spec, Mapping):
+    if not isinstance(spec, dict):
         return {}
     containers = spec.get("containers")
     kept = {key: value for key, value in spec.items() if key != "restartPolicy"}
     if "imagePullSecrets" in kept:
         kept["imagePullSecrets"] = _each_once(kept["imagePullSecrets"])
-    if not isinstance(containers, Sequence) or isinstance(containers, str):
+    if not isinstance(containers, list):
         return kept
     return {**kept, "containers": [_with_named_ports(container) for container in containers]}
 
 
 def _each_once(values: JsonValue) -> JsonValue:
     """The CRD of 1.9 refuses a pull secret that the pod and its PodTemplate both name."""
-    if not isinstance(values, Sequence) or isinstance(values, str):
+    if not isinstance(values, list):
         return values
     return list({str(value): value for value in values}.values())
 
 
 def _with_named_ports(container: JsonValue) -> JsonValue:
-    if not isinstance(container, Mapping) or container.get("name") != TRAINER:
+    if not isinstance(container, dict) or container.get("name") != TRAINER:
         return container
     ports = container.get("ports")
-    if not isinstance(ports, Sequence) or isinstance(ports, str):
+    if not isinstance(ports, list):
         return container
-    names = [port.get("name") for port in ports if isinstance(port, Mapping)]
+    names = [port.get("name") for port in ports if isinstance(port, dict)]
     taken = PORT_NAME in names
     return {**container, "ports": [_named(port, taken=taken) for port in ports]}
 
 
 def _named(port: JsonValue, *, taken: bool) -> JsonValue:
-    if not isinstance(port, Mapping) or port.get("name"):
+    if not isinstance(port, dict) or port.get("name"):
         return port
     number = port.get("containerPort")
     is_operators = number == PORT and not taken
@@ -103,7 +103,7 @@ def _run_policy(job: TrainingJob) -> Manifest:
 
 def _with_clean_pod_policy(job: TrainingJob, job_metadata: Manifest) -> Manifest:
     annotations = job_metadata.get("annotations")
-    if not job.elastic or job.run_policy.clean_pod_policy == "None" or not isinstance(annotations, Mapping):
+    if not job.elastic or job.run_policy.clean_pod_policy == "None" or not isinstance(annotations, dict):
         return job_metadata
     return {
         **job_metadata,

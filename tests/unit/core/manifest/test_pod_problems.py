@@ -221,6 +221,12 @@ def test_problems_of_a_role_name_the_role() -> None:
     ]
 
 
+def test_a_role_cannot_ask_for_less_than_nothing() -> None:
+    group = replace(WORKER, resources=Resources(limits={"cpu": "-1"}))
+    ((field, value, _),) = refused(container(), group=group)
+    assert (field, value) == ("custom.workerReplicas.resources.limits.cpu", '"-1"')
+
+
 def test_a_field_that_a_pod_has_not_is_not_lost_from_a_roles_template() -> None:
     spec = {"hostNetwrk": True, "containers": [{"name": "primary", "imag": "x"}]}
     group = replace(WORKER, placement=Placement(pod_template={"spec": spec}))
