@@ -11,6 +11,7 @@ import contextlib
 import gc
 import importlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -139,15 +140,20 @@ def _wanted() -> Needs | None:
 
 def _start(needs: Needs) -> "Server":
     from kfpytorch_common.forkserver.client import start_forked
+    from kfpytorch_common.held_signals import held
 
-    if needs.torch_at_top:
-        # This process is about to import it anyway; the fork gets it for nothing.
-        gc.disable()  # The collector would walk all that is new, again and again, and once more at the end.
-        with contextlib.suppress(Exception):  # Whoever needs it will say why.
-            importlib.import_module("torch")
-        gc.freeze()
-        gc.enable()
-    return start_forked((*PRELOAD, _COMPILER) if needs.compiler else PRELOAD)
+    # While it loads, torch's native code drops what a signal's handler raises: the Ctrl-C would be lost.
+    with held(signal.SIGINT, signal.SIGTERM) as signals:
+        if needs.torch_at_top:
+            # This process is about to import it anyway; the fork gets it for nothing.
+            gc.disable()  # The collector would walk all that is new, again and again.
+            with contextlib.suppress(Exception):  # Whoever needs it will say why.
+                importlib.import_module("torch")
+            gc.freeze()
+            gc.enable()
+        server = start_forked((*PRELOAD, _COMPILER) if needs.compiler else PRELOAD)
+        signals.deliver()
+    return server
 
 
 _needs = _wanted()

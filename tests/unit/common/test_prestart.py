@@ -149,3 +149,28 @@ def test_a_head_start_can_be_switched_off(ours: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 def test_a_run_of_our_script_here_has_a_head_start(ours: Path) -> None:
     assert looked("pyflyte", "run", ours, "main") == STARTED
+
+
+SWALLOWS = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    print("swallowed")
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+def test_an_interrupt_while_torch_loads_is_not_lost(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nfrom flytekitplugins.kfpytorch import Elastic\n")
+    (tmp_path / "torch.py").write_text(SWALLOWS)
+    ran = subprocess.run(
+        [sys.executable, "-c", LOOK, "pyflyte", "run", script, "main"],
+        env={"PATH": "", "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.stdout, ran.stderr.splitlines()[-1:]) == ("", ["KeyboardInterrupt"])
