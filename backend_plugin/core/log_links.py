@@ -133,17 +133,8 @@ def _value(name: str) -> Piece:
     return lambda _: "{{ ." + name + " }}"
 
 
-def _fill(template: str, place: Place) -> str:
-    filled, after, _ = _parsed(template)
-    parts: list[str] = []
-    for before, value in filled:
-        parts += (before, value(place))
-    parts.append(after)
-    return "".join(parts)
-
-
-def _is_of_pod(template: str) -> bool:
-    return _parsed(template)[2]
+def _fill(pieces: tuple[tuple[str, Piece], ...], after: str, place: Place) -> str:
+    return "".join([before + value(place) for before, value in pieces]) + after
 
 
 @lru_cache(maxsize=16)
@@ -190,10 +181,13 @@ def links(job: Job | None, pods: Iterable[Pod], logs: Logs, about: About) -> tup
     for template in known:
         label = template.display_name or template.name
         for uri in (*template.template_uris, *template.dynamic_template_uris):
-            if _is_of_pod(uri):
-                single += [_link(template, f"{label} {place.name}", _fill(uri, place)) for place in places]
+            pieces, after, is_of_pod = _parsed(uri)
+            if is_of_pod:
+                single += [
+                    _link(template, f"{label} {place.name}", _fill(pieces, after, place)) for place in places
+                ]
             else:
-                whole.append(_link(template, f"{label} (all replicas)", _fill(uri, whole_job)))
+                whole.append(_link(template, f"{label} (all replicas)", _fill(pieces, after, whole_job)))
     return (*whole, *single)
 
 

@@ -79,7 +79,7 @@ def read(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
     state = _state(job, by_type, observed)
     if state in _ENDS:
         return _ended(observed, state, pods, exit_codes)
-    return _living(observed, job, state, pods, exit_codes)
+    return _living(observed, by_type, state, pods, exit_codes)
 
 
 def _of_gone(observed: Observed) -> State:
@@ -133,9 +133,14 @@ _BY_CONDITION = (
 
 
 def _living(
-    observed: Observed, job: Job, state: State, pods: tuple[Pod, ...], exit_codes: Mapping[int, Cause]
+    observed: Observed,
+    by_type: Mapping[str, Condition],
+    state: State,
+    pods: tuple[Pod, ...],
+    exit_codes: Mapping[int, Cause],
 ) -> JobStatus:
-    by_type = _by_type(job)
+    job = observed.job
+    assert job is not None, "only called where there is one"  # noqa: S101 - for the type checker.
     has_run = "Running" in by_type or "Restarting" in by_type
     suspended = "Suspended" in by_type
     present = ready = 0
