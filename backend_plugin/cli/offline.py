@@ -28,6 +28,7 @@ _PLACEHOLDERS: Final = {
     "prevcheckpointprefix": '""',
     "perretryuniquekey": f"{_EXECUTION}-{_NODE}-0",
     "namespace": _NAMESPACE,
+    "tasktemplatepath": f"{_OUTPUT_PREFIX.rpartition('/')[0]}/task.pb",
 }
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*[.$](?P<name>[\w.]+)\s*\}\}")
 _INPUTS: Final = "inputs."

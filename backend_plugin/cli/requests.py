@@ -13,15 +13,14 @@ from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.message import Message
 
+from backend_plugin import execution
 from backend_plugin.cli.lines import as_json, invalid
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
 from backend_plugin.core.job import Run
-from backend_plugin.core.manifest.pod_overrides import overridden
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.protojson import parse
 from backend_plugin.core.values import Manifest
-from backend_plugin.execution import run_of
 
 M = TypeVar("M", bound=Message)
 
@@ -55,8 +54,7 @@ def asked(request: Mapping[str, Any]) -> tuple[TaskTemplate, Run]:
         problems += invalid("output_prefix", prefix, "is not text", "write where outputs go").problems
     if problems:
         raise InvalidTask(*problems)
-    run = run_of(metadata, prefix if isinstance(prefix, str) else "")
-    return overridden(template, metadata.overrides), run
+    return execution.asked(template, metadata, prefix if isinstance(prefix, str) else "")
 
 
 def _message(request: Mapping[str, Any], key: str, message: M, problems: list[Problem]) -> M:

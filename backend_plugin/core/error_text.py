@@ -5,6 +5,7 @@ Lives here: the shapes of those texts. Does not: what follows from them.
 
 import re
 import textwrap
+from signal import Signals
 from typing import Final, NamedTuple
 
 from backend_plugin.core.observed import ErrorFile
@@ -99,18 +100,9 @@ def _of_child(child: "re.Match[str]") -> _Told:
 def _exit_code(silent: "re.Match[str] | None") -> int | None:
     if silent is None:
         return None
-    return -_SIGNALS.get(silent["signal"], 9) if silent["signal"] else int(silent["code"])
-
-
-_SIGNALS: Final = {
-    "SIGABRT": 6,
-    "SIGBUS": 7,
-    "SIGFPE": 8,
-    "SIGILL": 4,
-    "SIGKILL": 9,
-    "SIGSEGV": 11,
-    "SIGTERM": 15,
-}
+    if not silent["signal"]:
+        return int(silent["code"])
+    return -Signals.__members__.get(silent["signal"], Signals.SIGKILL)
 
 
 def _parts(text: str) -> tuple[str, str]:

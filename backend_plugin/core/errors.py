@@ -7,13 +7,10 @@ only the shell can have.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 
 class BackendError(Exception):
     """Something we can name went wrong."""
-
-    retryable: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,11 @@ class Quantity:
         return self.nano != 0
 
     @property
+    def whole(self) -> int:
+        """How many whole ones there are in it."""
+        return self.nano // _NANO
+
+    @property
     def is_whole(self) -> bool:
         """Whether it may count things that cannot be split."""
         return self.nano % _NANO == 0

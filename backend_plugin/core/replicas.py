@@ -15,8 +15,6 @@ from backend_plugin.core.protojson import shown
 GPU: Final = "nvidia.com/gpu"
 # A replica is named <job>-worker-<index>, at most 63 characters, of which the job takes up to 50.
 MOST_REPLICAS: Final = 100_000
-# Of a number of GPUs; a longer one is more than any number of processes.
-_DIGITS: Final = 10
 
 _KEYS: Final = {Role.MASTER: "masterReplicas", Role.WORKER: "workerReplicas"}
 _RESTART_POLICIES: Final = {

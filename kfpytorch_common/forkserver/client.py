@@ -28,9 +28,6 @@ _APPLIED_LATER = (
     "OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "PYTHONUNBUFFERED", "TORCH_ELASTIC_",
     "TORCH_FR_", "TORCH_GLOO_", "TORCH_NCCL_",
 )  # fmt: skip
-_PATIENCE = 5.0
-
-
 _GONE = "the process that starts the workers is gone; it may have been killed for lack of memory"
 
 

@@ -89,7 +89,7 @@ def as_many_as_processors(found: Found) -> bool:
     role = "Master" if ".Master." in found.path else "Worker"
     spec = found.job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]
     (trainer,) = (each for each in spec["containers"] if each["name"] == "pytorch")
-    limit = parse(trainer["resources"]["limits"]["cpu"]).nano // 10**9
+    limit = parse(trainer["resources"]["limits"]["cpu"]).whole
     return adds({"name": "OMP_NUM_THREADS", "value": str(max(1, limit))})(found)
 
 

@@ -14,7 +14,6 @@ from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_containers import KINDS
 from backend_plugin.core.manifest.pod_source import Draft
 from backend_plugin.core.protojson import shown
-from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import Settings
 
 # What the operator adds to the training container's ports, and MASTER_PORT.
@@ -44,7 +43,7 @@ def ranks_without_gpus(spec: Mapping[str, Any], group: ReplicaGroup, settings: S
     """More processes than GPUs in a replica that has any: some of its ranks would find none of their own."""
     trainer = next(each for each in spec["containers"] if each["name"] == TRAINER)
     gpus = pod_resources.of(trainer, settings).limits.get(settings.gpu_resource_name)
-    if gpus and gpus.is_whole and gpus.nano < group.processes * parse("1").nano:
+    if gpus and gpus.is_whole and gpus.whole < group.processes:
         yield _problem(
             "custom.elasticConfig.nprocPerNode",
             group.processes,

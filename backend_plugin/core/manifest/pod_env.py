@@ -13,7 +13,6 @@ from backend_plugin.core.settings import Settings
 _FAIL_ON_ERROR: Final = "FLYTE_FAIL_ON_ERROR"
 _WORKER: Final = {"name": "_F_WN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 _THREADS: Final = "OMP_NUM_THREADS"
-_PROCESSOR: Final = 10**9
 _STRATEGY: Final = {"name": "_F_DES", "value": "Earliest"}
 
 
@@ -79,8 +78,9 @@ def _threads(container: Mapping[str, Any], processes: int) -> dict[str, str]:
     several processes each gets one thread from torch's own agent.
     """
     limit = container.get("resources", {}).get("limits", {}).get("cpu")
-    processors = parse(limit).nano // _PROCESSOR if limit else 0
-    return {_THREADS: str(max(1, processors))} if limit and processes == 1 else {}
+    if not limit or processes > 1:
+        return {}
+    return {_THREADS: str(max(1, parse(limit).whole))}
 
 
 def unique(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -4,16 +4,15 @@ Lives here: reading a task template. What the platform adds to the draft is in t
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
-from google.protobuf.struct_pb2 import Struct, Value
 
 from backend_plugin.core import shapes
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.protojson import shown
+from backend_plugin.core.protojson import as_json, shown
 from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
 from backend_plugin.core.replicas import RESOURCE_NAMES
 from backend_plugin.core.settings import Settings
@@ -123,7 +122,7 @@ def _amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
 
 def _pod_draft(template: TaskTemplate) -> tuple[Draft | None, list[Problem]]:
     target, path = template.k8s_pod, "k8sPod.podSpec"
-    said = plain(target.pod_spec)
+    said = shapes.whole_numbers(as_json(target.pod_spec))
     spec, problems = shapes.read(said, "PodSpec", path)
     problems += _nameless(said, path)
     if problems:
@@ -199,30 +198,3 @@ def _no_copilot(path: str) -> Problem:
         message="asks for Flyte's co-pilot, which this backend does not add",
         remedy="leave it out; tasks written in Python never need it",
     )
-
-
-def plain(struct: Struct) -> dict[str, Any]:
-    """The same as plain values: whole numbers as such, and nothing where it says null."""
-    fields = struct.fields
-    return {key: item for key in fields if (item := _plain(fields[key])) is not None}
-
-
-def _plain(value: Value) -> Any:
-    kind = value.WhichOneof("kind")
-    # By far the most frequent one, for which a call counts.
-    return value.string_value if kind == "string_value" else _PLAIN[kind](value)
-
-
-def _number(value: Value) -> int | float:
-    number: float = value.number_value
-    return int(number) if number.is_integer() else number
-
-
-_PLAIN: Final[Mapping[str | None, Callable[[Value], Any]]] = {
-    "struct_value": lambda value: plain(value.struct_value),
-    "list_value": lambda value: [_plain(item) for item in value.list_value.values],
-    "number_value": _number,
-    "bool_value": lambda value: value.bool_value,
-    "null_value": lambda _: None,
-    None: lambda _: None,
-}

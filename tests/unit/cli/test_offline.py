@@ -1,5 +1,7 @@
 """An attempt that never was: what propeller would have filled in."""
 
+import re
+
 import pytest
 from builders import a_template
 
@@ -49,3 +51,13 @@ def test_an_interruptible_task_runs_as_one() -> None:
     template = a_template({}, metadata={"interruptible": True})
     assert offline.attempt(template, {})[1].interruptible
     assert not offline.attempt(a_template({}), {})[1].interruptible
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["input", "inputPrefix", "outputPrefix", "rawOutputDataPrefix", "checkpointOutputPrefix",
+     "prevCheckpointPrefix", "perRetryUniqueKey", "taskTemplatePath", "namespace"],
+)  # fmt: skip
+def test_all_that_propeller_fills_in_is_filled_in(name: str) -> None:
+    (text,) = filled(f"<{{{{.{name}}}}}>")
+    assert re.fullmatch(r"<[^{}<>]+>", text)
