@@ -78,6 +78,14 @@ def test_a_report_of_a_rank_that_was_killed_is_a_death_without_a_word():
     assert short(told) == ("RETRYABLE_FAILED", "SIGKILL", "oom-host")
 
 
+def test_a_report_of_a_rank_that_left_without_a_word_has_its_exit_code():
+    said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error)\n  exit code 3, without a word"
+    seen = (job(FAILED), ended("worker-0", 1))
+    told = verdict(*seen, error_files=[error_file(said=f"ReplicaFailed: {said}")])
+    assert told.message.startswith("rank 1 (worker-0) failed: exit code 3")
+    assert (told.phase.value, told.cause) == ("FAILED", Cause.USER_ERROR)
+
+
 def test_a_failure_is_told_whole():
     told = verdict(
         job(FAILED, workers=2),
