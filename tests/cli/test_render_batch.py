@@ -1,6 +1,7 @@
 """``kfpytorch render --batch``: JSON lines in, JSON lines out, whatever comes."""
 
 import codecs
+import copy
 import json
 import subprocess
 import sys
@@ -161,8 +162,11 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
     deep: dict[str, Any] = {}
     for _ in range(900):
         deep = {"a": deep}
-    (problem,) = answer({**REQUEST, "settings": {"default-affinity": deep}})["problems"]
-    assert problem["message"] == "is nested too deeply"
+    request = {**REQUEST, "settings": {"default-affinity": deep}}
+    (walked,) = json.loads(respond(copy.deepcopy, json.dumps(request).encode()))["problems"]
+    assert walked["message"] == "is nested too deeply"
+    (problem,) = answer(request)["problems"]  # how deep C code may go is the interpreter's own
+    assert problem["message"] in ("is nested too deeply", "has the unknown field a")
 
 
 def test_windows_writes_json_too() -> None:

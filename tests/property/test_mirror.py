@@ -40,8 +40,9 @@ ROLE = {
     "image": NAMES,
     "restart_policy": st.sampled_from([*POLICIES]),
     "requests": st.none() | st.builds(Resources, cpu=st.sampled_from(["1", "500m"]), mem=st.just("1Gi")),
-    "node_selector": st.none() | st.dictionaries(st.text("ab", min_size=1), st.text("ab"), min_size=1),
-    "priority_class_name": st.none() | st.text("ab0", min_size=1),
+    "node_selector": st.none()
+    | st.dictionaries(st.text("ab", min_size=1, max_size=63), st.text("ab", max_size=63), min_size=1),
+    "priority_class_name": st.none() | st.text("ab0", min_size=1, max_size=253),
 }
 RUNS = st.none() | st.builds(
     RunPolicy,

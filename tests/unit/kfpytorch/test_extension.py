@@ -27,7 +27,7 @@ SECONDS = st.integers(1, 2**31 - 1)
 ROLES = st.fixed_dictionaries(
     {},
     optional={
-        "node_selector": st.dictionaries(LABELS, st.text("aZ0")).filter(bool),
+        "node_selector": st.dictionaries(LABELS, st.text("aZ0", max_size=63)).filter(bool),
         "tolerations": st.lists(
             st.fixed_dictionaries({"key": NAMES}, optional={"effect": EFFECTS, "tolerationSeconds": SECONDS}),
             min_size=1,
