@@ -191,6 +191,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error_files: tuple[ErrorFile, ...] = ()
     outputs: bool | None = None
     """Whether ``outputs.pb`` is there; None when nobody has looked."""
+    looking: bool = False
+    """Whether somebody is about to know of error files and outputs."""
 
 
 def read_observed(said: Manifest) -> Observed:

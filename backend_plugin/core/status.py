@@ -67,6 +67,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unsettled: bool = False
     """It succeeded, and a restarted replica with an old error has not ended yet."""
     outputs: bool | None = None
+    looking: bool = False
+    """Somebody is reading the files that it has left."""
 
 
 def read(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
@@ -243,6 +245,7 @@ def _ended(
         dead=len({death.failure.replica for death in told}),
         unsettled=state is State.SUCCEEDED and bool(unsettled) and not certain,
         outputs=observed.outputs,
+        looking=observed.looking,
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from typing_extensions import assert_never
 
 from backend_plugin.core import status as statuses
-from backend_plugin.core import waiting, wording
+from backend_plugin.core import verdict, waiting, wording
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.log_links import LogLink
 from backend_plugin.core.settings.judging import Judging
@@ -52,6 +52,9 @@ class TaskPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
 
 
+_ENDS: Final = (State.SUCCEEDED, State.FAILED, State.DELETED, State.GONE)
+
+
 def is_worth_a_retry(cause: Cause) -> bool:
     """Whether another attempt may end better: it may, unless somebody has to change something first."""
     match cause:
@@ -77,6 +80,10 @@ def is_worth_a_retry(cause: Cause) -> bool:
 
 def from_status(status: JobStatus, patience: Judging, deadlines: Deadlines, now: datetime) -> TaskPhase:
     """The phase of a job; the same for the same objects at the same time, whoever is asked."""
+    if (decided := _decided(status)) is not None:
+        return decided
+    if status.looking and status.state in _ENDS:
+        return _said(Phase.RUNNING, "Ending", "the job has ended; what it has left is being read")
     match status.state:
         case State.SUCCEEDED:
             return _of_success(status, patience, now)
@@ -90,6 +97,22 @@ def from_status(status: JobStatus, patience: Judging, deadlines: Deadlines, now:
             return _out_of_patience(status, patience, deadlines, now) or _of_living(status, patience, now)
         case _:
             assert_never(status.state)
+
+
+def _decided(status: JobStatus) -> TaskPhase | None:
+    """What was decided earlier and stands on the job, unless the work was done meanwhile."""
+    said = status.job.annotations.get(verdict.ANNOTATION) if status.job else None
+    known = verdict.read(said) if said else None
+    if known is None or (status.state is State.SUCCEEDED and status.death is None):
+        return None
+    phase = Phase.RETRYABLE_FAILED if known.retry else Phase.FAILED
+    return TaskPhase(
+        phase=phase,
+        reason=known.reason,
+        message=wording.shortened(known.message),
+        cause=known.cause,
+        retry=known.retry,
+    )
 
 
 def failed(cause: Cause, reason: str, message: str, *, recoverable: bool = False) -> TaskPhase:

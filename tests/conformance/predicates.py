@@ -53,6 +53,11 @@ def is_output_prefix(found: Found) -> bool:
     return added(found) and bool(found.ours == found.case["output_prefix"])
 
 
+def is_task(found: Found) -> bool:
+    """Which attempt of which node, for whoever reads the job later."""
+    return added(found) and "execution" in json.loads(found.ours)
+
+
 def is_job_name(found: Found) -> bool:
     """Ours, where they have nothing."""
     return added(found) and bool(found.ours == found.job["metadata"]["name"])

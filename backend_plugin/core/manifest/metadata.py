@@ -4,12 +4,13 @@ from collections.abc import Mapping
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.core.job import Run
+from backend_plugin.core import origin
+from backend_plugin.core.job import Deadlines, Run
 from backend_plugin.core.manifest import names
 from backend_plugin.core.values import JsonValue, Manifest
 
 
-def job_metadata(template: TaskTemplate, run: Run, pod: Manifest) -> Manifest:
+def job_metadata(template: TaskTemplate, run: Run, deadlines: Deadlines, pod: Manifest) -> Manifest:
     """Name, labels, annotations and owner of the job around `pod`.
 
     A job has what its pods have, so that queues and bills that look at jobs see it; then what the task
@@ -32,6 +33,7 @@ def job_metadata(template: TaskTemplate, run: Run, pod: Manifest) -> Manifest:
             **said.annotations,
             **run.annotations,
             names.OUTPUT_PREFIX: run.output_prefix,
+            origin.ANNOTATION: origin.encode(run, deadlines, template.config),
         },
         **({"ownerReferences": owners} if owners else {}),
     }

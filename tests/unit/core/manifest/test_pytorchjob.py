@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from builders import a_run, a_template, decoded
 
-from backend_plugin.core.job import OwnerReference, RunPolicy
+from backend_plugin.core.job import Deadlines, OwnerReference, RunPolicy
 from backend_plugin.core.manifest.metadata import job_metadata
 from backend_plugin.core.manifest.pytorchjob import build
 
@@ -114,13 +114,19 @@ def test_what_is_no_pod_is_left_to_the_api_server(pod: Any, spec: Any) -> None:
     assert manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"] == spec
 
 
+TASK = (
+    '{"project":"project","domain":"development","execution":"f1","nodeId":"n0","taskProject":"project",'
+    '"taskDomain":"development","taskName":"module.train","taskVersion":"v1","queueSeconds":9}'
+)
+
+
 def test_a_job_has_what_its_pods_its_task_and_its_execution_say() -> None:
     template = a_template(
         {}, metadata={"metadata": {"labels": {"a": "task", "t": "t"}, "annotations": {"b": "task"}}}
     )
     owner = OwnerReference(api_version="v1", kind="K", name="n", uid="u")
     run = a_run(labels={"t": "run"}, annotations={"c": "run"}, owner=owner)
-    assert job_metadata(template, run, POD) == {
+    assert job_metadata(template, run, Deadlines(queue_seconds=9), POD) == {
         "name": "f1-n0-0-4fc1931eedf1",
         "namespace": "project-development",
         "labels": {
@@ -134,6 +140,7 @@ def test_a_job_has_what_its_pods_its_task_and_its_execution_say() -> None:
             "b": "task",
             "c": "run",
             "kfpytorch.flyte.org/output-prefix": "s3://bucket/metadata/propeller/project-development-f1/n0/data/0",
+            "kfpytorch.flyte.org/task": TASK,
         },
         "ownerReferences": [
             {

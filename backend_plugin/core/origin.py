@@ -1,0 +1,71 @@
+"""What a job carries of the task that it is for, so that any server can judge it, whoever made it.
+
+Lives here: an annotation of the job, written and read. Does not: whose the job is; see `manifest.names`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.job import Deadlines, Run
+from backend_plugin.core.manifest import names
+
+ANNOTATION: Final = "kfpytorch.flyte.org/task"
+
+
+class _Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """As it is written; what a later version adds is passed over."""
+
+    project: str = ""
+    domain: str = ""
+    execution: str = ""
+    node_id: str = ""
+    attempt: int = 0
+    task_project: str = ""
+    task_domain: str = ""
+    task_name: str = ""
+    task_version: str = ""
+    task_config: dict[str, str] = msgspec.field(default_factory=dict)
+    active_seconds: int | None = None
+    queue_seconds: int | None = None
+    pending_seconds: int | None = None
+    no_status_seconds: int | None = None
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The task of a job, as far as judging and telling of it need to know."""
+
+    run: Run
+    deadlines: Deadlines
+    task_config: Mapping[str, str]
+
+
+def encode(run: Run, deadlines: Deadlines, task_config: Mapping[str, str]) -> str:
+    """The annotation; equal arguments give equal text."""
+    said = {name: getattr(run, name) for name in _OF_RUN}
+    timers = {name: getattr(deadlines, name) for name in _OF_DEADLINES}
+    written = _Origin(**said, **timers, task_config=dict(sorted(task_config.items())))
+    return msgspec.json.encode(written).decode()
+
+
+def read(annotations: Mapping[str, str], namespace: str) -> Origin | None:
+    """What the annotations of a job of this namespace say; None where they say nothing that can be read."""
+    try:
+        said = _DECODER.decode(annotations.get(ANNOTATION, ""))
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    run = {name: getattr(said, name) for name in _OF_RUN}
+    return Origin(
+        run=Run(**run, namespace=namespace, output_prefix=annotations.get(names.OUTPUT_PREFIX, "")),
+        deadlines=Deadlines(**{name: getattr(said, name) for name in _OF_DEADLINES}),
+        task_config=said.task_config,
+    )
+
+
+_DECODER: Final = msgspec.json.Decoder(_Origin)
+_OF_RUN: Final = (
+    "project", "domain", "execution", "node_id", "attempt", "task_project", "task_domain", "task_name",
+    "task_version",
+)  # fmt: skip
+_OF_DEADLINES: Final = ("active_seconds", "queue_seconds", "pending_seconds", "no_status_seconds")

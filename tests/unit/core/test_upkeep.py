@@ -1,0 +1,105 @@
+"""What is left to do for a job that has ended, or is to end."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, ended, error_file, job, pod, running
+from msgspec import structs
+
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.observed import Observed, read_observed
+from backend_plugin.core.pipeline import judge
+from backend_plugin.core.rules import Rules
+from backend_plugin.core.task_phase import Phase, TaskPhase
+from backend_plugin.core.upkeep import NONE, Duties, duties
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import ANNOTATION
+
+RULES = Rules(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
+
+
+def seen(said: Any, *pods: Any, **more: Any) -> Observed:
+    return read_observed({"job": said, "pods": list(pods), **more})
+
+
+def judged(observed: Observed, seconds: float = 200) -> tuple[TaskPhase, Duties]:
+    now = BEGAN + timedelta(seconds=seconds)
+    verdict = judge(observed, RULES, now)
+    return verdict, duties(observed, verdict, now)
+
+
+def with_patch(said: Any, patch: Manifest | None) -> Any:
+    assert patch is not None
+    metadata: Any = patch["metadata"]
+    spec: Any = patch["spec"]
+    policy = {**said["spec"]["runPolicy"], **spec["runPolicy"]}
+    return {
+        **said,
+        "metadata": {**said["metadata"], "annotations": metadata["annotations"]},
+        "spec": {**said["spec"], "runPolicy": policy},
+    }
+
+
+def test_a_job_past_its_deadline_is_ended_for_good_and_keeps_its_verdict() -> None:
+    first = job(RUNNING)
+    verdict, todo = judged(seen(first, running("master-0"), running("worker-0")))
+    assert (verdict.phase, verdict.reason, todo.pods) == (Phase.FAILED, "DeadlineExceeded", ())
+    patched = with_patch(first, todo.patch)
+    policy = {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
+    assert patched["spec"]["runPolicy"] == policy
+    later, nothing = judged(seen(patched, pod("master-0")), seconds=10)
+    assert nothing == NONE
+    assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
+
+
+def test_a_job_that_has_no_pods_yet_is_held_back() -> None:
+    verdict, todo = judged(seen(job(started=None)))
+    assert (verdict.phase, verdict.reason) == (Phase.RETRYABLE_FAILED, "NeverSeen")
+    patched = with_patch(job(started=None), todo.patch)
+    assert patched["spec"]["runPolicy"] == {"suspend": True}
+    assert judged(seen(patched))[0].phase is Phase.RETRYABLE_FAILED
+
+
+def test_peers_that_a_failed_replica_leaves_running_are_stopped() -> None:
+    deleted = pod("worker-1", metadata={"name": "j-worker-1", "deletionTimestamp": "2026-01-01T00:01:00Z"})
+    pods = (ended("master-0", 1), running("worker-0"), deleted, pod("worker-2", "Pending"))
+    verdict, todo = judged(seen(job(RUNNING, FAILED, workers=3), *pods))
+    assert verdict.phase is Phase.FAILED
+    assert todo == Duties(pods=("j-worker-0", "j-worker-2"))
+    assert bool(todo)
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [
+        seen(job(RUNNING, SUCCEEDED), running("worker-0"), outputs=True),
+        seen(job(RUNNING), running("master-0"), running("worker-0", since=150)),
+        seen(job(RUNNING, FAILED), ended("worker-0", 1)),
+        seen({**job(FAILED), "metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:01:00Z"}}),
+        seen(None),
+    ],
+)
+def test_nothing_else_is_touched(observed: Observed) -> None:
+    assert judged(observed, seconds=60)[1] == NONE
+    assert not NONE
+
+
+def test_work_that_was_done_before_the_verdict_took_effect_counts() -> None:
+    first = job(RUNNING)
+    _, todo = judged(seen(first, running("master-0")))
+    done = with_patch(job(RUNNING, SUCCEEDED), todo.patch)
+    assert judged(seen(done, outputs=True))[0].phase is Phase.SUCCEEDED
+    assert judged(seen(done, error_files=[error_file()]))[0].reason == "DeadlineExceeded"
+
+
+def test_a_verdict_that_cannot_be_read_is_none() -> None:
+    odd = job(RUNNING)
+    odd["metadata"]["annotations"] = {ANNOTATION: "{"}
+    assert judged(seen(odd, running("master-0"), running("worker-0")), seconds=60)[0].phase is Phase.RUNNING
+
+
+def test_an_end_is_told_once_what_it_left_has_been_read() -> None:
+    observed = seen(job(RUNNING, FAILED), ended("master-0", 1))
+    assert judged(structs.replace(observed, looking=True))[0].phase is Phase.RUNNING
+    assert judged(observed)[0].phase is Phase.FAILED
