@@ -1,0 +1,105 @@
+"""One attempt: CreateTask, then GetTask again and again, from a cache that refreshes itself.
+
+Calls may overlap; whichever ends last is what counts, as in propeller's own cache.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from flyteidl.admin import agent_pb2
+
+from propeller.arrival import Asked
+from propeller.record import ENDS, PASSING, Attempt, against_the_rules, phase_of, rank
+from propeller.wire import Wire, delete_request, get_request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Polling:
+    """How often is asked, and how much trouble is borne."""
+
+    resync: float = 0.2
+    """Seconds; propeller's own least is 5."""
+    max_system_failures: int = 5
+
+
+class Follower:
+    """Follows one attempt."""
+
+    def __init__(self, wire: Wire, asked: Asked, record: Attempt, polling: Polling) -> None:
+        self.record = record
+        self.failures = 0
+        self.trouble = ""
+        self.violations: list[str] = []
+        self._wire = wire
+        self._asked = asked
+        self._polling = polling
+        self._lock = threading.Lock()
+        self._latest: agent_pb2.Resource | None = None
+        self._reached = 0
+        self._due = 0.0
+
+    @property
+    def latest(self) -> agent_pb2.Resource | None:
+        with self._lock:
+            return self._latest
+
+    @property
+    def is_frozen(self) -> bool:
+        """Failures are counted and never forgotten; at the sixth the cache asks no more."""
+        return self.failures > self._polling.max_system_failures
+
+    def create(self) -> None:
+        """Raises: grpc.RpcError."""
+        self._asked.write_inputs()
+        self.record.meta = self._wire.create(self._asked.create(self.record.number))
+
+    def delete(self) -> None:
+        """Raises: grpc.RpcError."""
+        assert self.record.meta is not None
+        self._wire.delete(delete_request(self.record.meta))
+        self.record.deleted = True
+
+    def poll(self) -> None:
+        """Ask if it is time to; the answer comes when it comes."""
+        now = time.monotonic()
+        if now < self._due or self.is_frozen or self._has_ended():
+            return
+        self._due = now + self._polling.resync
+        assert self.record.meta is not None
+        prefix = self._asked.output(self.record.number).as_uri()
+        call = self._wire.get(get_request(self.record.meta, prefix))
+        call.add_done_callback(self._noting(self._reached))
+
+    def _has_ended(self) -> bool:
+        latest = self.latest
+        # A retryable failure is no end to the cache, which may well ask once more.
+        return latest is not None and phase_of(latest) in ENDS - {"RETRYABLE_FAILED"}
+
+    def _noting(self, reached: int) -> Callable[[Any], None]:
+        def note(call: Any) -> None:
+            try:
+                resource = call.result().resource
+            except (grpc.RpcError, grpc.FutureCancelledError) as error:
+                self._failed(error)
+                return
+            with self._lock:
+                self.violations += against_the_rules(resource, reached)
+                self.record.answers.append(resource)
+                self._latest = resource
+                self._reached = max(self._reached, rank(phase_of(resource)))
+
+        return note
+
+    def _failed(self, error: Any) -> None:
+        if not isinstance(error, grpc.RpcError):
+            return  # The channel was closed by us.
+        with self._lock:
+            self.failures += 1
+            self.trouble = f"{error.code().name}: {error.details()}"
+            self.record.refusals.append(f"GetTask {error.code().name}")
+            if error.code() not in PASSING:
+                self.violations.append(f"GetTask raised {self.trouble}")

@@ -1,0 +1,255 @@
+"""From attempt to attempt, to an end: the rules by which propeller reads a connector's answers."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from flyteidl.admin import agent_pb2
+from flyteidl.core import errors_pb2, literals_pb2
+from flytekit.core.base_task import PythonTask
+
+from propeller.arrival import Asked, asked
+from propeller.attempt import Follower, Polling
+from propeller.record import Attempt, Outcome, Shown, phase_of
+from propeller.wire import Wire
+
+_TICK = 0.02
+_NEVER_POLLED = "AutoRefreshCacheFailed"
+
+
+class Stuck(AssertionError):
+    """The execution does not end; what is known of it stands in the message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Propeller's own, in its words."""
+
+    polling: Polling = field(default_factory=Polling)
+    reevaluate: float = 0.05
+    """Seconds between two looks at the cache; answers between them are lost."""
+    max_workflow_retries: int = 10
+
+
+class Execution:
+    """One node's run; a thread of its own drives it."""
+
+    def __init__(self, wire: Wire, asked: Asked, settings: Settings) -> None:
+        self.asked = asked
+        self.attempts: list[Attempt] = []
+        self.calls: list[str] = []
+        """What was asked of the connector beside GetTask, in order: `CreateTask 0`, `DeleteTask 0`."""
+        self._wire = wire
+        self._settings = settings
+        self._follower: Follower | None = None
+        self._violations: list[str] = []
+        self._outcome: Outcome | None = None
+        self._crash: BaseException | None = None
+        self._aborting = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._drive, daemon=True)
+
+    # ---- what a test does
+
+    def start(self) -> "Execution":
+        self._thread.start()
+        return self
+
+    def abort(self) -> None:
+        """As when somebody terminates the execution."""
+        self._aborting.set()
+
+    def wait(self, seconds: float = 60) -> Outcome:
+        if not self._ended.wait(seconds):
+            raise Stuck(f"no end after {seconds} s: {self.attempts}")
+        if self._crash is not None:
+            raise self._crash
+        assert self._outcome is not None
+        return self._outcome
+
+    def until(self, *phases: str, seconds: float = 60) -> Attempt:
+        """The attempt that first shows one of these phases."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for attempt in list(self.attempts):
+                if set(attempt.phases) & set(phases):
+                    return attempt
+            if self._ended.is_set():
+                break
+            time.sleep(_TICK)
+        raise Stuck(f"{phases} not shown: {self.attempts}, {self._outcome or self._crash}")
+
+    # ---- rounds
+
+    def _drive(self) -> None:
+        try:
+            self._attempt_next()
+            evaluated = 0.0
+            while self._outcome is None:
+                assert self._follower is not None
+                if self._aborting.is_set():
+                    self._abort()
+                    break
+                self._follower.poll()
+                if time.monotonic() - evaluated >= self._settings.reevaluate:
+                    evaluated = time.monotonic()
+                    self._evaluate()
+                self._aborting.wait(_TICK)
+        except BaseException as error:  # noqa: BLE001 - for whoever waits.
+            self._crash = error
+        finally:
+            self._ended.set()
+
+    def _attempt_next(self) -> None:
+        record = Attempt(len(self.attempts))
+        self.attempts.append(record)
+        self._follower = Follower(self._wire, self.asked, record, self._settings.polling)
+        self.calls.append(f"CreateTask {record.number}")
+        try:
+            self._follower.create()
+        except grpc.RpcError as error:
+            record.refusals.append(f"CreateTask {error.code().name}")
+            said = f"rpc error: code = {error.code().name} desc = {error.details()}"
+            # Nothing was persisted, so nothing is deleted.
+            self._retry("TaskFailedWithError", f"failed to create task from connector with {said}")
+            return
+        # QUEUED itself is used up by this; the connector's own is never seen.
+        record.show(Shown("QUEUED", "launched"))
+
+    def _evaluate(self) -> None:
+        assert self._follower is not None
+        follower, record = self._follower, self._follower.record
+        resource = follower.latest
+        if resource is None:
+            if follower.is_frozen:
+                self._fail(_NEVER_POLLED, follower.trouble)
+            return
+        _publish(record, resource)
+        end: Callable[[agent_pb2.Resource], None] | None = self._ends.get(phase_of(resource))
+        if end is not None:
+            end(resource)
+        elif follower.is_frozen:
+            raise Stuck(f"asked no more after {follower.failures} failures: {follower.trouble}")
+
+    @property
+    def _ends(self) -> dict[str, Callable[[agent_pb2.Resource], None]]:
+        return {
+            "SUCCEEDED": lambda _: self._read_files(),
+            "FAILED": lambda said: self._fail(
+                "TaskFailedWithError", f"failed to run the job: {said.message}"
+            ),
+            "ABORTED": lambda _: self._fail(
+                "TaskFailedWithError", "failed to run the job with aborted phase."
+            ),
+            "RETRYABLE_FAILED": lambda said: self._retry(
+                "TaskFailedWithError", f"failed to run the job: {said.message}"
+            ),
+            "UNDEFINED": lambda _: self._retry("TaskFailedWithError", "failed to run the job.\n"),
+        }
+
+    # ---- ends
+
+    def _read_files(self) -> None:
+        """Where nothing is declared nothing is read: success is final."""
+        if not self.asked.has_outputs:
+            self._end("SUCCEEDED")
+            return
+        folder = self.asked.output(self.attempts[-1].number)
+        if (folder / "error.pb").exists():
+            self._read_error(folder / "error.pb")
+        elif (folder / "outputs.pb").exists():
+            read = literals_pb2.LiteralMap.FromString((folder / "outputs.pb").read_bytes())
+            self._end("SUCCEEDED", outputs=self.asked.values(read))
+        else:
+            self._retry("OutputsNotFound", "outputs.pb was not found")
+
+    def _read_error(self, path: Path) -> None:
+        error = errors_pb2.ErrorDocument.FromString(path.read_bytes()).error
+        if error.kind == errors_pb2.ContainerError.RECOVERABLE:
+            self._retry(error.code, error.message)
+        else:
+            self._fail(error.code, error.message)
+
+    def _retry(self, code: str, message: str) -> None:
+        """With an attempt left: DeleteTask, then the next; else the end, and nothing is deleted."""
+        spent = len(self.attempts)
+        self.attempts[-1].show(Shown("RETRYABLE_FAILED", message))
+        if spent > self.asked.retries:
+            told = f"[{spent}/{spent}] currentAttempt done. Last Error: USER::{message}"
+            self._end("FAILED", code=f"RetriesExhausted|{code}", error=told)
+        elif self._deleted():
+            self._leave()
+            self._attempt_next()
+
+    def _fail(self, code: str, message: str) -> None:
+        self._end("FAILED", code=code, error=message)
+
+    def _abort(self) -> None:
+        if self._deleted():
+            self._end("ABORTED", error="Workflow aborted.")
+
+    def _deleted(self) -> bool:
+        """A DeleteTask that fails is repeated at once, and soon costs the workflow its life."""
+        assert self._follower is not None
+        if self._follower.record.meta is None:
+            return True
+        trouble = ""
+        for _ in range(1 + self._settings.max_workflow_retries):
+            self.calls.append(f"DeleteTask {self._follower.record.number}")
+            try:
+                self._follower.delete()
+            except grpc.RpcError as error:
+                trouble = f"{error.code().name}: {error.details()}"
+                self._follower.record.refusals.append(f"DeleteTask {error.code().name}")
+            else:
+                return True
+        self._violations.append(f"DeleteTask failed: {trouble}")
+        self._end("FAILED", code="Workflow abort failed", error=trouble)
+        return False
+
+    def _leave(self) -> None:
+        assert self._follower is not None
+        self._violations += self._follower.violations
+
+    def _end(self, phase: str, **said: Any) -> None:
+        self._leave()
+        self.attempts[-1].show(Shown(phase, said.get("error", "")))
+        self._outcome = Outcome(
+            phase=phase,
+            attempts=tuple(self.attempts),
+            outputs=said.get("outputs", {}),
+            code=said.get("code", ""),
+            error=said.get("error", ""),
+            violations=tuple(self._violations),
+        )
+
+
+def _publish(record: Attempt, resource: agent_pb2.Resource) -> None:
+    phase = phase_of(resource)
+    if phase in ("WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING"):
+        logs = tuple(link.uri for link in resource.log_links)
+        record.show(Shown(phase, "" if phase == "RUNNING" else resource.message, logs))
+
+
+class Propeller:
+    """Runs tasks through a connector."""
+
+    def __init__(self, wire: Wire, store: Path, settings: Settings | None = None) -> None:
+        self.wire = wire
+        self._store = store
+        self._settings = settings or Settings()
+
+    def ask(self, task: PythonTask, inputs: dict[str, Any] | None = None, **said: Any) -> Execution:
+        """An execution that is yet to be started."""
+        return Execution(self.wire, asked(task, inputs or {}, self._store, **said), self._settings)
+
+    def start(self, task: PythonTask, **inputs: Any) -> Execution:
+        return self.ask(task, inputs).start()
+
+    def run(self, task: PythonTask, **inputs: Any) -> Outcome:
+        """From beginning to end."""
+        return self.start(task, **inputs).wait()

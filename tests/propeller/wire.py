@@ -1,0 +1,84 @@
+"""The connector's two services, as propeller calls them: raw gRPC, a deadline, the settings of our chart."""
+
+import json
+from typing import Any, Final
+
+import grpc
+from flyteidl.admin import agent_pb2
+from flyteidl.service import agent_pb2_grpc
+
+DEADLINE: Final = 10.0
+# What the chart's values give to propeller: without it a moment's outage kills workflows.
+SERVICE_CONFIG: Final = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "methodConfig": [
+        {
+            "name": [{}],
+            "waitForReady": True,
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.5s",
+                "maxBackoff": "3s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+}
+# A server that comes back is to be found at once; gRPC's own patience grows to minutes.
+_RECONNECT: Final = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
+
+
+class Wire:
+    """A connection to a connector; survives that one's restarts."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        token: str | None = None,
+        *,
+        service_config: dict[str, Any] | None = SERVICE_CONFIG,
+        deadline: float = DEADLINE,
+    ) -> None:
+        config = [("grpc.service_config", json.dumps(service_config))] if service_config else []
+        # Channels of one process to one address otherwise share their connection, and its trouble.
+        options = [*config, *_RECONNECT, ("grpc.use_local_subchannel_pool", 1)]
+        self.channel = grpc.insecure_channel(endpoint, options=options)
+        self.deadline = deadline
+        self.metadata = [("authorization", f"Bearer {token}")] if token else []
+        self._tasks = agent_pb2_grpc.AsyncAgentServiceStub(self.channel)
+        self._about = agent_pb2_grpc.AgentMetadataServiceStub(self.channel)
+
+    def create(self, request: agent_pb2.CreateTaskRequest) -> bytes:
+        """The reference under which the task is known from now on."""
+        return bytes(self._call(self._tasks.CreateTask, request).resource_meta)
+
+    def get(self, request: agent_pb2.GetTaskRequest) -> Any:
+        """A call that is under way."""
+        return self._tasks.GetTask.future(request, timeout=self.deadline, metadata=self.metadata)
+
+    def delete(self, request: agent_pb2.DeleteTaskRequest) -> None:
+        self._call(self._tasks.DeleteTask, request)
+
+    def connectors(self) -> list[agent_pb2.Agent]:
+        return list(self._call(self._about.ListAgents, agent_pb2.ListAgentsRequest()).agents)
+
+    def _call(self, method: Any, request: Any) -> Any:
+        return method(request, timeout=self.deadline, metadata=self.metadata)
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+def category() -> agent_pb2.TaskCategory:
+    return agent_pb2.TaskCategory(name="pytorch", version=1)
+
+
+def get_request(meta: bytes, output_prefix: str) -> agent_pb2.GetTaskRequest:
+    return agent_pb2.GetTaskRequest(
+        task_type="pytorch", resource_meta=meta, task_category=category(), output_prefix=output_prefix
+    )
+
+
+def delete_request(meta: bytes) -> agent_pb2.DeleteTaskRequest:
+    return agent_pb2.DeleteTaskRequest(task_type="pytorch", resource_meta=meta, task_category=category())
