@@ -1,0 +1,157 @@
+"""What is said about objects, as core/v1 events: told once however often it is said, and kept for a while.
+
+Lives here: recording, counting up, forgetting. Does not: what is worth saying.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from backend_plugin.core.reading import moment, number, section, text, texts
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import Key, key_of, label_of, stamp, uid_of
+from backend_plugin.embedded.store import Clock, Store
+
+JOB_NAME: Final = "training.kubeflow.org/job-name"
+"""The operator's label of a pod; here its events have it, too."""
+
+SCHEDULER: Final = "default-scheduler"
+KUBELET: Final = "kubelet"
+NODE_CONTROLLER: Final = "node-controller"
+TAINT_CONTROLLER: Final = "taint-eviction-controller"
+OPERATOR: Final = "pytorchjob-controller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saying:
+    """Something to be said about an object."""
+
+    reason: str
+    message: str
+    component: str
+    """Who says it."""
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of what was said is kept."""
+
+    age: timedelta = timedelta(hours=1)
+    """As long as an API server keeps events."""
+    per_job: int = 500
+    """The latest that are kept of one job and its pods."""
+
+
+class _Same(NamedTuple):
+    """Events that are equal in this are one, counted up."""
+
+    about: str
+    kind: str
+    reason: str
+    message: str
+
+
+class _Job(NamedTuple):
+    namespace: str
+    name: str
+
+
+class Recorder:
+    """Keeps the events of a store."""
+
+    def __init__(self, store: Store, limits: Limits, clock: Clock) -> None:
+        self._store = store
+        self._limits = limits
+        self._clock = clock
+        self._jobs: dict[_Job, dict[_Same, Key]] = {}
+        """Of each job the events, the one that was said longest ago first."""
+        for event in sorted(store.all("Event"), key=lambda event: text(event, "lastTimestamp")):
+            self._jobs.setdefault(_job(event), {})[_same(event)] = key_of(event)
+
+    def say(self, about: Manifest, saying: Saying) -> None:
+        """Record something about an object."""
+        body = {
+            "reason": saying.reason,
+            "message": saying.message,
+            "type": "Warning" if saying.warning else "Normal",
+            "source": {"component": saying.component},
+        }
+        self.record(about, body)
+
+    def record(self, about: Manifest, body: Manifest) -> None:
+        """Record a core/v1 event about an object, which lacks all that does not depend on what is said."""
+        now = stamp(self._clock())
+        event = _complete(about, body, now)
+        events = self._jobs.setdefault(_job(event), {})
+        same = _same(event)
+        known = self._store.get(events[same]) if same in events else None
+        if known is None:
+            events[same] = key_of(self._store.create(event))
+        else:
+            count = (number(known, "count") or 1) + 1
+            self._store.update({**known, "count": count, "lastTimestamp": now})
+            events[same] = events.pop(same)
+        while len(events) > self._limits.per_job:
+            self._forget(events, next(iter(events)))
+
+    def expire(self) -> None:
+        """Forget what was said too long ago."""
+        before = self._clock() - self._limits.age
+        for job, events in tuple(self._jobs.items()):
+            for same, key in tuple(events.items()):
+                event = self._store.get(key)
+                said = None if event is None else moment(event, "lastTimestamp")
+                if said is not None and said >= before:
+                    break
+                self._forget(events, same)
+            if not events:
+                del self._jobs[job]
+
+    def _forget(self, events: dict[_Same, Key], same: _Same) -> None:
+        event = self._store.get(events.pop(same))
+        if event is not None:
+            self._store.remove(uid_of(event))
+
+
+def _complete(about: Manifest, body: Manifest, now: str) -> Manifest:
+    key = key_of(about)
+    labels: Mapping[str, str] = texts(section(about, "metadata"), "labels")
+    if key.kind == "PyTorchJob":
+        labels = {**labels, JOB_NAME: key.name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            # Nodes have no namespace; what is said of them goes where the API server puts it.
+            "namespace": key.namespace or "default",
+            "name": f"{key.name}.{uuid.uuid4().hex[:16]}",
+            "labels": dict(labels),
+        },
+        "involvedObject": {
+            "apiVersion": text(about, "apiVersion"),
+            "kind": key.kind,
+            "namespace": key.namespace,
+            "name": key.name,
+            "uid": uid_of(about),
+        },
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        **{each: value for each, value in body.items() if each not in _OURS},
+    }
+
+
+# What a body may bring along and the store gives.
+_OURS: Final[Sequence[str]] = ("apiVersion", "kind", "metadata", "firstTimestamp", "lastTimestamp", "count")
+
+
+def _job(event: Manifest) -> _Job:
+    return _Job(text(section(event, "metadata"), "namespace"), label_of(event, JOB_NAME))
+
+
+def _same(event: Manifest) -> _Same:
+    about = text(section(event, "involvedObject"), "uid")
+    return _Same(about, text(event, "type"), text(event, "reason"), text(event, "message"))

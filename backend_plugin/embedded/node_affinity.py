@@ -1,0 +1,186 @@
+"""Which nodes a pod accepts, and which accept it: selectors, required affinity, taints.
+
+Lives here: PURE; the matching as kube-scheduler does it. Does not: how much room there is; see `nodes`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core.reading import entries, section, text, texts
+from backend_plugin.core.values import Manifest
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """What keeps pods off a node unless they tolerate it."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One line of a node selector term: a label, an operator, values."""
+
+    key: str
+    operator: str
+    values: Sequence[str] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels meets it."""
+        test = _OPERATORS.get(self.operator)
+        return test is not None and test(labels.get(self.key), self.values)
+
+
+def _is_in(label: str | None, values: Sequence[str]) -> bool:
+    return label is not None and label in values
+
+
+def _is_not_in(label: str | None, values: Sequence[str]) -> bool:
+    return not _is_in(label, values)
+
+
+def _is_there(label: str | None, _: Sequence[str]) -> bool:
+    return label is not None
+
+
+def _is_not_there(label: str | None, _: Sequence[str]) -> bool:
+    return label is None
+
+
+def _is_greater(label: str | None, values: Sequence[str]) -> bool:
+    numbers = _numbers(label, values)
+    return numbers is not None and numbers[0] > numbers[1]
+
+
+def _is_less(label: str | None, values: Sequence[str]) -> bool:
+    numbers = _numbers(label, values)
+    return numbers is not None and numbers[0] < numbers[1]
+
+
+def _numbers(label: str | None, values: Sequence[str]) -> tuple[int, int] | None:
+    if label is None or len(values) != 1:
+        return None
+    if not (_INTEGER.fullmatch(label) and _INTEGER.fullmatch(values[0])):
+        return None
+    return int(label), int(values[0])
+
+
+_OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
+    "In": _is_in,
+    "NotIn": _is_not_in,
+    "Exists": _is_there,
+    "DoesNotExist": _is_not_there,
+    "Gt": _is_greater,
+    "Lt": _is_less,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One of the alternatives of a required affinity; all of it has to hold."""
+
+    labels: Sequence[Requirement] = ()
+    fields: Sequence[Requirement] = ()
+
+    def holds(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node meets it; an empty term is met by none."""
+        if not self.labels and not self.fields:
+            return False
+        fields = {"metadata.name": name}
+        return all(each.holds(labels) for each in self.labels) and all(
+            each.holds(fields) for each in self.fields
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """What a pod puts up with."""
+
+    key: str = ""
+    """Empty: any."""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    """Empty: any."""
+
+    def covers(self, taint: Taint) -> bool:
+        """Whether the pod puts up with this taint."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """Everything by which a pod chooses its nodes, apart from room."""
+
+    selector: Mapping[str, str]
+    terms: Sequence[Term] | None
+    """None: any node."""
+    tolerations: Sequence[Toleration]
+
+    def accept(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether the pod would go to a node of that name and with these labels."""
+        if any(labels.get(key) != value for key, value in self.selector.items()):
+            return False
+        return self.terms is None or any(term.holds(name, labels) for term in self.terms)
+
+    def untolerated(self, taints: Iterable[Taint]) -> Taint | None:
+        """The first taint that keeps the pod off."""
+        for taint in taints:
+            hard = taint.effect in ("NoSchedule", "NoExecute")
+            if hard and not any(each.covers(taint) for each in self.tolerations):
+                return taint
+        return None
+
+
+def read_wishes(spec: Manifest) -> Wishes:
+    """What a pod's spec says of nodes."""
+    affinity = section(spec, "affinity", "nodeAffinity")
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return Wishes(
+        selector=texts(spec, "nodeSelector"),
+        terms=_terms(required) if isinstance(required, Mapping) else None,
+        tolerations=tuple(
+            Toleration(
+                key=text(each, "key"),
+                operator=text(each, "operator") or "Equal",
+                value=text(each, "value"),
+                effect=text(each, "effect"),
+            )
+            for each in entries(spec, "tolerations")
+        ),
+    )
+
+
+def _terms(required: Manifest) -> Sequence[Term]:
+    return tuple(
+        Term(labels=_requirements(each, "matchExpressions"), fields=_requirements(each, "matchFields"))
+        for each in entries(required, "nodeSelectorTerms")
+    )
+
+
+def _requirements(term: Manifest, key: str) -> Sequence[Requirement]:
+    return tuple(
+        Requirement(key=text(each, "key"), operator=text(each, "operator"), values=_strings(each))
+        for each in entries(term, key)
+    )
+
+
+def _strings(expression: Manifest) -> Sequence[str]:
+    values = expression.get("values")
+    return tuple(each for each in values if isinstance(each, str)) if isinstance(values, list | tuple) else ()
+
+
+def read_taints(spec: Manifest) -> Sequence[Taint]:
+    """The taints of a node's spec."""
+    return tuple(
+        Taint(key=text(each, "key"), value=text(each, "value"), effect=text(each, "effect"))
+        for each in entries(spec, "taints")
+    )

@@ -1,0 +1,270 @@
+"""The objects of the cluster: in memory to be read, in a file to be found again, and who is told of changes.
+
+Lives here: names, uids, versions and times of objects, durable before a call returns. Does not: what an
+object may say (`admission`), and what follows from it.
+"""
+
+import sqlite3
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.reading import number, section
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import RESOURCES, Key, key_of, owner_of, stamp, uid_of, with_metadata
+from backend_plugin.embedded.state_lock import StateLock, StateUnusable
+from backend_plugin.shell.cluster import AlreadyExists, Unavailable
+
+_SCHEMA: Final = 1
+"""Of the file; a server reads those up to its own."""
+
+# A killed process loses nothing of what was committed: the system has it. Only a loss of power may cost the
+# last moments. Versions are never given twice, also not that of an object which is gone.
+_OPEN: Final = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS objects (
+    made INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, version INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS versions (one INTEGER PRIMARY KEY CHECK (one = 1), last INTEGER NOT NULL);
+INSERT INTO versions VALUES (1, 0) ON CONFLICT DO NOTHING;
+CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON objects
+    BEGIN UPDATE versions SET last = max(last, old.version); END;
+PRAGMA user_version = 1;
+COMMIT;
+"""
+_PUT: Final = """
+INSERT INTO objects (uid, version, body) VALUES (?, ?, ?)
+    ON CONFLICT (uid) DO UPDATE SET version = excluded.version, body = excluded.body
+"""
+
+
+class Conflict(BackendError):
+    """The object has changed, or gone, since it was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What happened to one object."""
+
+    key: Key
+    old: Manifest | None
+    """None: it was made."""
+    new: Manifest | None
+    """None: it is gone."""
+
+    @property
+    def last(self) -> Manifest:
+        """The object as it is, or was when it went."""
+        return self.new or self.old or {}
+
+
+Watcher: TypeAlias = Callable[[Change], None]
+Clock: TypeAlias = Callable[[], datetime]
+
+
+def system_clock() -> datetime:
+    """What time it is."""
+    return datetime.now(timezone.utc)
+
+
+class Store:
+    """All objects of one cluster. For one thread; every method returns at once.
+
+    Objects are values: who wants to change one stores another in its place.
+    """
+
+    def __init__(self, lock: StateLock, file: sqlite3.Connection, clock: Clock) -> None:
+        self._lock = lock
+        self._file = file
+        self._clock = clock
+        self._objects: dict[Key, Manifest] = {}
+        self._keys: dict[str, Key] = {}
+        self._owned: dict[str, dict[Key, None]] = {}
+        self._kinds: dict[str, dict[Key, None]] = {kind: {} for kind in RESOURCES}
+        self._watchers: list[Watcher] = []
+        self._untold: deque[Change] = deque()
+        self._telling = False
+        self._version = self._load()
+
+    @classmethod
+    def open(cls, directory: Path, clock: Clock = system_clock) -> "Store":
+        """What `directory` holds, which is made if it is not there; nobody else may have it open.
+
+        Raises:
+            StateUnusable: If another server has it, or it is not ours to read.
+        """
+        lock = StateLock.take(directory)
+        try:
+            return cls(lock, _open(directory / "objects.sqlite"), clock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def close(self) -> None:
+        """Let others have the directory."""
+        self._watchers.clear()
+        self._file.close()
+        self._lock.release()
+
+    def get(self, key: Key) -> Manifest | None:
+        """The object of that name, if there is one."""
+        return self._objects.get(key)
+
+    def by_uid(self, uid: str) -> Manifest | None:
+        """The object with that uid, if there is one."""
+        key = self._keys.get(uid)
+        return None if key is None else self._objects[key]
+
+    def all(self, kind: str) -> list[Manifest]:
+        """Every object of a kind, the oldest first."""
+        return [self._objects[key] for key in self._kinds[kind]]
+
+    def owned(self, uid: str, kind: str) -> list[Manifest]:
+        """The objects of a kind that the one with `uid` controls, the oldest first."""
+        return [self._objects[key] for key in self._owned.get(uid, ()) if key.kind == kind]
+
+    def owners(self) -> Iterable[str]:
+        """The uids of all that control something, whether they are there or not."""
+        return tuple(self._owned)
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Store a new object; returns it with its uid, version and times, durable.
+
+        Raises:
+            AlreadyExists: If there is one of that name.
+        """
+        key = key_of(manifest)
+        if key in self._objects:
+            raise AlreadyExists(f'{RESOURCES[key.kind]} "{key.name}" already exists')
+        generation = {} if "spec" not in manifest else {"generation": 1}
+        new = with_metadata(
+            manifest, uid=str(uuid.uuid4()), creationTimestamp=stamp(self._clock()), **generation
+        )
+        return self._put(key, None, new)
+
+    def update(self, manifest: Manifest) -> Manifest:
+        """Store an object in place of the one that it was made from; the same again changes nothing.
+
+        Raises:
+            Conflict: If that one is not there any more.
+        """
+        key = key_of(manifest)
+        old = self._objects.get(key)
+        if old is None or _version(old) != _version(manifest) or uid_of(old) != uid_of(manifest):
+            raise Conflict(
+                f'Operation cannot be fulfilled on {RESOURCES[key.kind]} "{key.name}": the object has been '
+                "modified; please apply your changes to the latest version and try again"
+            )
+        if old == manifest:
+            return old
+        if old.get("spec") != manifest.get("spec"):
+            generation = number(section(old, "metadata"), "generation") or 0
+            manifest = with_metadata(manifest, generation=generation + 1)
+        return self._put(key, old, manifest)
+
+    def remove(self, uid: str) -> Manifest | None:
+        """Forget an object; returns it, or None if there is none."""
+        key = self._keys.get(uid)
+        if key is None:
+            return None
+        self._write("DELETE FROM objects WHERE uid = ?", uid)
+        old = self._objects.pop(key)
+        del self._keys[uid], self._kinds[key.kind][key]
+        self._disown(old, key)
+        self._tell(Change(key=key, old=old, new=None))
+        return old
+
+    def watch(self, watcher: Watcher) -> Callable[[], None]:
+        """Have `watcher` told of every change from now on, in the order of the changes.
+
+        Returns what ends it. A watcher that changes something itself is told of it after that.
+        """
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
+
+    def _put(self, key: Key, old: Manifest | None, manifest: Manifest) -> Manifest:
+        version = self._version + 1
+        new = with_metadata(manifest, resourceVersion=str(version))
+        self._write(_PUT, uid_of(new), version, msgspec.json.encode(new))
+        self._version = version
+        if old is not None and owner_of(old) != owner_of(new):
+            self._disown(old, key)
+        self._index(key, new)
+        self._tell(Change(key=key, old=old, new=new))
+        return new
+
+    def _index(self, key: Key, manifest: Manifest) -> None:
+        self._objects[key] = manifest
+        self._keys[uid_of(manifest)] = key
+        self._kinds[key.kind][key] = None
+        if owner := owner_of(manifest):
+            self._owned.setdefault(owner, {})[key] = None
+
+    def _disown(self, old: Manifest, key: Key) -> None:
+        owner = owner_of(old)
+        owned = self._owned.get(owner, {})
+        owned.pop(key, None)
+        if not owned:
+            self._owned.pop(owner, None)
+
+    def _tell(self, change: Change) -> None:
+        self._untold.append(change)
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._untold:
+                told = self._untold.popleft()
+                for watcher in tuple(self._watchers):
+                    watcher(told)
+        finally:
+            self._telling = False
+
+    def _write(self, statement: str, *values: str | int | bytes) -> None:
+        try:
+            self._file.execute(statement, values)
+        except sqlite3.OperationalError as error:  # The disk is full, or has gone.
+            raise Unavailable(f"the cluster's state cannot be written: {error}") from error
+
+    def _load(self) -> int:
+        (last,) = self._file.execute("SELECT last FROM versions").fetchone()
+        for version, body in self._file.execute("SELECT version, body FROM objects ORDER BY made"):
+            manifest = msgspec.json.decode(body)
+            self._index(key_of(manifest), manifest)
+            last = max(last, version)
+        return int(last)
+
+
+def _version(manifest: Manifest) -> str:
+    return str(section(manifest, "metadata").get("resourceVersion"))
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    file = sqlite3.connect(path, isolation_level=None)
+    try:
+        _prepare(file, path)
+    except sqlite3.DatabaseError as error:
+        file.close()
+        raise StateUnusable(f"{path}: {error}; move it away to begin with an empty cluster") from error
+    except StateUnusable:
+        file.close()
+        raise
+    return file
+
+
+def _prepare(file: sqlite3.Connection, path: Path) -> None:
+    (schema,) = file.execute("PRAGMA user_version").fetchone()
+    if schema > _SCHEMA:
+        raise StateUnusable(
+            f"{path}: was written by a later release (schema {schema}, this one reads up to {_SCHEMA}); "
+            "use that release, or another state directory"
+        )
+    file.executescript(_OPEN)
