@@ -1,0 +1,204 @@
+"""What a task has left under its output prefix: error files, and whether there are outputs.
+
+Lives here: how much of it is looked at, and for how long. Does not: where it may be, which is in
+`prefixes`; what error files mean, which is the core's.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from textwrap import shorten
+from typing import Final
+
+from flyteidl.core.errors_pb2 import ErrorDocument
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.observed import ErrorFile, read_error_file
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell.prefixes import Place, Prefixes
+from backend_plugin.shell.stores import Content, Directory, Entry, Stores, StoreUnavailable
+
+_OUTPUTS: Final = "outputs.pb"
+# What is kept at each end of a message; the core shows less of either.
+_KEPT: Final = 100_000
+_LONGEST_SHOWN: Final = 300
+_CHECK: Final = "check that the store can be reached from here, and that this server may list and read there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What lies directly under an output prefix."""
+
+    error_files: tuple[ErrorFile, ...] = ()
+    """The earliest written first, as far as the store says."""
+    outputs: bool = False
+    """Whether there is an ``outputs.pb``."""
+    more: int = 0
+    """Error files beyond these, which are not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What one look may cost, whatever a task has left."""
+
+    seconds: float = 15.0
+    """A listing and a read through the store's own retries; nobody waits for it but the task's end."""
+    files: int = 1_000
+    """As many as there are replicas in the largest jobs."""
+    file_bytes: int = 10 * 2**20
+    """What propeller reads of one (`storage.limits.maxDownloadMBs` of Flyte's charts)."""
+    all_bytes: int = 64 * 2**20
+    at_once: int = 4
+    """Looks that go on at the same time, also those that nobody waits for any more."""
+
+
+def _unheard(scheme: str, error: BackendError) -> None:
+    """Nobody counts."""
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """What tasks have left; looked at anew each time, off the event loop."""
+
+    prefixes: Prefixes
+    bounds: Bounds = field(default_factory=Bounds)
+    trouble: Callable[[str, BackendError], None] = _unheard
+    """Told of every look that failed, with the scheme of its store."""
+    _stores: Stores = field(default_factory=Stores, init=False)
+    _turns: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._turns = asyncio.Semaphore(self.bounds.at_once)
+
+    async def look(self, output_prefix: str) -> Found:
+        """What is there now; a directory that does not exist holds nothing.
+
+        Raises:
+            PrefixRefused: If that place is not to be read, now or later.
+            StoreUnavailable: If the store does not answer, or not in time; says what to check.
+            StoreUnusable: If this server cannot read that store as it is installed.
+        """
+        place = self.prefixes.place(output_prefix)
+        try:
+            return await asyncio.wait_for(self._apart(place), self.bounds.seconds)
+        except asyncio.TimeoutError as late:
+            error = StoreUnavailable(
+                f"{_bucket(place)} did not answer within {self.bounds.seconds:g} s; {_CHECK}"
+            )
+            self.trouble(place.scheme, error)
+            raise error from late
+        except BackendError as error:
+            self.trouble(place.scheme, error)
+            raise
+
+    async def _apart(self, place: Place) -> Found:
+        """A look in a thread of its own: one that hangs holds up neither the others nor our end."""
+        await self._turns.acquire()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Found] = loop.create_future()
+
+        def settle(result: Found | BackendError) -> None:
+            self._turns.release()
+            if answer.done():
+                return  # Nobody waits any more.
+            if isinstance(result, Found):
+                answer.set_result(result)
+            else:
+                answer.set_exception(result)
+
+        def run() -> None:
+            result = self._looked(place)
+            with suppress(RuntimeError):  # The loop has ended meanwhile.
+                loop.call_soon_threadsafe(settle, result)
+
+        threading.Thread(target=run, name="outcome", daemon=True).start()
+        return await answer
+
+    def _looked(self, place: Place) -> Found | BackendError:
+        deadline = time.monotonic() + self.bounds.seconds
+        try:
+            with self._stores.open(place, deadline) as directory:
+                return _found(directory, place, self.bounds)
+        except (FileNotFoundError, NotADirectoryError):
+            return Found()
+        except BackendError as error:
+            return error
+        except Exception as error:  # noqa: BLE001  (each package of a store has errors of its own)
+            return _unavailable(place, error)
+
+
+def _found(directory: Directory, place: Place, bounds: Bounds) -> Found:
+    outputs, errors = False, []
+    for entry in directory.entries():
+        outputs = outputs or entry.name == _OUTPUTS
+        if entry.name.startswith("error") and entry.name.endswith(".pb"):
+            errors.append(entry)
+    errors.sort(key=lambda entry: (entry.modified, entry.name))
+    read = tuple(_error_files(directory, place, errors[: bounds.files], bounds))
+    return Found(error_files=read, outputs=outputs, more=max(0, len(errors) - bounds.files))
+
+
+def _error_files(
+    directory: Directory, place: Place, entries: Sequence[Entry], bounds: Bounds
+) -> Iterator[ErrorFile]:
+    wanted: dict[str, int] = {}
+    left = bounds.all_bytes
+    for entry in entries:
+        # One byte more than allowed tells whether there are more.
+        size = bounds.file_bytes + 1 if entry.size is None else entry.size
+        if (entry.size or 0) <= bounds.file_bytes and size <= left:
+            wanted[entry.name] = size
+            left -= size
+    contents = dict(zip(wanted, directory.read(wanted), strict=True))
+    for entry in entries:
+        content = contents.get(entry.name)
+        if isinstance(content, FileNotFoundError):
+            continue  # Gone since it was listed.
+        if isinstance(content, Exception) and not isinstance(content, PermissionError):
+            raise content
+        said = _document(content, bounds)
+        yield read_error_file({**said, "path": f"{place.url}/{entry.name}", "modified": entry.modified})
+
+
+def _document(content: Content | None, bounds: Bounds) -> Manifest:
+    """An ErrorDocument; what cannot be read is one all the same: the worker did not end well."""
+    if content is None or (isinstance(content, bytes) and len(content) > bounds.file_bytes):
+        return _unread(f"is larger than the {bounds.file_bytes:,} bytes that are read")
+    if isinstance(content, Exception):
+        return _unread(f"cannot be read: {_words(content)}")
+    try:
+        document = ErrorDocument.FromString(content)
+    except DecodeError:
+        return _unread("cannot be read: it is no ErrorDocument")
+    error = document.error
+    if len(error.message) > 2 * _KEPT:
+        error.message = f"{error.message[:_KEPT]}\n...\n{error.message[-_KEPT:]}"
+    try:
+        return json_format.MessageToDict(document)
+    except (json_format.Error, ValueError, OverflowError):  # A time that no calendar has.
+        error.ClearField("timestamp")
+        return json_format.MessageToDict(document)
+
+
+def _unread(why: str) -> Manifest:
+    return {"error": {"message": f"an error file that {why}"}}
+
+
+def _unavailable(place: Place, error: Exception) -> StoreUnavailable:
+    said = StoreUnavailable(f"{_bucket(place)} cannot be read: {_words(error)}; {_CHECK}")
+    said.__cause__ = error
+    return said
+
+
+def _words(error: Exception) -> str:
+    text = shorten(str(error), _LONGEST_SHOWN)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _bucket(place: Place) -> str:
+    return f"{place.scheme}://{place.root}"

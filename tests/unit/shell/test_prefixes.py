@@ -1,0 +1,124 @@
+import pytest
+
+from backend_plugin.shell.prefixes import DEFAULT, Place, Prefixes, PrefixRefused
+
+LISTED = Prefixes(["s3://flyte", "s3://shared/flyte/", "gs://team-*/out", "file:///data/flyte", "/scratch"])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "place"),
+    [
+        ("s3://flyte", Place(scheme="s3", root="flyte", path="")),
+        ("s3://flyte/a/b/", Place(scheme="s3", root="flyte", path="a/b")),
+        ("s3://flyte//a", Place(scheme="s3", root="flyte", path="/a")),
+        ("s3://shared/flyte/a", Place(scheme="s3", root="shared", path="flyte/a")),
+        ("s3://shared/flyte", Place(scheme="s3", root="shared", path="flyte")),
+        ("gs://team-a/out/x y/ü", Place(scheme="gs", root="team-a", path="out/x y/ü")),
+        ("file:///data/flyte/a", Place(scheme="file", root="/data/flyte", path="a")),
+        ("/data/flyte//a/", Place(scheme="file", root="/data/flyte", path="a")),
+        ("/data/flyte", Place(scheme="file", root="/data/flyte", path="")),
+        ("/scratch/%2e%2e/a", Place(scheme="file", root="/scratch", path="%2e%2e/a")),
+    ],
+)
+def test_what_is_below_a_listed_place_is_read_there(prefix: str, place: Place) -> None:
+    assert LISTED.place(prefix) == place
+    assert LISTED.allows(prefix)
+    assert LISTED.why_not(prefix) is None
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "",
+        "a/b",
+        "~/a",
+        "/",
+        "/etc/flyte",
+        "/data",
+        "/data/flytes",
+        "/data/flyte/../../etc",
+        "/data/flyte/./a",
+        "//data/flyte",
+        "file:/data/flyte/a",
+        "file://data/flyte",
+        "file://localhost/data/flyte",
+        "file:////data/flyte",
+        "file:///data/flyte/../../etc",
+        "FILE:///data/flyte/a",
+        "local:///data/flyte/a",
+        "local://data/flyte/a",
+        "s3://flytes/a",
+        "s3://flyte2",
+        "s3://shared/flytes/a",
+        "s3://shared/flyte/../other",
+        "s3://shared/a",
+        "s3://shared//flyte/a",
+        "s3://",
+        "s3:///flyte/a",
+        "s3://*/a",
+        "s3://flyte@evil/a",
+        "s3://key:secret@flyte/a",
+        "s3://flyte:80/a",
+        "s3://flyte/a?versionId=1",
+        "s3://flyte/a#b",
+        "s3://flyte\\a",
+        "s3://flyte\n/a",
+        "s3://flyte/a\x00b",
+        "S3://flyte/a",
+        "s3://flyte/a::file:///etc",
+        "simplecache::s3://flyte/a",
+        "zip://error.pb::s3://flyte/a",
+        "zip://s3://flyte/a",
+        "http://flyte/a",
+        "https://flyte/a",
+        "ftp://flyte/a",
+        "sftp://flyte/a",
+        "hdfs://flyte/a",
+        "github://flyte/a",
+        "memory://flyte/a",
+        "reference://flyte/a",
+        "data:,a",
+        "abfs://container@account.dfs.core.windows.net/a",
+        "gs://team-/in",
+        "gs://other/out",
+        "s3://flyte/" + "a" * 5_000,
+    ],
+)
+def test_nothing_else_is_read_however_it_is_written(prefix: str) -> None:
+    assert not LISTED.allows(prefix)
+    assert len(str(LISTED.why_not(prefix))) < 400
+    with pytest.raises(PrefixRefused):
+        LISTED.place(prefix)
+
+
+def test_a_refusal_says_what_is_listed() -> None:
+    assert Prefixes(["s3://flyte/", "/data"]).why_not("s3://other/a") == (
+        "the output prefix 's3://other/a' is below no place that is listed; "
+        "listed are: s3://flyte, file:///data"
+    )
+
+
+def test_any_bucket_is_read_where_nothing_is_listed_but_no_file_and_no_host() -> None:
+    prefixes = Prefixes()
+    assert all(prefixes.allows(f"{each.removesuffix('*')}bucket/a") for each in DEFAULT)
+    assert prefixes.schemes == {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
+    assert not any(
+        prefixes.allows(each) for each in ("/a", "file:///a", "memory://a/b", "https://a/b", "ftp://a/b")
+    )
+
+
+def test_the_whole_disk_is_listed_by_its_root() -> None:
+    assert Prefixes(["file:///"]).place("/etc/flyte") == Place(scheme="file", root="/", path="etc/flyte")
+
+
+@pytest.mark.parametrize(
+    "listed", ["s3", "*", "s3://", "http://a/", "file://data", "s3://a/../b", "s3://a@b"]
+)
+def test_what_is_no_place_cannot_be_listed(listed: str) -> None:
+    with pytest.raises(PrefixRefused):
+        Prefixes([listed])
+
+
+@pytest.mark.parametrize("url", ["s3://flyte/a/b", "gs://team-a/out", "file:///data/flyte/a"])
+def test_a_place_is_written_as_it_was_said(url: str) -> None:
+    assert LISTED.place(url).url == url
