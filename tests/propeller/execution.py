@@ -15,7 +15,7 @@ from flytekit.core.base_task import PythonTask
 from propeller.arrival import Asked, asked
 from propeller.attempt import Follower, Polling
 from propeller.record import Attempt, Outcome, Shown, phase_of
-from propeller.wire import Wire
+from propeller.wire import Wire, delete_request
 
 _TICK = 0.02
 _NEVER_POLLED = "AutoRefreshCacheFailed"
@@ -63,6 +63,12 @@ class Execution:
         """As when somebody terminates the execution."""
         self._aborting.set()
 
+    def delete(self, attempt: int) -> None:
+        """A DeleteTask beside the rules; raises what the call does."""
+        meta = self.attempts[attempt].meta
+        assert meta is not None
+        self._wire.delete(delete_request(meta))
+
     def wait(self, seconds: float = 60) -> Outcome:
         if not self._ended.wait(seconds):
             raise Stuck(f"no end after {seconds} s: {self.attempts}")
@@ -70,6 +76,10 @@ class Execution:
             raise self._crash
         assert self._outcome is not None
         return self._outcome
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
 
     def until(self, *phases: str, seconds: float = 60) -> Attempt:
         """The attempt that first shows one of these phases."""

@@ -1,0 +1,112 @@
+"""`kfpytorch serve --cluster embedded` as a process: started, found, killed, started again."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+import yaml
+from propeller import Wire
+
+KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
+TESTS = Path(__file__).parents[2]
+PATIENCE = 30.0
+
+
+class Served:
+    """A server whose state, store and pods all lie below one directory."""
+
+    def __init__(self, root: Path, *options: str, settings: Mapping[str, object] | None = None) -> None:
+        self.root = root
+        self.state = root / "state"
+        self.store = root / "store"
+        self.log = root / "server.log"
+        self.starts = 0
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        for folder in (self.state, self.store):
+            folder.mkdir(parents=True, exist_ok=True)
+        (root / "settings.yaml").write_text(yaml.safe_dump(dict(settings or {})))
+        self._options = options
+
+    # ---- its life
+
+    def start(self) -> "Served":
+        """Returns when it listens; on the same port as before."""
+        command = [KFPYTORCH, "serve", "--cluster", "embedded", "--port", str(self._port)]
+        command += ["--state", self.state, "--settings", self.root / "settings.yaml"]
+        command += ["--output-prefix", self.store.as_uri(), *self._options]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(word) for word in command], cwd=TESTS, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self.starts += 1
+        self._port = int(self._found()["port"])
+        return self
+
+    def kill(self) -> None:
+        """As the kernel does when memory runs out."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def stop(self) -> int:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(PATIENCE)
+
+    def wire(self) -> Wire:
+        found = self._found()
+        return Wire(f"127.0.0.1:{self._port}", str(found["token"]))
+
+    def _found(self) -> dict[str, object]:
+        """What it wrote down for whoever looks for it."""
+        assert self._process is not None
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                found = json.loads((self.state / "server.json").read_text())
+            except (FileNotFoundError, json.JSONDecodeError):
+                found = {}
+            if found.get("pid") == self._process.pid:
+                return dict(found)
+            assert self._process.poll() is None, self.log.read_text()
+            time.sleep(0.02)
+        raise TimeoutError(f"the server does not listen:\n{self.log.read_text()}")
+
+    # ---- what runs
+
+    def processes(self, said: str | None = None) -> list[psutil.Process]:
+        """Living processes, but for the server's own, that were told of this text, else of this server's root."""
+        text = said or str(self.root)
+        own = self._process.pid if self._process else 0
+        return [
+            process for process in psutil.process_iter() if process.pid != own and _is_told(process, text)
+        ]
+
+    def left(self, said: str | None = None, patience: float = PATIENCE) -> list[psutil.Process]:
+        """What still runs after `patience` seconds at most."""
+        deadline = time.monotonic() + patience
+        while (left := self.processes(said)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
+
+
+def _is_told(process: psutil.Process, text: str) -> bool:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return text in " ".join(process.cmdline()) or any(
+            text in value for value in process.environ().values()
+        )
+    except (psutil.Error, OSError):  # Gone, or somebody else's.
+        return False

@@ -1,0 +1,198 @@
+"""Tasks that walk the road; small, because pods that do nothing but start cost enough.
+
+In its own module, so that pods find it as `e2e.road.tasks`, as propeller's args say.
+"""
+
+import os
+import signal
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from flytekit import Resources, task
+from flytekit.exceptions.user import FlyteRecoverableException
+from flytekit.types.file import FlyteFile
+
+from flytekitplugins.kfpytorch import (
+    CleanPodPolicy,
+    Elastic,
+    Master,
+    PyTorch,
+    RestartPolicy,
+    RunPolicy,
+    Worker,
+)
+
+# Long enough to outlive every test that does not stop it.
+FOREVER = 600.0
+# What a pod asks for; twenty of them fit on two processors.
+SMALL = Resources(cpu="100m", mem="400Mi")
+ALONE = PyTorch(worker=Worker(replicas=0))
+PAIR = PyTorch(worker=Worker(replicas=1))
+
+
+@dataclass
+class Curve:
+    name: str
+    points: list[float]
+
+
+class Trained(NamedTuple):
+    loss: float
+    steps: int
+    label: str
+    curve: Curve
+    weights: FlyteFile
+
+
+def attempt() -> int:
+    return int(os.environ["FLYTE_ATTEMPT_NUMBER"])
+
+
+def note(folder: str, what: str) -> None:
+    """Leave a file that says what happened where; each is counted."""
+    execution, rank = os.environ["FLYTE_INTERNAL_EXECUTION_ID"], os.environ.get("RANK", "0")
+    name = f"{what}.{execution}.{attempt()}.{rank}.{uuid.uuid4().hex}"
+    Path(folder, name).touch()
+
+
+@task(task_config=PAIR, requests=SMALL)
+def types_of_replicas(scale: float, names: list[str]) -> Trained:
+    path = Path("weights.txt").resolve()
+    path.write_text(f"weights of {len(names)}")
+    curve = Curve("+".join(names), [scale, 2 * scale])
+    return Trained(scale / 2, 3, f"rank {os.environ['RANK']}", curve, FlyteFile(str(path)))
+
+
+@task(task_config=Elastic(nnodes=2, nproc_per_node=1, increase_shared_mem=False), limits=Resources(mem="2Gi"))
+def elastic_sum(value: int) -> tuple[int, dict[str, int]]:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    total = torch.tensor(value + dist.get_rank())
+    dist.all_reduce(total)
+    return int(total.item()), {"world": dist.get_world_size()}
+
+
+@task(task_config=Elastic(nnodes=2, nproc_per_node=2, max_restarts=2), limits=Resources(mem="3Gi"))
+def elastic_second_wind(folder: str) -> int:
+    """A rank of node 1 fails once; all processes start again together."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    note(folder, "started")
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 3:
+        raise RuntimeError("not yet")
+    dist.barrier()
+    return int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+
+@task(task_config=PAIR, requests=SMALL)
+def raises_with_outputs() -> int:
+    if os.environ["RANK"] == "1":
+        raise ValueError("batch 7 has 31 labels for 32 images")
+    time.sleep(FOREVER)
+    return 0
+
+
+@task(task_config=ALONE, requests=SMALL)
+def raises_without_outputs() -> None:
+    raise ValueError("batch 7 has 31 labels for 32 images")
+
+
+@task(task_config=ALONE, requests=SMALL, retries=2)
+def recovers(folder: str) -> int:
+    note(folder, "started")
+    if attempt() < 1:
+        raise FlyteRecoverableException("the shard is not there yet")
+    return attempt()
+
+
+@task(task_config=ALONE, requests=SMALL, retries=2)
+def exits(code: int) -> None:
+    sys.exit(code)
+
+
+@task(task_config=PAIR, requests=SMALL)
+def is_killed() -> int:
+    if os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(FOREVER)
+    return 0
+
+
+@task(task_config=ALONE, requests=SMALL, limits=Resources(mem="400Mi"))
+def takes_too_much() -> int:
+    taken = []
+    for _ in range(40):
+        taken.append(b"x" * (64 << 20))
+        time.sleep(0.1)
+    time.sleep(FOREVER)
+    return len(taken)
+
+
+@task(task_config=PAIR, requests=Resources(cpu="1000", mem="400Mi"))
+def asks_for_too_much() -> None: ...
+
+
+@task(task_config=PAIR, requests=SMALL)
+def waits(folder: str) -> int:
+    note(folder, "started")
+    time.sleep(FOREVER)
+    return 0
+
+
+@task(
+    task_config=PyTorch(worker=Worker(replicas=1), run_policy=RunPolicy(active_deadline_seconds=3)),
+    requests=SMALL,
+)
+def runs_too_long(folder: str) -> int:
+    note(folder, "started")
+    time.sleep(FOREVER)
+    return 0
+
+
+@task(task_config=PAIR, requests=SMALL, retries=2)
+def is_killed_once(folder: str) -> int:
+    """The first attempt leaves a replica behind that runs on, unless somebody stops it."""
+    note(folder, "started")
+    if attempt() == 0:
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(FOREVER)
+    return attempt()
+
+
+@task(
+    task_config=PyTorch(
+        master=Master(restart_policy=RestartPolicy.FAILURE),
+        worker=Worker(replicas=0),
+        run_policy=RunPolicy(clean_pod_policy=CleanPodPolicy.ALL),
+    ),
+    requests=SMALL,
+)
+def restarts_in_place(folder: str) -> int:
+    """The pod is started again by its kubelet; the attempt stays the same."""
+    before = len(list(Path(folder).glob("started.*")))
+    note(folder, "started")
+    if before == 0:
+        os._exit(3)
+    return before
+
+
+@task(task_config=ALONE, requests=SMALL, retries=50)
+def counts(folder: str, seconds: float) -> int:
+    """Notes its start and its end; in between anything may happen to the server."""
+    note(folder, "started")
+    time.sleep(seconds)
+    note(folder, "ended")
+    return attempt()
+
+
+@task(task_config=ALONE, requests=SMALL)
+def adds(value: int) -> int:
+    return value + 1

@@ -1,0 +1,48 @@
+"""Attempts after the first, and many tasks at once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e.road import tasks
+from e2e.road.conftest import Road, ended, started
+
+pytestmark = pytest.mark.timeout(240)
+
+MANY = 20
+
+
+def test_a_new_attempt_finds_nothing_of_the_earlier_one(road: Road, tmp_path: Path) -> None:
+    execution = road.start(tasks.is_killed_once, folder=str(tmp_path))
+    outcome = ended(execution)
+
+    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
+    assert execution.calls == ["CreateTask 0", "DeleteTask 0", "CreateTask 1"]
+    assert started(tmp_path, execution) == ["0.0", "0.1", "1.0", "1.1"]
+    assert road.nothing_runs(execution)
+
+
+def test_an_attempt_whose_create_was_lost_leaves_nothing(road: Road, tmp_path: Path) -> None:
+    """CreateTask took effect, but propeller hung up before it heard of it: no DeleteTask will come."""
+    orphan = road.propeller.ask(tasks.waits, {"folder": str(tmp_path)})
+    orphan.asked.write_inputs()
+    road.wire.create(orphan.asked.create(0))
+    later = road.wire.create(orphan.asked.create(1))
+    while not started(tmp_path, orphan):
+        pass
+    processes = road.served.left(f"{orphan.asked.data}/0")
+
+    assert processes == []
+    assert later
+    orphan.abort()
+
+
+def test_twenty_tasks_at_once_all_end_well(serve: Callable[..., Road], tmp_path: Path) -> None:
+    road = serve()
+    executions = [road.start(tasks.adds, value=value) for value in range(MANY)]
+    outcomes = [ended(execution, 120) for execution in executions]
+
+    assert [outcome.phase for outcome in outcomes] == ["SUCCEEDED"] * MANY
+    assert [outcome.outputs for outcome in outcomes] == [{"o0": value + 1} for value in range(MANY)]
+    assert [len(outcome.attempts) for outcome in outcomes] == [1] * MANY

@@ -1,0 +1,48 @@
+"""Replicas that never start, tasks that run for too long: the platform's patience ends them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e.road import tasks
+from e2e.road.conftest import Road, ended
+
+pytestmark = pytest.mark.timeout(180)
+
+IMPATIENT = {"image-pull-backoff-grace-period": "1s", "kfpytorch": {"judging": {"queue-timeout": "2s"}}}
+
+
+@pytest.fixture(scope="module")
+def strict(serve: Callable[..., Road]) -> Road:
+    """Knows one image, and does not wait for long."""
+    return serve("--strict-images", "--image", "image:1=", settings=IMPATIENT)
+
+
+def test_an_unknown_image_is_waited_for_and_given_up(strict: Road) -> None:
+    execution = strict.propeller.ask(tasks.adds, {"value": 1}, image="nobody/knows:2").start()
+    outcome = ended(execution)
+
+    assert outcome.last.phases == ["QUEUED", "INITIALIZING", "RETRYABLE_FAILED", "FAILED"]
+    assert "nobody/knows:2" in outcome.last.message("INITIALIZING")
+    assert "given up after 1 s" in outcome.error
+    assert strict.nothing_runs(execution)
+
+
+def test_a_replica_that_fits_nowhere_is_waited_for_and_given_up(strict: Road) -> None:
+    execution = strict.start(tasks.asks_for_too_much)
+    outcome = ended(execution)
+
+    assert outcome.last.phases == ["QUEUED", "WAITING_FOR_RESOURCES", "RETRYABLE_FAILED", "FAILED"]
+    assert "Insufficient cpu" in outcome.last.message("WAITING_FOR_RESOURCES")
+    assert "given up after 2 s" in outcome.error
+
+
+def test_a_deadline_ends_a_task_that_runs_too_long(strict: Road, tmp_path: Path) -> None:
+    execution = strict.start(tasks.runs_too_long, folder=str(tmp_path))
+    outcome = ended(execution)
+
+    assert (outcome.phase, len(outcome.attempts)) == ("FAILED", 1)
+    assert "RUNNING" in outcome.last.phases
+    assert "deadline of 3 s" in outcome.error
+    assert strict.nothing_runs(execution)
