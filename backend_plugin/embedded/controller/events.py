@@ -1,0 +1,114 @@
+"""What the operator says of a job: bodies of core/v1 Events.
+
+Lives here: their shape, and the sentences about actions. Does not: names and counts, which the store gives.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from typing_extensions import assert_never
+
+from backend_plugin.core.reading import entries, number, section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.controller.objects import API_VERSION, KIND, OPERATOR
+from backend_plugin.embedded.controller.status import stamp
+from backend_plugin.embedded.controller.values import (
+    Action,
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    DeletePod,
+    DeleteService,
+    Seen,
+)
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+_UNWANTED: Final = ("Succeeded", "Failed")
+
+
+def event(seen: Seen, kind: str, reason: str, message: str) -> Manifest:
+    """An event of the job; `kind` is ``Normal`` or ``Warning``."""
+    metadata = section(seen.job, "metadata")
+    namespace, at = text(metadata, "namespace"), stamp(seen.now)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": text(metadata, "name"),
+            "namespace": namespace,
+            "uid": text(metadata, "uid"),
+        },
+        "reason": reason,
+        "message": message,
+        "type": kind,
+        "source": {"component": OPERATOR},
+        "reportingComponent": OPERATOR,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+
+
+def of_action(seen: Seen, action: Action, refusal: str | None = None) -> Manifest:
+    """What doing an action says of the job, or that it was refused, with the refusal's words."""
+    what, done = _told(seen, action)
+    if refusal is None:
+        return event(seen, NORMAL, f"Successful{what}", done)
+    doing = "creating" if what.startswith("Create") else "deleting"
+    return event(seen, WARNING, f"Failed{what}", f"Error {doing}: {refusal}")
+
+
+def of_abnormal(seen: Seen, pod: Manifest) -> Iterator[Manifest]:
+    """What is wrong with an active pod: its containers, else its init containers, else its last condition."""
+    status = section(pod, "status")
+    metadata = section(pod, "metadata")
+    if text(status, "phase") in _UNWANTED or metadata.get("deletionTimestamp"):
+        return
+    name = text(metadata, "name")
+    containers = entries(status, "containerStatuses") or entries(status, "initContainerStatuses")
+    for container in containers:
+        yield from _of_container(seen, name, container)
+    conditions = sorted(
+        entries(status, "conditions"), key=lambda each: text(each, "lastTransitionTime"), reverse=True
+    )
+    if not containers and conditions and conditions[0].get("status") != "True":
+        said = f"Error pod {name} condition message: {text(conditions[0], 'message')}"
+        yield event(seen, WARNING, text(conditions[0], "reason"), said)
+
+
+def _of_container(seen: Seen, pod: str, container: Manifest) -> Iterator[Manifest]:
+    whose = f"Error pod {pod} container {text(container, 'name')}"
+    terminated = section(container, "state", "terminated")
+    code = number(terminated, "exitCode")
+    if code:
+        said = f"{whose} exitCode: {code} terminated message: {text(terminated, 'message')}"
+        yield event(seen, WARNING, text(terminated, "reason"), said)
+    waiting = section(container, "state", "waiting")
+    if text(waiting, "message"):
+        said = f"{whose} waiting message: {text(waiting, 'message')}"
+        yield event(seen, WARNING, text(waiting, "reason"), said)
+
+
+def _told(seen: Seen, action: Action) -> tuple[str, str]:
+    match action:
+        case CreatePod(manifest):
+            return "CreatePod", f"Created pod: {_name(manifest)}"
+        case CreateService(manifest):
+            return "CreateService", f"Created service: {_name(manifest)}"
+        case DeletePod(name):
+            return "DeletePod", f"Deleted pod: {name}"
+        case DeleteService(name):
+            return "DeleteService", f"Deleted service: {name}"
+        case DeleteJob():
+            # The operator's own choice of a reason.
+            return "DeletePod", f"Deleted job: {_name(seen.job)}"
+        case _:
+            assert_never(action)
+
+
+def _name(manifest: Manifest) -> str:
+    return text(section(manifest, "metadata"), "name")
