@@ -1,0 +1,179 @@
+"""Who the server says it is, and what it asks of others: certificates and a token, from files.
+
+Files are read again when they change, as certificates do every few weeks and Kubernetes' secrets whenever
+somebody likes; what cannot be used then is told in the log, and what was there before goes on.
+"""
+
+import hmac
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import grpc
+
+from backend_plugin.core.errors import BackendError
+
+T = TypeVar("T")
+
+_LOG: Final = logging.getLogger(__name__)
+# How long a file that has changed may go on unread, so that not every call asks the disk.
+_FRESH_SECONDS: Final = 1.0
+_SCHEME: Final = "bearer "
+
+
+class UnusableCredentials(BackendError):
+    """A file is missing, cannot be read, or does not hold what it should."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Where the server's certificate is, and whose certificates it takes."""
+
+    certificate: Path
+    """PEM, with the chain behind it."""
+    key: Path
+    """PEM, without a password."""
+    client_ca: Path | None = None
+    """PEM; clients need a certificate of this authority (mTLS). None: clients need none."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """All of them."""
+        return tuple(each for each in (self.certificate, self.key, self.client_ca) if each is not None)
+
+
+class _Followed(Generic[T]):
+    """What some files mean, as of their last state that could be used."""
+
+    def __init__(self, files: Sequence[Path], read: Callable[[], T]) -> None:
+        self._files, self._read = files, read
+        self._state = self._looked()
+        self.value = read()
+        self._asked = time.monotonic()
+
+    def changed(self) -> bool:
+        """Whether `value` is another than before."""
+        now = time.monotonic()
+        if now - self._asked < _FRESH_SECONDS:
+            return False
+        self._asked = now
+        state = self._looked()
+        if state == self._state:
+            return False
+        self._state = state
+        try:
+            self.value = self._read()
+        except UnusableCredentials as error:
+            _LOG.error("what was read before is kept: %s", error)
+            return False
+        _LOG.info("read again: %s", ", ".join(map(str, self._files)))
+        return True
+
+    def _looked(self) -> Sequence[tuple[int, int, int] | None]:
+        return [_state(file) for file in self._files]
+
+
+def _state(file: Path) -> tuple[int, int, int] | None:
+    try:
+        seen = file.stat()
+    except OSError:
+        return None
+    return seen.st_mtime_ns, seen.st_size, seen.st_ino
+
+
+def server_credentials(tls: Tls) -> grpc.ServerCredentials:
+    """What a port is opened with; each new connection gets the certificate that is in the files by then.
+
+    Raises:
+        UnusableCredentials: If the files are not there, or do not belong together.
+    """
+    followed = _Followed(tls.files, lambda: _configuration(tls))
+
+    def fetch() -> Any:
+        return followed.value if followed.changed() else None
+
+    return grpc.dynamic_ssl_server_credentials(
+        followed.value, fetch, require_client_authentication=tls.client_ca is not None
+    )
+
+
+def _configuration(tls: Tls) -> Any:
+    certificate, key = _content(tls.certificate), _content(tls.key)
+    _check_pair(tls)
+    authority = None
+    if tls.client_ca is not None:
+        authority = _content(tls.client_ca)
+        _check_authority(authority, tls.client_ca)
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+
+def _check_pair(tls: Tls) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Without an answer of ours, it would ask for a password at the terminal.
+        context.load_cert_chain(tls.certificate, tls.key, password=lambda: b"")
+    except ssl.SSLError as error:
+        raise UnusableCredentials(
+            f"{tls.certificate} and {tls.key} are no certificate with its key ({error.reason or error}); "
+            "write both as PEM, the key without a password"
+        ) from error
+    except OSError as error:  # Between our reading and this one.
+        raise UnusableCredentials(f"{tls.certificate} or {tls.key}: {error.strerror}") from error
+
+
+def _check_authority(content: bytes, file: Path) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=content.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise UnusableCredentials(f"{file}: holds no certificate of an authority; write PEM") from error
+
+
+@dataclass(slots=True)
+class Token:
+    """A secret that every call carries as its metadata ``authorization: Bearer ...``."""
+
+    _secret: "_Followed[bytes]" = field(repr=False)
+
+    @classmethod
+    def of(cls, secret: str) -> "Token":
+        """One that does not change."""
+        return cls(_Followed((), secret.encode))
+
+    @classmethod
+    def in_file(cls, file: Path) -> "Token":
+        """The one that is in a file, also when it has been replaced there.
+
+        Raises:
+            UnusableCredentials: If there is none in it.
+        """
+        return cls(_Followed((file,), lambda: _secret(file)))
+
+    def is_in(self, metadata: Sequence[tuple[str, str | bytes]]) -> bool:
+        """Whether a call carries it; how long the answer takes does not tell how much of it is right."""
+        self._secret.changed()
+        for key, value in metadata:
+            if key == "authorization" and isinstance(value, str):
+                said = value[len(_SCHEME) :] if value[: len(_SCHEME)].lower() == _SCHEME else ""
+                return hmac.compare_digest(said.strip().encode(), self._secret.value)
+        return False
+
+
+def _secret(file: Path) -> bytes:
+    # Editors and `echo` leave a line's end behind it.
+    secret = _content(file).strip()
+    if not secret or not secret.isascii() or len(secret.split()) > 1:
+        raise UnusableCredentials(f"{file}: holds no token; write one word, such as of: openssl rand -hex 32")
+    return secret
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        who = f" (this is user {os.geteuid()})" if isinstance(error, PermissionError) else ""
+        raise UnusableCredentials(f"{file}: {error.strerror}{who}") from error

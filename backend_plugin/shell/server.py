@@ -1,0 +1,210 @@
+"""The process around the services: a port, health, reflection, and an end without haste.
+
+Lives here: how long it lives. Does not: what is answered; whoever composes hands in the handlers.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.shell.front import Front, Handler
+
+_LOG: Final = logging.getLogger(__name__)
+
+FLYTE: Final = "flyteidl.service.AsyncAgentService"
+LIVENESS: Final = "liveness"
+"""What a prober asks of that wants to know whether the process should be replaced: readiness is the rest."""
+
+_SERVING: Final = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
+_STOP: Final = (signal.SIGTERM, signal.SIGINT)
+# How often is looked whether all calls have ended, when the end has been asked for.
+_LOOK_SECONDS: Final = 0.02
+
+_CONNECTIONS: Final = (
+    # A second server at the same port is a mistake, and would get every other connection in silence.
+    ("grpc.so_reuseport", 0),
+    # Propeller keeps one connection for days; what stands between may forget those that are silent.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Whoever has gone without a word is noticed after a minute.
+    ("grpc.keepalive_time_ms", 45_000),
+    ("grpc.keepalive_timeout_ms", 15_000),
+    # Nobody says more about a call than a token and a trace.
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.absolute_max_metadata_size", 32 * 1024),
+)
+
+
+class CannotListen(BackendError):
+    """The port is taken, or no address of this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Where and how is listened."""
+
+    host: str
+    port: int
+    """0 for any that is free."""
+    credentials: grpc.ServerCredentials | None = None
+    receive_bytes: int = 32 * 2**20
+    """Propeller sends templates whole, and inputs inline, up to its own 10 MB."""
+    send_bytes: int = 32 * 2**20
+    drain_seconds: float = 20.0
+    """How long what runs may go on after the first signal: less than Kubernetes' 30 s of grace."""
+    interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = ()
+
+
+@dataclass(slots=True)
+class Server:
+    """A gRPC server from its start to its end; used once.
+
+    Args:
+        fronts: The services, behind what lets calls in.
+        options: Where and how.
+    """
+
+    fronts: Sequence[Front]
+    options: ServerOptions
+    _health: Any = field(init=False)
+    _stop: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _stop_at_once: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Not in its stubs.
+
+    async def run(self, ready: asyncio.Event, started: Callable[[int], None]) -> None:
+        """Serve until told to stop, by `stop` or by a signal; a second one ends what still runs.
+
+        `started` is called with the port; health says SERVING from when `ready` is set.
+
+        Raises:
+            CannotListen: If the port cannot be had.
+        """
+        server, port = self._made()
+        await self._say(_NOT_SERVING)
+        await self._health.set(LIVENESS, _SERVING)
+        await server.start()
+        started(port)
+        with _signals(self.stop):
+            becoming = asyncio.ensure_future(self._become(ready))
+            try:
+                await self._stop.wait()
+            finally:
+                becoming.cancel()
+                await self._drain(server)
+
+    def stop(self) -> None:
+        """Take no more calls, and end when those that run have ended; at once if said twice."""
+        if self._stop.is_set():
+            self._stop_at_once.set()
+        self._stop.set()
+
+    def _made(self) -> tuple[grpc.aio.Server, int]:
+        options = self.options
+        server = grpc.aio.server(
+            interceptors=options.interceptors,
+            options=(
+                *_CONNECTIONS,
+                ("grpc.max_receive_message_length", options.receive_bytes),
+                ("grpc.max_send_message_length", options.send_bytes),
+            ),
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        server.add_generic_rpc_handlers(tuple(self.fronts))
+        return server, _listening(server, options)
+
+    async def _become(self, ready: asyncio.Event) -> None:
+        await ready.wait()
+        await self._say(_SERVING)
+        _LOG.info("ready")
+
+    async def _say(self, status: int) -> None:
+        for service in ("", FLYTE):
+            await self._health.set(service, status)
+
+    async def _drain(self, server: grpc.aio.Server) -> None:
+        """New calls are refused; those that run may end; streams, which may last for ever, are cut off."""
+        await self._say(_NOT_SERVING)
+        running = sum(front.running for front in self.fronts)
+        _LOG.info("stopping: %d calls run, and have %g s", running, self.options.drain_seconds)
+        refusing = asyncio.ensure_future(server.stop(self.options.drain_seconds))
+        idle = asyncio.ensure_future(self._idle())
+        at_once = asyncio.ensure_future(self._stop_at_once.wait())
+        await asyncio.wait((refusing, idle, at_once), return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+        at_once.cancel()
+        await server.stop(None)
+        await refusing
+
+    async def _idle(self) -> None:
+        while any(front.running for front in self.fronts):
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _listening(server: grpc.aio.Server, options: ServerOptions) -> int:
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    address = f"{host}:{options.port}"
+    try:
+        if options.credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, options.credentials)
+    except RuntimeError as error:
+        raise CannotListen(
+            f"cannot listen at {address}: another process does, or it is no address of this machine; "
+            "write another --port, or 0 for a free one"
+        ) from error
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for each in _STOP:
+        loop.add_signal_handler(each, stop)
+    try:
+        yield
+    finally:
+        for each in _STOP:
+            loop.remove_signal_handler(each)
+
+
+class Reflection(Handler):
+    """What the server can be asked, for tools that know nothing of it; loaded when one of them asks."""
+
+    def __init__(self, services: Sequence[str]) -> None:
+        self._services = services
+        self._loaded: Any = None
+
+    def service(self, handler_call_details: Any) -> Any:
+        """The handler of a method, as grpc asks for it; None if there is none of that name."""
+        if not handler_call_details.method.startswith("/grpc.reflection.v1alpha."):
+            return None
+        if self._loaded is None:
+            self._loaded = self._load()
+        return self._loaded.service(handler_call_details)
+
+    def _load(self) -> Any:
+        from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+        services = (*self._services, reflection.SERVICE_NAME)
+        servicer = reflection.aio.ReflectionServicer(services)  # type: ignore[attr-defined]
+        return grpc.method_handlers_generic_handler(
+            reflection.SERVICE_NAME,
+            {
+                "ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(
+                    servicer.ServerReflectionInfo,
+                    reflection_pb2.ServerReflectionRequest.FromString,
+                    reflection_pb2.ServerReflectionResponse.SerializeToString,
+                )
+            },
+        )
