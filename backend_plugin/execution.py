@@ -18,8 +18,13 @@ def asked(
     *,
     owner: OwnerReference | None = None,
 ) -> tuple[TaskTemplate, Run]:
-    """The task as its node means it, and for whom; the template itself where the node says nothing."""
-    return overridden(template, metadata.overrides), run_of(metadata, output_prefix, owner=owner)
+    """The task as its node means it, and for whom."""
+    return template_of(template, metadata), run_of(metadata, output_prefix, owner=owner)
+
+
+def template_of(template: TaskTemplate, metadata: TaskExecutionMetadata) -> TaskTemplate:
+    """The task as its node means it; the template itself where the node says nothing."""
+    return overridden(template, metadata.overrides)
 
 
 def run_of(

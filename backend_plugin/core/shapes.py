@@ -80,9 +80,9 @@ def unknown(value: Any, kind: str, path: str = "") -> Iterator[str]:
     if kind.startswith("["):
         for index, item in enumerate(value):
             yield from unknown(item, kind[1:-1], f"{path}[{index}]")
-    elif kind in _parts():
+    elif kind in parts():
         for key, item in value.items():
-            known = _parts()[kind].get(key)
+            known = parts()[kind].get(key)
             at = f"{path}.{key}" if path else key
             yield from [at] if known is None else unknown(item, known.removesuffix("!"), at)
 
@@ -116,16 +116,21 @@ def _text(amount: _Amount) -> str:
 
 
 @cache
-def _parts() -> Mapping[str, Mapping[str, str]]:
-    """The fields of each part with their types."""
-    parts: dict[str, dict[str, str]] = {}
-    for paragraph in PARTS.replace("\n  ", " ").splitlines():
+def parts() -> Mapping[str, Mapping[str, str]]:
+    """The fields of each part of a pod with their types."""
+    return declared(PARTS)
+
+
+def declared(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
+    """The same of any text that is written as that of `pod_types`."""
+    found: dict[str, dict[str, str]] = {}
+    for paragraph in paragraphs.replace("\n  ", " ").splitlines():
         name, *fields = paragraph.split()
-        parts[name] = {}
+        found[name] = {}
         for field in fields:
             key, _, kind = field.partition(":")
-            parts[name].update({key: kind} if kind else parts[key[1:]])
-    return parts
+            found[name].update({key: kind} if kind else found[key[1:]])
+    return found
 
 
 @cache
@@ -138,7 +143,7 @@ def _type(kind: str) -> Any:
     if kind.startswith("{"):
         return dict[str, _type(kind[1:-1])]  # type: ignore[misc]
     return msgspec.defstruct(
-        kind, [(name, *_field(each)) for name, each in _parts()[kind].items()], omit_defaults=True
+        kind, [(name, *_field(each)) for name, each in parts()[kind].items()], omit_defaults=True
     )
 
 
@@ -183,9 +188,9 @@ def _object_problems(value: Any, kind: str, path: str) -> Iterator[Problem]:
         yield _problem(path, value, "is not an object", "write names with values")
         return
     every = kind[1:-1] if kind.startswith("{") else None
-    for key in sorted(value, key=str) if every else _parts()[kind]:
+    for key in sorted(value, key=str) if every else parts()[kind]:
         if key in value:
-            yield from _problems(value[key], every or _parts()[kind][key].removesuffix("!"), f"{path}.{key}")
+            yield from _problems(value[key], every or parts()[kind][key].removesuffix("!"), f"{path}.{key}")
 
 
 def _list_problems(value: Any, kind: str, path: str) -> Iterator[Problem]:

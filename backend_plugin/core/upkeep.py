@@ -38,7 +38,7 @@ def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
     job = observed.job
     if job is None or job.deleting or verdict.phase not in FAILURES:
         return NONE
-    if not _is_over(job):
+    if not _has_ended(job):
         # An edit that has been made shows in the annotation; the operator does the rest.
         return NONE if ANNOTATION in job.annotations else Duties(patch=_end(job, verdict, now))
     # The operator leaves the peers of a failed replica running, and they keep their GPUs.
@@ -46,7 +46,13 @@ def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
     return Duties(pods=tuple(left)) if left else NONE
 
 
-def _is_over(job: Job) -> bool:
+def is_over(observed: Observed) -> bool:
+    """Whether a job has ended, or is about to be gone: what it has left is all that there will be."""
+    job = observed.job
+    return job is None or job.deleting or _has_ended(job)
+
+
+def _has_ended(job: Job) -> bool:
     return any(each.true and each.type in ("Succeeded", "Failed") for each in job.conditions)
 
 

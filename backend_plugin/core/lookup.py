@@ -1,0 +1,135 @@
+"""Which job a person means by a word, and what a person calls its replicas' ranks.
+
+Lives here: from names to jobs, and the sentences when there is none. Does not: what a job is doing.
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from typing import Final, Protocol, TypeVar
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.observed import Job
+from backend_plugin.core.origin import Origin
+
+_NAMED: Final = 6
+# Likeness is costly to tell, and nobody means one that was made long before so many others.
+_COMPARED: Final = 1_000
+
+
+class NoSuchJob(BackendError):
+    """Nothing is called so; says what is nearly."""
+
+
+class ManyJobs(BackendError):
+    """More than one may be meant; names them."""
+
+
+class NoSuchRank(BackendError):
+    """The job has no such rank or replica; says which it has."""
+
+
+class Named(Protocol):
+    """A job, as far as it can be called."""
+
+    namespace: str
+    name: str
+    origin: Origin | None
+
+
+Known = TypeVar("Known", bound=Named)
+
+
+def meant(word: str, jobs: Iterable[Known]) -> Known:
+    """The job of that name, of that execution, or whose name alone begins so; a namespace may precede it.
+
+    Of several attempts of one node, and of nothing else, it is the last.
+
+    Raises:
+        NoSuchJob: If there is none.
+        ManyJobs: If it may be any of several.
+    """
+    namespace, slash, name = word.rpartition("/")
+    among = [job for job in jobs if not slash or job.namespace == namespace]
+    named = [job for job in among if job.name == name]
+    of_execution = [] if named else [job for job in among if _execution(job) == name]
+    begin_so = [job for job in among if name and job.name.startswith(name)]
+    found = named or of_execution or begin_so
+    if not found:
+        raise NoSuchJob(_none(word, name, among))
+    last = _last_attempt(found)
+    if last is None:
+        raise ManyJobs(_many(word, found))
+    return last
+
+
+def ranks(job: Job, role: str, index: int) -> range | None:
+    """The ranks of a replica; None where they are given out anew at each start."""
+    if job.elastic and (job.replicas != 1 or job.nproc_per_node is None):
+        return None
+    each = job.nproc_per_node or 1
+    masters = sum(group.replicas for group in job.groups if group.role == "master")
+    first = (index + (masters if role == "worker" else 0)) * each
+    return range(first, first + each)
+
+
+def replicas_with(job: Job, rank: int) -> frozenset[str]:
+    """The replicas in which a rank is, as ``worker-0``; all of them where that is not known.
+
+    Raises:
+        NoSuchRank: If the job has no such rank.
+    """
+    replicas = [(group.role, index) for group in job.groups for index in range(group.replicas)]
+    known = {f"{role}-{index}": ranks(job, role, index) for role, index in replicas}
+    found = frozenset(name for name, those in known.items() if those is None or rank in those)
+    total = len(replicas) * (job.nproc_per_node or 1)
+    if not found or not 0 <= rank < total:
+        has = f"ranks 0 to {total - 1}" if total > 1 else "rank 0 only"
+        raise NoSuchRank(f"job {job.name} has no rank {rank}; it has {has}")
+    return found
+
+
+def replica_called(job: Job, name: str) -> str:
+    """The replica that is called so.
+
+    Raises:
+        NoSuchRank: If the job has none.
+    """
+    for group in job.groups:
+        if name in {f"{group.role}-{index}" for index in range(group.replicas)}:
+            return name
+    has = ", ".join(
+        f"{group.role}-0" if group.replicas == 1 else f"{group.role}-0 to {group.role}-{group.replicas - 1}"
+        for group in job.groups
+    )
+    raise NoSuchRank(f"job {job.name} has no replica {name}; it has {has or 'none'}")
+
+
+def _execution(job: Named) -> str | None:
+    return job.origin.run.execution or None if job.origin is not None else None
+
+
+def _last_attempt(found: Sequence[Known]) -> Known | None:
+    """The last of several attempts of one node; None where they are not that."""
+    if len(found) == 1:
+        return found[0]
+    runs = [job.origin.run for job in found if job.origin is not None]
+    nodes = {(run.namespace, run.project, run.domain, run.execution, run.node_id) for run in runs}
+    by_attempt = dict(zip((run.attempt for run in runs), found, strict=False))
+    return by_attempt[max(by_attempt)] if len(nodes) == 1 and len(by_attempt) == len(found) else None
+
+
+def _none(word: str, name: str, among: Sequence[Named]) -> str:
+    if not among:
+        return f"there is no job {word}, nor any other" + (" in that namespace" if "/" in word else "")
+    # The whole name, and as much of it as was typed.
+    near = {job.name[:end]: job.name for job in islice(among, _COMPARED) for end in (None, len(name))}
+    close = [near[each] for each in get_close_matches(name, near, n=3)]
+    hint = f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else ""
+    return f"there is no job {word}{hint}"
+
+
+def _many(word: str, found: Sequence[Named]) -> str:
+    names = [f"{job.namespace}/{job.name}" for job in found]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{word} may be any of {', '.join(names[:_NAMED])}{more}; write more of the one that you mean"

@@ -1,0 +1,80 @@
+"""Why nothing was asked of the cluster, or the cluster would not have it, as Flyte's user reads it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from backend_plugin.core import task_phase
+from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.job import Run
+from backend_plugin.core.manifest import names
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.task_phase import TaskPhase
+from backend_plugin.core.values import Manifest
+from kfpytorch_common.causes import Cause
+
+_MOST_PROBLEMS: Final = 8
+
+
+def phase(message: str) -> TaskPhase:
+    """What Flyte is told of a task that became no job."""
+    return task_phase.failed(Cause.CONFIG, "Refused", message)
+
+
+def of_problems(problems: Sequence[Problem]) -> str:
+    """All that is wrong with a task, a line each."""
+    told = [str(problem) for problem in problems[:_MOST_PROBLEMS]]
+    more = len(problems) - len(told)
+    head = "the task cannot be run as it is" if len(problems) > 1 else "the task cannot be run"
+    return "\n".join([f"{head}: {told[0]}", *told[1:], *([f"and {more} more problems"] if more else [])])
+
+
+def of_cluster(reason: str, message: str) -> str:
+    """What the cluster said, when asking again would be answered alike."""
+    return f"the cluster refuses the job ({reason}): {message}"
+
+
+def may_pass(code: int, message: str) -> bool:
+    """Whether the same job may be taken later: room in a quota comes back."""
+    return code == _FORBIDDEN and "exceeded quota" in message
+
+
+_FORBIDDEN: Final = 403
+
+
+def of_run(run: Run) -> Sequence[Problem]:
+    """What a request lacks without which no job can be named."""
+    needed = (
+        ("output_prefix", run.output_prefix),
+        ("task_execution_metadata.namespace", run.namespace),
+        ("task_execution_metadata.task_execution_id.node_execution_id.execution_id.name", run.execution),
+    )
+    return [
+        Problem(field=field, value="''", message="is missing", remedy="FlytePropeller sends it")
+        for field, said in needed
+        if not said
+    ]
+
+
+def unless_same(there: Manifest, wanted: Manifest) -> None:
+    """Nothing, if a job is for the attempt that another was to be made for.
+
+    Raises:
+        InvalidTask: If it is somebody else's.
+    """
+    marks = [
+        (
+            text(section(each, "metadata", "labels"), names.IDENTITY),
+            text(section(each, "metadata", "annotations"), names.OUTPUT_PREFIX),
+        )
+        for each in (there, wanted)
+    ]
+    if marks[0] != marks[1]:
+        name = text(section(wanted, "metadata"), "name")
+        raise InvalidTask(
+            Problem(
+                field="metadata.name",
+                value=name,
+                message="is the name of a PyTorchJob that this server has not made for this attempt",
+                remedy="delete or rename that job",
+            )
+        )

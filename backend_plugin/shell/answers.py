@@ -1,0 +1,103 @@
+"""Phases as the messages that Flyte reads."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.execution_pb2 import TaskExecution, TaskLog
+from flyteidl.core.metrics_pb2 import ExecutionMetricResult
+from google.protobuf.struct_pb2 import Struct
+
+from backend_plugin.core import refusal
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.job import TRAINER
+from backend_plugin.core.log_links import LogLink
+from backend_plugin.core.observed import Pod
+from backend_plugin.core.task_phase import Phase, TaskPhase
+from backend_plugin.shell.cache import Entry
+from backend_plugin.shell.cluster import Cluster, LogRequest, Name
+from backend_plugin.shell.judge import Judge
+
+_PHASES: Final = {phase: TaskExecution.Phase.Value(phase.value) for phase in Phase}
+_FORMATS: Final = {name: TaskLog.MessageFormat.Value(name) for name in TaskLog.MessageFormat.keys()}  # noqa: SIM118
+_MOST_LINES: Final = 1_000
+_FEW_LINES: Final = 100
+
+
+class UnknownQuery(BackendError):
+    """A metric that no job of ours has."""
+
+
+class Answers:
+    """Entries of a cache → serialized `GetTaskResponse`s."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    def of(self, entry: Entry) -> tuple[TaskPhase, bytes]:
+        """The phase of a job, and its message."""
+        verdict = self._judge.phase(entry)
+        return verdict, _response(verdict)
+
+    def of_refusal(self, message: str) -> bytes:
+        """Of a job that was never asked for."""
+        return _response(refusal.phase(message))
+
+    def of_unseen(self) -> bytes:
+        """Of a job of which this server has yet to hear; Flyte shows no such phase."""
+        return _response(_UNSEEN)
+
+
+_UNSEEN: Final = TaskPhase(phase=Phase.QUEUED, reason="Unseen", message="the job is being looked for")
+
+
+def _response(verdict: TaskPhase) -> bytes:
+    resource = admin.Resource(
+        phase=_PHASES[verdict.phase],
+        message=verdict.message,
+        log_links=[_link(link) for link in verdict.logs],
+    )
+    if verdict.info:
+        resource.custom_info.update(verdict.info)
+    written: bytes = admin.GetTaskResponse(resource=resource).SerializeToString()
+    return written
+
+
+def _link(link: LogLink) -> TaskLog:
+    return TaskLog(
+        name=link.name,
+        uri=link.uri,
+        message_format=_FORMATS.get(link.message_format, 0),
+        ShowWhilePending=link.show_while_pending,
+        HideOnceFinished=link.hide_once_finished,
+    )
+
+
+def metrics(queries: Sequence[str], verdict: TaskPhase | None) -> admin.GetTaskMetricsResponse:
+    """One result a query; without a query all that there are.
+
+    Raises:
+        UnknownQuery: With the names that there are.
+    """
+    info = {} if verdict is None else verdict.info
+    known = {name: info[name] for name in ("replicas", "ready") if name in info}
+    if unknown := [name for name in queries if name not in ("replicas", "ready")]:
+        raise UnknownQuery(f"queries: no metric {unknown[0]!r}; there are: ready, replicas")
+    results = []
+    for name in queries or sorted(known):
+        data = Struct()
+        data.update({"value": known.get(name)})
+        results.append(ExecutionMetricResult(metric=name, data=data))
+    return admin.GetTaskMetricsResponse(results=results)
+
+
+async def last_lines(
+    cluster: Cluster, namespace: str, pods: Sequence[Pod], lines: int
+) -> AsyncIterator[Sequence[str]]:
+    """The last lines of each replica, one batch a replica."""
+    wanted = LogRequest(container=TRAINER, tail=min(lines, _MOST_LINES) or _FEW_LINES)
+    for pod in sorted(pods, key=lambda each: (each.role, each.index)):
+        name = Name(namespace=namespace, name=pod.name, uid=pod.uid)
+        batch = [f"{pod.replica}: {line.text}" async for line in cluster.log(name, wanted)]
+        if batch:
+            yield batch

@@ -1,0 +1,229 @@
+"""What a cluster was last seen to hold, by job: the one place of truth of a server.
+
+Lives here: records as they arrive, put where their job is. Does not: what they mean, and what to do.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from backend_plugin.core import origin
+from backend_plugin.core.observed import ErrorFile, Event, Job, Observed, Pod, PodGroup
+from backend_plugin.shell.cluster import Name, Record
+
+if TYPE_CHECKING:
+    from backend_plugin.core.origin import Origin
+    from backend_plugin.core.task_phase import Phase
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace and name of a job."""
+
+# A judge reads the latest; a job that restarts for a day has thousands.
+_MOST_EVENTS: Final = 50
+_REPLICA: Final = re.compile(r"(?P<job>.+)-(?:master|worker)-\d+")
+
+
+class Entry:
+    """One job, and all that is known of it."""
+
+    __slots__ = (
+        "error_files", "events", "gone", "job", "looking", "name", "namespace", "origin", "outputs",
+        "pod_groups", "pods", "read", "told", "unconfirmed", "version",
+    )  # fmt: skip
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.job: Job | None = None
+        self.origin: Origin | None = None
+        self.pods: tuple[Pod, ...] = ()
+        self.events: tuple[Event, ...] = ()
+        self.pod_groups: tuple[PodGroup, ...] = ()
+        self.error_files: tuple[ErrorFile, ...] = ()
+        self.outputs: bool | None = None
+        """Whether there are outputs; None while nobody knows."""
+        self.looking = False
+        """Somebody reads what it has left."""
+        self.read = False
+        """It was read."""
+        self.told: Phase | None = None
+        """What our own log has said last."""
+        self.gone: datetime | None = None
+        """When it was found that there is no such job (any more)."""
+        self.unconfirmed = False
+        """A list has left it out, and nobody has asked the cluster itself."""
+        self.version = 0
+        """Grows with every change."""
+
+    @property
+    def key(self) -> Key:
+        """Where it stands in the cache."""
+        return self.namespace, self.name
+
+    def observed(self) -> Observed:
+        """All that is known, as `judge` takes it."""
+        return Observed(
+            job=None if self.gone else self.job,
+            pods=self.pods,
+            events=self.events,
+            pod_groups=self.pod_groups,
+            error_files=self.error_files,
+            outputs=self.outputs,
+            looking=self.looking,
+        )
+
+
+Listener: TypeAlias = Callable[[Entry], None]
+
+
+class Cache:
+    """The `Sink` of a cluster; everything in it is as the cluster last said."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._entries: dict[Key, Entry] = {}
+        self._complete: set[type[Record]] = set()
+        self._listeners: list[Listener] = []
+        self.ready = asyncio.Event()
+        """Set once every job and pod that there is has been told."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(list(self._entries.values()))
+
+    def of(self, key: Key) -> Entry | None:
+        """The entry of a job; None where nothing was ever heard of it."""
+        return self._entries.get(key)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` after every change, with the entry; gives the function that ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # ---- what the cluster says
+
+    def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
+        """All objects of one kind: what is not among them is gone."""
+        found = [*records]
+        if kind is Job:
+            names = {(namespace, record.name) for namespace, record in found}
+            for entry in self:
+                if entry.job is not None and entry.gone is None and entry.key not in names:
+                    entry.unconfirmed = True
+                    self._changed(entry)
+        elif kind is Pod:
+            for entry in self:
+                entry.pods = ()
+        for namespace, record in found:
+            self.put(namespace, record)
+        self._complete.add(kind)
+        if {Job, Pod} <= self._complete:
+            self.ready.set()
+
+    def put(self, namespace: str, record: Record) -> None:
+        """An object that is new or has changed."""
+        match record:
+            case Job():
+                self._put_job(self._entry(namespace, record.name), record)
+            case Pod():
+                if record.job_name:
+                    self._put_pod(self._entry(namespace, record.job_name), record)
+            case Event():
+                self._put_event(namespace, record)
+            case PodGroup():
+                if (entry := self._about(namespace, record.name)) is not None:
+                    others = (each for each in entry.pod_groups if _is_other(each, record))
+                    entry.pod_groups = (*others, record)
+                    self._changed(entry)
+
+    def drop(self, kind: type[Record], name: Name) -> None:
+        """An object that is gone."""
+        if kind is Job:
+            entry = self._entries.get((name.namespace, name.name))
+            if entry is not None and _is_same(entry.job, name):
+                self.lost(entry)
+        elif kind is Pod:
+            entry = self._about(name.namespace, name.name)
+            if entry is not None:
+                entry.pods = tuple(pod for pod in entry.pods if pod.name != name.name)
+                self._changed(entry)
+
+    def _entry(self, namespace: str, name: str) -> Entry:
+        entry = self._entries.get((namespace, name))
+        if entry is None:
+            entry = self._entries[namespace, name] = Entry(namespace, name)
+        return entry
+
+    def _put_job(self, entry: Entry, job: Job) -> None:
+        if entry.job is not None and entry.job.uid != job.uid:
+            # Another job of the same name: nothing that was known is about it.
+            self._entries[entry.key] = entry = Entry(*entry.key)
+        if entry.job is None or entry.job.annotations != job.annotations:
+            entry.origin = origin.read(job.annotations, entry.namespace)
+        entry.job, entry.gone, entry.unconfirmed = job, None, False
+        self._changed(entry)
+
+    def _put_pod(self, entry: Entry, pod: Pod) -> None:
+        entry.pods = (*(each for each in entry.pods if each.name != pod.name), pod)
+        self._changed(entry)
+
+    def _put_event(self, namespace: str, event: Event) -> None:
+        if (entry := self._about(namespace, event.name)) is not None:
+            entry.events = (*entry.events[-_MOST_EVENTS + 1 :], event)
+            self._changed(entry)
+
+    def _about(self, namespace: str, name: str) -> Entry | None:
+        """The job of that name, or that a pod of that name is of."""
+        entry = self._entries.get((namespace, name))
+        if entry is None and (match := _REPLICA.fullmatch(name)):
+            entry = self._entries.get((namespace, match["job"]))
+        return entry
+
+    # ---- what was found out beside it
+
+    def lost(self, entry: Entry) -> None:
+        """There certainly is no such job any more."""
+        entry.gone, entry.unconfirmed = entry.gone or self._now(), False
+        self._changed(entry)
+
+    def absent(self, key: Key) -> Entry:
+        """A job that nobody here has seen, and that certainly is not there."""
+        entry = self._entry(*key)
+        self.lost(entry)
+        return entry
+
+    def left(self, entry: Entry, error_files: Sequence[ErrorFile], *, outputs: bool | None) -> None:
+        """What a task has left in its store has been read; None: nobody could."""
+        entry.error_files, entry.outputs = tuple(error_files), outputs
+        entry.looking, entry.read = False, True
+        self._changed(entry)
+
+    def forget(self, entry: Entry) -> None:
+        """Keep nothing of a job that is gone."""
+        if self._entries.get(entry.key) is entry:
+            del self._entries[entry.key]
+
+    def counts(self) -> Mapping[str, int]:
+        """How many objects it holds, by kind."""
+        return {
+            "jobs": sum(1 for each in self._entries.values() if each.gone is None),
+            "pods": sum(len(each.pods) for each in self._entries.values()),
+            "gone": sum(1 for each in self._entries.values() if each.gone is not None),
+        }
+
+    def _changed(self, entry: Entry) -> None:
+        entry.version += 1
+        for listener in self._listeners:
+            listener(entry)
+
+
+def _is_same(job: Job | None, name: Name) -> bool:
+    return job is not None and name.uid in (None, job.uid)
+
+
+def _is_other(group: PodGroup, record: PodGroup) -> bool:
+    return (group.kind, group.name) != (record.kind, record.name)

@@ -1,0 +1,73 @@
+"""What tasks leave in the object store is read once their jobs have ended, before Flyte is told of an end.
+
+Lives here: when it is read, how often, and for how long a store is waited for. Does not: the store; see
+`outcome`.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from backend_plugin.core import upkeep
+from backend_plugin.core.manifest import names
+from backend_plugin.shell.cache import Cache, Entry
+from backend_plugin.shell.orders import Orders
+from backend_plugin.shell.outcome import Found, Outcomes
+from backend_plugin.shell.prefixes import PrefixRefused
+from backend_plugin.shell.stores import StoreUnavailable, StoreUnusable
+
+log = logging.getLogger(__name__)
+
+LOOKS: Final = (0.0, 0.5, 1.5)
+"""Seconds to wait before each look, until anything is found: some stores show a file late."""
+PATIENCE: Final = 60.0
+"""Seconds that an end waits for a store that does not answer; then the cluster's objects speak alone."""
+_PAUSE: Final = 2.0
+
+
+class Endings:
+    """For all jobs of a server."""
+
+    def __init__(self, cache: Cache, outcomes: Outcomes, orders: Orders) -> None:
+        self._cache = cache
+        self._outcomes = outcomes
+        self._orders = orders
+
+    def see(self, entry: Entry, output_prefix: str = "") -> None:
+        """Have the files of a job read if it is over and they were not; from now on it counts as looked at.
+
+        Args:
+            entry: The job.
+            output_prefix: Where to look when the job is not there to say it.
+        """
+        if entry.read or entry.looking or not upkeep.is_over(entry.observed()):
+            return
+        said = entry.job.annotations.get(names.OUTPUT_PREFIX, "") if entry.job else ""
+        if prefix := said or output_prefix:
+            entry.looking = True
+            self._orders.give(("read", entry.key), lambda: self._read(entry, prefix))
+
+    async def _read(self, entry: Entry, prefix: str) -> None:
+        found: Found | None = None
+        for pause in LOOKS:
+            await asyncio.sleep(pause)
+            found = await self._look(prefix)
+            if found is None or found.error_files or found.outputs:
+                break
+        files, outputs = (found.error_files, found.outputs) if found else ((), None)
+        self._cache.left(entry, files, outputs=outputs)
+
+    async def _look(self, prefix: str) -> Found | None:
+        """None where nobody can look."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while True:
+            try:
+                return await self._outcomes.look(prefix)
+            except (PrefixRefused, StoreUnusable) as trouble:
+                log.error("what tasks leave cannot be read: %s", trouble)  # noqa: TRY400 - it says it all.
+                return None
+            except StoreUnavailable as trouble:
+                log.warning("the store is asked again: %s", trouble)
+                if asyncio.get_running_loop().time() > deadline:
+                    return None
+            await asyncio.sleep(_PAUSE)

@@ -1,0 +1,173 @@
+"""What goes on behind the calls: following the cluster, confirmations, ends, deletions, leftovers.
+
+Lives here: when each is asked. Does not: what is to be asked; see `core.upkeep`. Whatever is lost with this
+process the next one finds again: it is read off the objects.
+"""
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import Final
+
+from backend_plugin.core import upkeep
+from backend_plugin.core.job import JobRef, Run
+from backend_plugin.core.observed import read_job
+from backend_plugin.core.upkeep import Duties
+from backend_plugin.shell import whose
+from backend_plugin.shell.cache import Cache, Entry
+from backend_plugin.shell.cluster import Cluster, Name, Unavailable
+from backend_plugin.shell.endings import Endings
+from backend_plugin.shell.judge import Judge
+from backend_plugin.shell.orders import Orders
+
+log = logging.getLogger(__name__)
+
+DELETE_CALL: Final = 1.0
+"""Seconds that a DeleteTask waits for the deletion; then it goes on behind the answer."""
+ROUND: Final = 30.0
+"""Seconds in which every job is looked at once, also one that nobody asks about: time passes for it, too."""
+REMEMBERED: Final = timedelta(hours=1)
+"""How long a job that is gone is remembered; afterwards the cluster is asked for it again."""
+_PAUSE: Final = 1.0
+
+
+class Keeper:
+    """One for a server; `run` is its life."""
+
+    def __init__(
+        self, cluster: Cluster, judge: Judge, cache: Cache, endings: Endings, orders: Orders
+    ) -> None:
+        self._metrics = orders.metrics
+        self._cluster = cluster
+        self._judge = judge
+        self._cache = cache
+        self._endings = endings
+        self._orders = orders
+        self._due: set[Entry] = set()
+
+    # ---- its life
+
+    async def run(self) -> None:
+        """Follow the cluster and do what is to be done, until cancelled."""
+        ignore = self._cache.listen(self._changed)
+        try:
+            await asyncio.gather(self._follow(), self._rounds())
+        finally:
+            ignore()
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._cluster.follow(self._cache)
+            except Unavailable as trouble:
+                self._metrics.cluster_errors.add("follow", "Unavailable")
+                log.warning("the cluster is out of sight, and is asked again: %s", trouble)
+            await asyncio.sleep(_PAUSE)
+
+    async def _rounds(self) -> None:
+        while True:
+            entries = list(self._cache)
+            pause = min(_PAUSE, ROUND / (len(entries) or 1))
+            for entry in entries:
+                self._tend(entry)
+                await asyncio.sleep(pause)
+            await asyncio.sleep(0 if entries else _PAUSE)
+
+    # ---- what the calls ask for
+
+    def look_for(self, ref: JobRef) -> None:
+        """Ask the cluster itself for a job that the cache lacks; the answer goes into the cache."""
+        if self._cache.ready.is_set():
+            self._orders.give(("look", ref.namespace, ref.name), lambda: self._look_for(ref))
+
+    async def _look_for(self, ref: JobRef) -> None:
+        found = await self._cluster.get(Name(namespace=ref.namespace, name=ref.name))
+        if found is not None:
+            self._cache.put(ref.namespace, read_job(found))
+        else:
+            entry = self._cache.absent((ref.namespace, ref.name))
+            self._endings.see(entry, ref.output_prefix)
+
+    async def delete(self, ref: JobRef) -> None:
+        """Take the order to delete a job: returns when it is done, and after a moment in any case."""
+        order = self._delete(Name(namespace=ref.namespace, name=ref.name, uid=ref.uid))
+        await asyncio.wait([order], timeout=DELETE_CALL)
+
+    def replace_earlier(self, run: Run) -> None:
+        """Delete what earlier attempts of the same node have left."""
+        if run.attempt:
+            for entry in self._cache:
+                if entry.job is not None and entry.gone is None and _is_earlier(entry, run):
+                    log.info("deletes what attempt %d has left", run.attempt - 1, extra=whose.of_entry(entry))
+                    self._delete(Name(namespace=entry.namespace, name=entry.name, uid=entry.job.uid))
+
+    def _delete(self, name: Name) -> "asyncio.Task[None]":
+        return self._orders.give(("delete", name), lambda: self._cluster.delete(name))
+
+    # ---- what the objects ask for
+
+    def _changed(self, entry: Entry) -> None:
+        # At once, so that nobody is told of an end before what it left is known.
+        self._endings.see(entry)
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._tend_due)
+        self._due.add(entry)
+
+    def _tend_due(self) -> None:
+        due, self._due = self._due, set()
+        for entry in due:
+            self._tend(entry)
+
+    def _tend(self, entry: Entry) -> None:
+        """Whatever is to be done for one job now."""
+        now = self._judge.now()
+        if entry.gone is not None:
+            if now - entry.gone > REMEMBERED:
+                self._cache.forget(entry)
+            return
+        if entry.unconfirmed:
+            self._orders.give(("confirm", entry.key), lambda: self._confirm(entry))
+        if entry.job is None or entry.looking:
+            return
+        verdict = self._judge.phase(entry)
+        if verdict.phase is not entry.told:
+            entry.told = verdict.phase
+            if verdict.phase in upkeep.FAILURES and verdict.cause is not None:
+                self._metrics.causes.add(verdict.cause.value)
+            log.info(
+                "%s: %s", verdict.phase.value, verdict.message.partition("\n")[0], extra=whose.of_entry(entry)
+            )
+        if duties := upkeep.duties(entry.observed(), verdict, now):
+            self._orders.give(("end", entry.key), lambda: self._do(entry, duties))
+
+    async def _confirm(self, entry: Entry) -> None:
+        found = await self._cluster.get(Name(namespace=entry.namespace, name=entry.name))
+        if found is None:
+            self._cache.lost(entry)
+        else:
+            self._cache.put(entry.namespace, read_job(found))
+
+    async def _do(self, entry: Entry, duties: Duties) -> None:
+        uid = entry.job.uid if entry.job else None
+        if duties.patch is not None:
+            log.info("ends a job that is given up", extra=whose.of_entry(entry))
+            await self._cluster.patch(Name(namespace=entry.namespace, name=entry.name, uid=uid), duties.patch)
+        for pod in duties.pods:
+            log.info("stops %s, which a failed peer has left behind", pod, extra=whose.of_entry(entry))
+            await self._cluster.delete_pod(Name(namespace=entry.namespace, name=pod))
+
+
+def _is_earlier(entry: Entry, run: Run) -> bool:
+    """Whether a job is for an earlier attempt of the same node."""
+    other = entry.origin.run if entry.origin is not None else None
+    return (
+        other is not None
+        and entry.namespace == run.namespace
+        and other.attempt < run.attempt
+        and _node(other) == _node(run)
+    )
+
+
+def _node(run: Run) -> str:
+    """Where all attempts of a node write; nodes of sub-workflows share their id, but not this."""
+    return run.output_prefix.rstrip("/").rpartition("/")[0]

@@ -1,0 +1,72 @@
+"""Things to be done behind the calls, each until it is done.
+
+Lives here: asking again after passing trouble, once at a time for a key. Does not: what is asked.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias
+
+from backend_plugin.shell.cluster import Refused, Unavailable
+from backend_plugin.shell.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+Order: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+Key: TypeAlias = tuple[object, ...]
+"""What is asked in one word, then of what."""
+
+FIRST_PAUSE: Final = 0.2
+"""Seconds before an order is repeated; then twice as many each time, up to `LONGEST_PAUSE`."""
+LONGEST_PAUSE: Final = 30.0
+
+
+class Orders:
+    """The orders of one server."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def give(self, key: Key, order: Order) -> asyncio.Task[None]:
+        """Begin, unless the order of that key is under way already."""
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.create_task(self._insist(key, order))
+            task.add_done_callback(lambda done: self._done(key, done))
+        return task
+
+    async def settle(self, seconds: float) -> None:
+        """Wait for those under way, so long at most, and give up the others."""
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=seconds)
+        for task in [*self._tasks.values()]:
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _insist(self, key: Key, order: Order) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await order()
+            except Unavailable as trouble:
+                self.metrics.cluster_errors.add(str(key[0]), "Unavailable")
+                log.warning("is asked again in %.1f s: %s", pause, trouble)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except Refused as refused:
+                self.metrics.cluster_errors.add(str(key[0]), refused.reason)
+                log.error("the cluster refuses for good (%d %s): %s", refused.code, refused.reason, refused)  # noqa: TRY400 - a traceback would say no more.
+                return
+            else:
+                return
+
+    def _done(self, key: Key, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(key, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a defect of ours ended an order", exc_info=error)

@@ -1,0 +1,275 @@
+"""What FlytePropeller calls: decode, plan, create; look up, judge; delete.
+
+Lives here: the calls of `AsyncAgentService` and `AgentMetadataService`, on raw messages. Does not: what goes
+on behind them; see `keeper`. What no retry can mend is an answer, never an error of the call, for an error
+would burn the user's retries and hide the text.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeAlias
+
+import grpc
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.message import Message
+
+from backend_plugin import execution
+from backend_plugin.core import job_ref, refusal
+from backend_plugin.core.errors import InvalidTask, gathered
+from backend_plugin.core.job import Dialect, JobRef, Run
+from backend_plugin.core.job_ref import UnreadableReference
+from backend_plugin.core.manifest import names
+from backend_plugin.core.observed import read_job
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import answers, whose
+from backend_plugin.shell.allowed import Allowed
+from backend_plugin.shell.cache import Cache, Entry
+from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Refused, Unavailable
+from backend_plugin.shell.judge import Judge
+from backend_plugin.shell.keeper import Keeper
+from backend_plugin.shell.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+NAME: Final = "kfpytorch"
+TASK_TYPES: Final = ("pytorch",)
+# Of one name propeller keeps the last version that is listed, and asks its default connector for others.
+VERSIONS: Final = (0, 1)
+
+# Propeller hangs up after 10 s, and begins another attempt while this one goes on.
+_CREATE_SECONDS: Final = 7.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """All that the calls work with."""
+
+    cluster: Cluster
+    cache: Cache
+    judge: Judge
+    keeper: Keeper
+    metrics: Metrics
+    allowed: Allowed
+
+
+class TaskService:
+    """`flyteidl.service.AsyncAgentService`."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._answers = answers.Answers(around.judge)
+
+    # ---- create
+
+    async def create_task(
+        self, request: admin.CreateTaskRequest, context: Context
+    ) -> admin.CreateTaskResponse:
+        """Ask the cluster for the job, once, however often this is called for the same attempt."""
+        run = execution.run_of(request.task_execution_metadata, request.output_prefix)
+        try:
+            return await asyncio.wait_for(self._create(request, run), _CREATE_SECONDS)
+        except InvalidTask as invalid:
+            return self._refused(run, refusal.of_problems(invalid.problems))
+        except Refused as refused:
+            if not refusal.may_pass(refused.code, refused.message):
+                return self._refused(run, refusal.of_cluster(refused.reason, refused.message))
+            await self._abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(refused))
+        except Unavailable as trouble:
+            await self._abort(context, grpc.StatusCode.UNAVAILABLE, str(trouble))
+        except asyncio.TimeoutError:
+            late = f"the cluster did not answer within {_CREATE_SECONDS:g} s"
+            await self._abort(context, grpc.StatusCode.UNAVAILABLE, late)
+
+    async def _create(self, request: admin.CreateTaskRequest, run: Run) -> admin.CreateTaskResponse:
+        """The job, and the reference to it; all that stands against it is raised."""
+        around = self._around
+        with gathered() as problems:
+            problems.extend([*refusal.of_run(run), *around.allowed.problems(run)])
+        template = execution.template_of(request.template, request.task_execution_metadata)
+        planned = plan(template, run, around.judge.settings, await self._pod_templates(template, run))
+        around.keeper.replace_earlier(run)
+        (manifest,) = planned.manifests
+        job = read_job(await self._made(manifest, run))
+        around.cache.put(run.namespace, job)
+        around.metrics.creates.add("created")
+        ref = JobRef(
+            dialect=Dialect.PYTORCHJOB,
+            namespace=run.namespace,
+            name=job.name,
+            uid=job.uid,
+            output_prefix=run.output_prefix,
+            deadlines=planned.deadlines,
+        )
+        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref))
+
+    async def _pod_templates(self, template: TaskTemplate, run: Run) -> Sequence[Manifest]:
+        settings = self._around.judge.settings
+        wanted = template.metadata.pod_template_name or settings.default_pod_template_name
+        if not wanted:
+            return ()
+        places = dict.fromkeys((run.namespace, settings.kfpytorch.pod_template_namespace))
+        return await self._around.cluster.pod_templates([*places], wanted)
+
+    async def _made(self, manifest: Manifest, run: Run) -> Manifest:
+        """The object as the cluster has it: made now, or by an earlier call for the same attempt."""
+        cluster, name = self._around.cluster, text(section(manifest, "metadata"), "name")
+        try:
+            made = await cluster.create(manifest)
+        except AlreadyExists:
+            there = await cluster.get(Name(namespace=run.namespace, name=name))
+            if there is None:  # It went between the two questions.
+                raise Unavailable(f"job {name} is being deleted") from None
+            refusal.unless_same(there, manifest)
+            log.info("adopted", extra=whose.of_run(run, name))
+            return there
+        log.info("created", extra=whose.of_run(run, name))
+        return made
+
+    def _refused(self, run: Run, message: str) -> admin.CreateTaskResponse:
+        self._around.metrics.creates.add("refused")
+        log.warning("refused: %s", message.replace("\n", "; "), extra=whose.of_run(run))
+        ref = JobRef(
+            dialect=Dialect.PYTORCHJOB,
+            namespace=run.namespace,
+            name="",
+            output_prefix=run.output_prefix,
+            refusal=message,
+        )
+        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref))
+
+    async def _abort(self, context: Context, code: grpc.StatusCode, said: str) -> NoReturn:
+        self._around.metrics.creates.add(code.name.lower())
+        await context.abort(code, f"the job could not be created: {said}; ask again")
+
+    # ---- get
+
+    async def get_task(self, request: admin.GetTaskRequest, context: Context) -> bytes:
+        """What is to be believed of the job, from memory."""
+        ref = await self._ref(request.resource_meta, context)
+        if ref.refusal is not None:
+            return self._answers.of_refusal(ref.refusal)
+        entry = self._around.cache.of((ref.namespace, ref.name))
+        if entry is None or (entry.job is None and entry.gone is None):
+            self._around.keeper.look_for(ref)
+            return self._answers.of_unseen()
+        if _is_of_another(entry, ref):
+            return self._answers.of_refusal(f"job {ref.namespace}/{ref.name} is another attempt's")
+        verdict, answer = self._answers.of(entry)
+        self._around.metrics.phases.add(verdict.phase.value)
+        return answer
+
+    # ---- delete
+
+    async def delete_task(
+        self, request: admin.DeleteTaskRequest, context: Context
+    ) -> admin.DeleteTaskResponse:
+        """Take the order; it is carried out by the time this answers, or by and by."""
+        ref = await self._ref(request.resource_meta, context)
+        entry = self._around.cache.of((ref.namespace, ref.name))
+        if entry is not None and _is_of_another(entry, ref):
+            log.warning("not deleted: %s/%s is another attempt's", ref.namespace, ref.name)
+        elif ref.refusal is None:
+            await self._around.keeper.delete(ref)
+        return admin.DeleteTaskResponse()
+
+    # ---- beside the life of a task
+
+    async def get_task_logs(
+        self, request: admin.GetTaskLogsRequest, context: Context
+    ) -> AsyncIterator[admin.GetTaskLogsResponse]:
+        """The last lines of every replica, each line with its replica's name."""
+        ref = await self._ref(request.resource_meta, context)
+        entry = self._around.cache.of((ref.namespace, ref.name))
+        pods = entry.pods if entry is not None and not _is_of_another(entry, ref) else ()
+        async for lines in answers.last_lines(self._around.cluster, ref.namespace, pods, request.lines):
+            yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
+
+    async def get_task_metrics(
+        self, request: admin.GetTaskMetricsRequest, context: Context
+    ) -> admin.GetTaskMetricsResponse:
+        """The job's own numbers at this moment."""
+        ref = await self._ref(request.resource_meta, context)
+        entry = self._around.cache.of((ref.namespace, ref.name))
+        try:
+            return answers.metrics(
+                request.queries, None if entry is None else self._around.judge.phase(entry)
+            )
+        except answers.UnknownQuery as unknown:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(unknown))
+
+    async def _ref(self, data: bytes, context: Context) -> JobRef:
+        try:
+            return job_ref.decode(data)
+        except UnreadableReference as unreadable:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {unreadable}")
+
+
+def _is_of_another(entry: Entry, ref: JobRef) -> bool:
+    """Whether the reference and the job of its name do not belong together: somebody made the one up."""
+    job = entry.job
+    return job is not None and job.annotations.get(names.OUTPUT_PREFIX) != ref.output_prefix
+
+
+class MetadataService:
+    """`flyteidl.service.AgentMetadataService`: which tasks this server takes."""
+
+    _AGENT: Final = admin.Agent(
+        name=NAME,
+        supported_task_types=TASK_TYPES,
+        supported_task_categories=[
+            admin.TaskCategory(name=name, version=version) for name in TASK_TYPES for version in VERSIONS
+        ],
+    )
+
+    async def get_agent(self, request: admin.GetAgentRequest, context: Context) -> admin.GetAgentResponse:
+        """This one, by its name."""
+        if request.name != NAME:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"no agent {request.name!r} here; there is {NAME!r}"
+            )
+        return admin.GetAgentResponse(agent=self._AGENT)
+
+    async def list_agents(self, _: admin.ListAgentsRequest, __: Context) -> admin.ListAgentsResponse:
+        """This one."""
+        return admin.ListAgentsResponse(agents=[self._AGENT])
+
+
+def handlers(tasks: TaskService) -> Sequence["grpc.GenericRpcHandler[Any, Any]"]:
+    """Both services, as a server takes them."""
+    listed = MetadataService()
+    return (
+        grpc.method_handlers_generic_handler(
+            "flyteidl.service.AsyncAgentService",
+            {
+                "CreateTask": _unary(tasks.create_task, admin.CreateTaskRequest),
+                "GetTask": _unary(tasks.get_task, admin.GetTaskRequest),
+                "DeleteTask": _unary(tasks.delete_task, admin.DeleteTaskRequest),
+                "GetTaskMetrics": _unary(tasks.get_task_metrics, admin.GetTaskMetricsRequest),
+                "GetTaskLogs": grpc.unary_stream_rpc_method_handler(
+                    tasks.get_task_logs, admin.GetTaskLogsRequest.FromString, _serialized
+                ),
+            },
+        ),
+        grpc.method_handlers_generic_handler(
+            "flyteidl.service.AgentMetadataService",
+            {
+                "GetAgent": _unary(listed.get_agent, admin.GetAgentRequest),
+                "ListAgents": _unary(listed.list_agents, admin.ListAgentsRequest),
+            },
+        ),
+    )
+
+
+def _unary(call: Callable[..., object], request: type[Message]) -> "grpc.RpcMethodHandler[Any, Any]":
+    return grpc.unary_unary_rpc_method_handler(call, request.FromString, _serialized)
+
+
+def _serialized(answer: Message | bytes) -> bytes:
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()

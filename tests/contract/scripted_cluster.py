@@ -1,0 +1,136 @@
+"""A cluster at the border: it holds what it is given, refuses what any cluster refuses, and has bad days."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_event, read_job, read_pod
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.admission import merge_patch
+from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Sink, Unavailable
+
+
+def ago(seconds: float) -> str:
+    moment = datetime.now(timezone.utc) - timedelta(seconds=seconds)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_READERS = {"PyTorchJob": read_job, "Pod": read_pod, "Event": read_event}
+
+
+class ScriptedCluster:
+    """Holds objects by kind, namespace and name; tells its sinks of every change, unless it is deaf."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], Any] = {}
+        self.calls: list[str] = []
+        self.away = False
+        """Every question ends in `Unavailable`."""
+        self.slow = asyncio.Event()
+        """While it is clear, questions wait."""
+        self.slow.set()
+        self.deaf = False
+        """Changes are not told, as by a watch that hangs."""
+        self.refusal: Exception | None = None
+        self.templates: list[Manifest] = []
+        self.lines: dict[str, list[str]] = {}
+        self._sinks: list[Sink] = []
+        self._uids = itertools.count(1)
+
+    # ---- what a test does
+
+    def put(self, manifest: Any) -> Any:
+        """As the operator, the kubelet or a person would."""
+        metadata = {
+            "uid": f"uid-{next(self._uids)}",
+            "creationTimestamp": ago(0),
+            **manifest["metadata"],
+        }
+        stored = {**manifest, "metadata": metadata}
+        self.objects[manifest["kind"], metadata["namespace"], metadata["name"]] = stored
+        self._tell(stored)
+        return stored
+
+    def status(self, name: str, status: Any) -> None:
+        """The operator writes a job's status."""
+        (stored,) = (each for key, each in self.objects.items() if key[0] == "PyTorchJob" and key[2] == name)
+        self.put({**stored, "status": status})
+
+    def remove(self, kind: str, namespace: str, name: str) -> None:
+        stored = self.objects.pop((kind, namespace, name), None)
+        if stored is not None and not self.deaf:
+            for sink in self._sinks:
+                sink.drop({"PyTorchJob": Job, "Pod": Pod}[kind], Name(namespace=namespace, name=name))
+
+    def relist(self) -> None:
+        """A watch that was cut off begins again with a list."""
+        for sink in self._sinks:
+            self._list(sink)
+
+    def _tell(self, stored: Any) -> None:
+        if not self.deaf:
+            for sink in self._sinks:
+                sink.put(stored["metadata"]["namespace"], _READERS[stored["kind"]](stored))
+
+    def _list(self, sink: Sink) -> None:
+        for kind, record in (("PyTorchJob", Job), ("Pod", Pod), ("Event", Event), ("PodGroup", PodGroup)):
+            found = [(key[1], _READERS[kind](each)) for key, each in self.objects.items() if key[0] == kind]
+            sink.replace(record, found)
+
+    async def _asked(self, what: str) -> None:
+        self.calls.append(what)
+        await self.slow.wait()
+        if self.away:
+            raise Unavailable("connection refused")
+
+    # ---- what the service asks
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        await self._asked("create")
+        if self.refusal is not None:
+            raise self.refusal
+        said: Any = manifest
+        if (said["kind"], said["metadata"]["namespace"], said["metadata"]["name"]) in self.objects:
+            raise AlreadyExists(said["metadata"]["name"])
+        return self.put(said)
+
+    async def get(self, name: Name) -> Manifest | None:
+        await self._asked("get")
+        return self.objects.get(("PyTorchJob", name.namespace, name.name))
+
+    async def patch(self, name: Name, patch: Manifest) -> None:
+        await self._asked("patch")
+        stored = self.objects.get(("PyTorchJob", name.namespace, name.name))
+        if stored is not None:
+            self.put(merge_patch(stored, patch))
+
+    async def delete(self, name: Name) -> None:
+        await self._asked("delete")
+        self.remove("PyTorchJob", name.namespace, name.name)
+
+    async def delete_pod(self, name: Name) -> None:
+        await self._asked(f"delete_pod {name.name}")
+        self.remove("Pod", name.namespace, name.name)
+
+    async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
+        await self._asked("pod_templates")
+        return [each for each in self.templates if each["metadata"]["name"] == name]
+
+    async def follow(self, sink: Sink) -> None:
+        if self.away:
+            raise Unavailable("connection refused")
+        self._list(sink)
+        self._sinks.append(sink)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._sinks.remove(sink)
+
+    async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
+        for line in self.lines.get(pod.name, [])[-(request.tail or 0) :]:
+            yield LogLine(time="2026-01-01T00:00:00Z", text=line)
+
+    async def close(self) -> None:
+        self._sinks.clear()

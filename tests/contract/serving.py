@@ -1,0 +1,159 @@
+"""The service on a real channel, around a scripted cluster and a store of files."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.execution_pb2 import TaskExecution
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.json_format import ParseDict
+from scripted_cluster import ScriptedCluster
+
+from backend_plugin.core import settings
+from backend_plugin.shell import keeper as keepers
+from backend_plugin.shell import service
+from backend_plugin.shell.allowed import Allowed
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.endings import Endings
+from backend_plugin.shell.judge import Judge
+from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.orders import Orders
+from backend_plugin.shell.outcome import Outcomes
+from backend_plugin.shell.prefixes import Prefixes
+
+T = TypeVar("T")
+ASYNC = "/flyteidl.service.AsyncAgentService/"
+CONTAINER = {"image": "train:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
+NAMESPACE = "flytesnacks-development"
+
+
+def template(workers: int = 1, **said: Any) -> TaskTemplate:
+    defaults = {
+        "type": "pytorch",
+        "taskTypeVersion": 1,
+        "container": CONTAINER,
+        "custom": {"workerReplicas": {"replicas": workers}, "masterReplicas": {"replicas": 1}},
+    }
+    return ParseDict({**defaults, **said}, TaskTemplate())
+
+
+def metadata(attempt: int = 0, execution: str = "f1") -> admin.TaskExecutionMetadata:
+    return ParseDict(
+        {
+            "taskExecutionId": {
+                "nodeExecutionId": {
+                    "nodeId": "n0",
+                    "executionId": {"project": "flytesnacks", "domain": "development", "name": execution},
+                },
+                "retryAttempt": attempt,
+            },
+            "namespace": NAMESPACE,
+            "labels": {"execution-id": execution},
+        },
+        admin.TaskExecutionMetadata(),
+    )
+
+
+@dataclass
+class Served:
+    """A server that is up, and what is around it."""
+
+    cluster: ScriptedCluster
+    cache: Cache
+    orders: Orders
+    channel: grpc.aio.Channel
+    store: Path
+    now: list[datetime] = field(default_factory=list)
+
+    def prefix(self, attempt: int = 0, execution: str = "f1") -> str:
+        return f"file://{self.store}/{execution}/n0/data/{attempt}"
+
+    async def call(self, method: str, request: Any, answer: type[T]) -> T:
+        ask = self.channel.unary_unary(
+            ASYNC + method,
+            request_serializer=lambda each: each if isinstance(each, bytes) else each.SerializeToString(),
+            response_deserializer=answer.FromString,  # type: ignore[attr-defined]
+        )
+        return await ask(request, timeout=20)  # type: ignore[no-any-return]
+
+    async def create(self, attempt: int = 0, execution: str = "f1", **said: Any) -> bytes:
+        request = admin.CreateTaskRequest(
+            template=said.pop("template", None) or template(**said),
+            output_prefix=self.prefix(attempt, execution),
+            task_execution_metadata=metadata(attempt, execution),
+        )
+        return (await self.call("CreateTask", request, admin.CreateTaskResponse)).resource_meta
+
+    async def get(self, meta: bytes) -> admin.Resource:
+        request = admin.GetTaskRequest(resource_meta=meta, task_type="pytorch")
+        return (await self.call("GetTask", request, admin.GetTaskResponse)).resource
+
+    async def phase(self, meta: bytes) -> str:
+        return TaskExecution.Phase.Name((await self.get(meta)).phase)
+
+    async def delete(self, meta: bytes) -> None:
+        await self.call("DeleteTask", admin.DeleteTaskRequest(resource_meta=meta), admin.DeleteTaskResponse)
+
+    def leave(self, name: str, data: bytes = b"", attempt: int = 0) -> None:
+        """A task's own pod writes below its output prefix."""
+        folder = self.store / "f1" / "n0" / "data" / str(attempt)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+@asynccontextmanager
+async def serving(
+    store: Path, cluster: ScriptedCluster | None = None, said: Mapping[str, Any] | None = None
+) -> AsyncIterator[Served]:
+    cluster = cluster or ScriptedCluster()
+    metrics = Metrics()
+    cache = Cache(now)
+    judge = Judge(settings=settings.read(said or {}), now=now)
+    orders = Orders(metrics)
+    prefixes = Prefixes([f"file://{store}", "s3://*"])
+    endings = Endings(cache, Outcomes(prefixes), orders)
+    keeper = keepers.Keeper(cluster, judge, cache, endings, orders)
+    around = service.Surroundings(
+        cluster=cluster,
+        cache=cache,
+        judge=judge,
+        keeper=keeper,
+        metrics=metrics,
+        allowed=Allowed(prefixes=prefixes, namespaces=("flytesnacks-*",)),
+    )
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers(service.handlers(service.TaskService(around)))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    life = asyncio.create_task(keeper.run())
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+    try:
+        yield Served(cluster=cluster, cache=cache, orders=orders, channel=channel, store=store)
+    finally:
+        await channel.close()
+        await server.stop(0)
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
+        await orders.settle(0)
+
+
+async def until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 10) -> None:
+    """Wait for something that is to come about by itself."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        said = true()
+        if said if isinstance(said, bool) else await said:
+            return
+        assert loop.time() < deadline, "it did not come about"
+        await asyncio.sleep(0.01)

@@ -1,0 +1,366 @@
+"""What FlytePropeller is answered, over a real channel."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
+from scripted_cluster import ScriptedCluster, ago
+from serving import NAMESPACE, Served, metadata, serving, template, until
+
+from backend_plugin.core import job_ref
+from backend_plugin.shell.cluster import Refused
+from kfpytorch_idl.v1 import job_ref_pb2
+
+Story = Callable[[Served], Awaitable[None]]
+LABEL = "training.kubeflow.org/"
+
+
+def tell(story: Story, store: Path, **more: Any) -> None:
+    async def told() -> None:
+        async with serving(store, **more) as served:
+            await until(served.cache.ready.is_set)
+            await story(served)
+
+    asyncio.run(told())
+
+
+def condition(kind: str, **said: Any) -> dict[str, Any]:
+    return {"type": kind, "status": "True", "lastTransitionTime": ago(0), **said}
+
+
+def status(*kinds: str) -> dict[str, Any]:
+    conditions = [condition(kind, reason=f"PyTorchJob{kind}") for kind in ("Created", *kinds)]
+    return {"startTime": ago(0), "conditions": conditions}
+
+
+def pod(job: str, replica: str, phase: str, **said: Any) -> dict[str, Any]:
+    role, _, index = replica.partition("-")
+    labels = {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": f"{job}-{replica}", "namespace": NAMESPACE, "labels": labels},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": phase, **said},
+    }
+
+
+def terminated(code: int) -> list[dict[str, Any]]:
+    state = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": ago(0)}}
+    return [{"name": "pytorch", "state": state}]
+
+
+def name_of(meta: bytes) -> str:
+    return job_ref.decode(meta).name
+
+
+def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        metas = await asyncio.gather(*(served.create() for _ in range(8)))
+        assert len(set(metas)) == 1
+        assert [key[0] for key in served.cluster.objects] == ["PyTorchJob"]
+        assert await served.phase(metas[0]) == "QUEUED"
+
+    tell(story, tmp_path)
+
+
+def test_a_task_that_cannot_be_meant_fails_at_the_first_look(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create(template=template(custom={"workerReplicas": {"replicas": -1}}))
+        assert await served.phase(meta) == "FAILED"
+        assert "custom.workerReplicas.replicas" in (await served.get(meta)).message
+        assert served.cluster.objects == {}
+        await served.delete(meta)
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"output_prefix": "file:///etc"}, "output_prefix"),
+        ({"output_prefix": "http://evil.example/x"}, "output_prefix"),
+        ({"output_prefix": ""}, "output_prefix"),
+        ({"namespace": "kube-system"}, "task_execution_metadata.namespace"),
+        ({"namespace": ""}, "task_execution_metadata.namespace"),
+    ],
+)
+def test_what_this_server_does_for_nobody_is_refused(tmp_path: Path, change: Any, word: str) -> None:
+    async def story(served: Served) -> None:
+        about = metadata()
+        about.namespace = change.get("namespace", about.namespace)
+        request = admin.CreateTaskRequest(
+            template=template(),
+            output_prefix=change.get("output_prefix", served.prefix()),
+            task_execution_metadata=about,
+        )
+        meta = (await served.call("CreateTask", request, admin.CreateTaskResponse)).resource_meta
+        assert await served.phase(meta) == "FAILED"
+        assert word in (await served.get(meta)).message
+        assert served.cluster.calls == []
+
+    tell(story, tmp_path)
+
+
+def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        served.cluster.refusal = Refused(422, "Invalid", 'PyTorchJob "x" is invalid: spec: Required value')
+        meta = await served.create()
+        resource = await served.get(meta)
+        assert (await served.phase(meta), resource.message.partition(":")[0]) == (
+            "FAILED",
+            "the cluster refuses the job (Invalid)",
+        )
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"),
+    [
+        ({"away": True}, grpc.StatusCode.UNAVAILABLE),
+        (
+            {"refusal": Refused(403, "Forbidden", 'jobs "x" is forbidden: exceeded quota: q')},
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+        ),
+    ],
+)
+def test_what_may_pass_is_worth_asking_again(tmp_path: Path, trouble: Any, code: grpc.StatusCode) -> None:
+    async def story(served: Served) -> None:
+        vars(served.cluster).update(trouble)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await served.create()
+        assert refused.value.code() is code
+        vars(served.cluster).update(away=False, refusal=None)
+        assert await served.phase(await served.create()) == "QUEUED"
+
+    tell(story, tmp_path)
+
+
+def test_a_job_of_that_name_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        name = name_of(await served.create())
+        served.cluster.remove("PyTorchJob", NAMESPACE, name)
+        served.cluster.deaf = True
+        foreign = {"kind": "PyTorchJob", "metadata": {"name": name, "namespace": NAMESPACE}}
+        served.cluster.put(foreign)
+        resource = await served.get(await served.create())
+        assert "is the name of a PyTorchJob that this server has not made" in resource.message
+        assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
+
+    tell(story, tmp_path)
+
+
+def test_get_asks_nobody(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        name = name_of(meta)
+        served.cluster.status(name, status("Running"))
+        for replica in ("master-0", "worker-0"):
+            served.cluster.put(pod(name, replica, "Running"))
+        before = list(served.cluster.calls)
+        served.cluster.away = True
+        served.cluster.slow.clear()
+        for _ in range(20):
+            assert await served.phase(meta) == "RUNNING"
+        assert served.cluster.calls == before
+
+    tell(story, tmp_path)
+
+
+def test_a_success_is_told_once_its_files_are_read(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        served.leave("outputs.pb")
+        served.cluster.status(name_of(meta), status("Running", "Succeeded"))
+        assert await served.phase(meta) in ("RUNNING", "SUCCEEDED")
+        await until(lambda: is_phase(served, meta, "SUCCEEDED"))
+
+    tell(story, tmp_path)
+
+
+async def is_phase(served: Served, meta: bytes, phase: str) -> bool:
+    return await served.phase(meta) == phase
+
+
+def test_an_error_file_makes_a_failure_of_a_job_that_succeeded(tmp_path: Path) -> None:
+    error = ContainerError(code="USER:ValueError", message="ValueError: no data", worker="")
+
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        served.leave("error-1.pb", ErrorDocument(error=error).SerializeToString())
+        served.cluster.status(name_of(meta), status("Running", "Succeeded"))
+        await until(lambda: is_phase(served, meta, "FAILED"))
+        assert "no data" in (await served.get(meta)).message
+
+    tell(story, tmp_path)
+
+
+def test_peers_that_a_failure_leaves_running_are_stopped(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        name = name_of(meta)
+        served.cluster.put(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
+        served.cluster.put(pod(name, "worker-0", "Running"))
+        served.cluster.status(name, status("Running", "Failed"))
+        await until(lambda: ("Pod", NAMESPACE, f"{name}-worker-0") not in served.cluster.objects)
+        assert ("Pod", NAMESPACE, f"{name}-master-0") in served.cluster.objects
+
+    tell(story, tmp_path)
+
+
+def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        custom = {
+            "masterReplicas": {"replicas": 1},
+            "workerReplicas": {"replicas": 1},
+            "runPolicy": {"activeDeadlineSeconds": 60},
+        }
+        meta = await served.create(template=template(custom=custom))
+        name = name_of(meta)
+        began = {"running": {"startedAt": ago(90)}}
+        for replica in ("master-0", "worker-0"):
+            served.cluster.put(
+                pod(name, replica, "Running", containerStatuses=[{"name": "pytorch", "state": began}])
+            )
+        served.cluster.status(name, status("Running"))
+        await until(lambda: is_phase(served, meta, "FAILED"))
+        said = (await served.get(meta)).message
+        await until(lambda: "patch" in served.cluster.calls)
+        stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
+        assert stored["spec"]["runPolicy"]["activeDeadlineSeconds"] == 1
+        for replica in ("master-0", "worker-0"):
+            served.cluster.remove("Pod", NAMESPACE, f"{name}-{replica}")
+        assert (await served.get(meta)).message == said
+        assert served.cluster.calls.count("patch") == 1
+
+    tell(story, tmp_path)
+
+
+def test_delete_is_answered_while_the_cluster_is_away_and_done_when_it_is_back(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        served.cluster.away = True
+        await served.delete(meta)
+        await served.delete(meta)
+        assert served.cluster.objects
+        served.cluster.away = False
+        await until(lambda: not served.cluster.objects)
+
+    tell(story, tmp_path)
+
+
+def test_a_job_that_somebody_deleted_is_confirmed_before_it_is_called_gone(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        key = ("PyTorchJob", NAMESPACE, name_of(meta))
+        stored = served.cluster.objects.pop(key)
+        served.cluster.relist()
+        served.cluster.objects[key] = stored
+        await until(lambda: "get" in served.cluster.calls)
+        await until(lambda: len(served.orders) == 0)
+        assert await served.phase(meta) == "QUEUED"
+        del served.cluster.objects[key]
+        served.cluster.relist()
+        await until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
+
+    tell(story, tmp_path)
+
+
+def test_any_server_says_the_same_of_a_job(tmp_path: Path) -> None:
+    cluster = ScriptedCluster()
+    metas: list[bytes] = []
+
+    async def first(served: Served) -> None:
+        metas.append(await served.create())
+        cluster.status(name_of(metas[0]), status("Running"))
+        cluster.put(pod(name_of(metas[0]), "master-0", "Running"))
+        cluster.put(pod(name_of(metas[0]), "worker-0", "Running"))
+
+    async def second(served: Served) -> None:
+        assert await served.phase(metas[0]) == "RUNNING"
+
+    async def third(served: Served) -> None:
+        await until(lambda: is_phase(served, metas[0], "SUCCEEDED"))
+
+    tell(first, tmp_path, cluster=cluster)
+    tell(second, tmp_path, cluster=cluster)
+    cluster.objects.clear()
+    folder = tmp_path / "f1" / "n0" / "data" / "0"
+    folder.mkdir(parents=True)
+    (folder / "outputs.pb").write_bytes(b"")
+    tell(third, tmp_path, cluster=cluster)
+
+
+def test_a_new_attempt_removes_what_the_one_before_has_left(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        first, other = await served.create(), await served.create(execution="f2")
+        second = await served.create(attempt=1)
+        names = {name_of(second), name_of(other)}
+        await until(lambda: {key[2] for key in served.cluster.objects} == names)
+        assert name_of(first) not in names
+
+    tell(story, tmp_path)
+
+
+def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        forged = job_ref_pb2.JobRef.FromString(meta)
+        forged.output_prefix = "s3://elsewhere"
+        assert await served.phase(forged.SerializeToString()) == "FAILED"
+        await served.delete(forged.SerializeToString())
+        assert served.cluster.objects
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await served.get(b"\xff")
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+    tell(story, tmp_path)
+
+
+def test_logs_and_numbers_are_there_for_whoever_asks(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        name = name_of(meta)
+        served.cluster.put(pod(name, "worker-0", "Running"))
+        served.cluster.lines[f"{name}-worker-0"] = ["a", "b", "c"]
+        ask = served.channel.unary_stream(
+            "/flyteidl.service.AsyncAgentService/GetTaskLogs",
+            request_serializer=admin.GetTaskLogsRequest.SerializeToString,
+            response_deserializer=admin.GetTaskLogsResponse.FromString,
+        )
+        request = admin.GetTaskLogsRequest(resource_meta=meta, lines=2)
+        told = [line async for each in ask(request) for line in each.body.results]
+        assert told == ["worker-0: b", "worker-0: c"]
+        numbers = admin.GetTaskMetricsRequest(resource_meta=meta, queries=["replicas"])
+        answer = await served.call("GetTaskMetrics", numbers, admin.GetTaskMetricsResponse)
+        assert [each.metric for each in answer.results] == ["replicas"]
+        with pytest.raises(grpc.aio.AioRpcError, match="there are: ready, replicas"):
+            await served.call(
+                "GetTaskMetrics",
+                admin.GetTaskMetricsRequest(resource_meta=meta, queries=["x"]),
+                admin.GetTaskMetricsResponse,
+            )
+
+    tell(story, tmp_path)
+
+
+def test_propeller_is_told_which_tasks_are_taken(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        ask = served.channel.unary_unary(
+            "/flyteidl.service.AgentMetadataService/ListAgents",
+            request_serializer=admin.ListAgentsRequest.SerializeToString,
+            response_deserializer=admin.ListAgentsResponse.FromString,
+        )
+        (agent,) = (await ask(admin.ListAgentsRequest())).agents
+        assert [(each.name, each.version) for each in agent.supported_task_categories] == [
+            ("pytorch", 0),
+            ("pytorch", 1),
+        ]
+        assert not agent.is_sync
+
+    tell(story, tmp_path)

@@ -1,0 +1,66 @@
+"""Why a task became no job, as its author reads it."""
+
+import pytest
+from builders import a_run
+
+from backend_plugin.core import refusal
+from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.manifest import names
+from backend_plugin.core.task_phase import Phase
+from backend_plugin.core.values import Manifest
+
+
+def problem(field: str) -> Problem:
+    return Problem(field=field, value="7", message="is odd", remedy="write 8")
+
+
+def test_one_problem_is_one_line() -> None:
+    assert refusal.of_problems([problem("a")]) == "the task cannot be run: a=7: is odd; write 8"
+
+
+def test_many_problems_are_a_line_each_and_the_rest_is_counted() -> None:
+    told = refusal.of_problems([problem(f"f{number}") for number in range(10)]).splitlines()
+    assert told[0] == "the task cannot be run as it is: f0=7: is odd; write 8"
+    assert (len(told), told[-1]) == (9, "and 2 more problems")
+
+
+def test_a_refusal_is_for_good() -> None:
+    verdict = refusal.phase(refusal.of_cluster("Invalid", "spec: Required value"))
+    assert (verdict.phase, verdict.message) == (
+        Phase.FAILED,
+        "the cluster refuses the job (Invalid): spec: Required value",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "passes"),
+    [
+        (403, 'pytorchjobs "j" is forbidden: exceeded quota: jobs', True),
+        (403, "admission webhook denied the request", False),
+        (422, "exceeded quota", False),
+    ],
+)
+def test_room_in_a_quota_comes_back(code: int, message: str, *, passes: bool) -> None:
+    assert refusal.may_pass(code, message) is passes
+
+
+def test_a_request_says_for_which_attempt_it_is() -> None:
+    assert not refusal.of_run(a_run())
+    missing = refusal.of_run(a_run(output_prefix="", namespace="", execution=""))
+    assert [each.field.rpartition(".")[2] for each in missing] == ["output_prefix", "namespace", "name"]
+
+
+def marked(label: str, prefix: str) -> Manifest:
+    metadata = {
+        "name": "j",
+        "labels": {names.IDENTITY: label},
+        "annotations": {names.OUTPUT_PREFIX: prefix},
+    }
+    return {"metadata": metadata}
+
+
+def test_only_the_same_attempts_job_is_adopted() -> None:
+    refusal.unless_same(marked("a", "s3://b/0"), marked("a", "s3://b/0"))
+    for other in (marked("b", "s3://b/0"), marked("a", "s3://b/1"), {"metadata": {"name": "j"}}):
+        with pytest.raises(InvalidTask, match="has not made for this attempt"):
+            refusal.unless_same(other, marked("a", "s3://b/0"))
