@@ -58,7 +58,8 @@ class Binding:
 
     uid: str
     node: str
-    gpus: Sequence[int] = ()
+    gpus: Sequence[int] | None = None
+    """Which it is given, perhaps none; None on a node that has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +150,7 @@ def _decide(claim: Claim, rooms: Sequence["_Room"]) -> Binding | Unschedulable:
     room = max(fitting, key=lambda room: room.score(claim))
     given = room.free_gpus()[: claim.requests.get(GPU, 0) // ONE]
     room.take(claim, given)
-    return Binding(uid=claim.uid, node=room.node.name, gpus=given)
+    return Binding(uid=claim.uid, node=room.node.name, gpus=given if room.node.gpus else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

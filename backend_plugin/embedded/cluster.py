@@ -1,0 +1,196 @@
+"""A whole cluster in this process, behind the protocol that the service speaks.
+
+Lives here: who is told of what, and the protocol's words. Does not: any of the doing; the map is in the
+package's docstring.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded import admission, following, machine, templates
+from backend_plugin.embedded.events import Recorder
+from backend_plugin.embedded.jobs import Jobs
+from backend_plugin.embedded.kubelet import Kubelet, KubeletOptions
+from backend_plugin.embedded.node_commands import Nodes
+from backend_plugin.embedded.objects import Key, uid_of, with_metadata
+from backend_plugin.embedded.options import EmbeddedOptions
+from backend_plugin.embedded.pods import Pods
+from backend_plugin.embedded.scheduler import Scheduler
+from backend_plugin.embedded.store import Change, Store, system_clock
+from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Refused, Sink
+
+_EXPIRY: Final = 60.0
+"""Seconds between two looks for events that nobody needs any more."""
+
+
+class EmbeddedCluster:
+    """Implements `shell.cluster.Cluster`, and what people do to nodes. Made by `open`, for one event loop."""
+
+    def __init__(self, store: Store, directory: Path, options: EmbeddedOptions) -> None:
+        clock = system_clock
+        self._loop = asyncio.get_running_loop()
+        self._templates = templates.read(options.pod_templates)
+        self._store = store
+        self._recorder = Recorder(store, options.events, clock)
+        self._pods = Pods(
+            store, self._recorder, clock, lambda pods: Kubelet(directory / "pods", _of_kubelet(options), pods)
+        )
+        self._nodes = Nodes(store, self._pods, self._recorder, lost_after=options.lost_after, clock=clock)
+        self._nodes.ensure(machine.nodes(options, directory, clock()))
+        self._jobs = Jobs(store, self._pods, self._recorder, backoff=options.backoff, clock=clock)
+        self._scheduler = Scheduler(store, self._pods.decide)
+        self._expiry = self._loop.call_later(_EXPIRY, self._expire)
+
+    @classmethod
+    async def open(cls, state: Path, options: EmbeddedOptions) -> "EmbeddedCluster":
+        """The cluster whose state is in that directory, which is made if need be.
+
+        The jobs of an earlier server go on: pods that live are taken over, others are lost, none runs twice.
+
+        Raises:
+            StateUnusable: If another server has the directory, or it cannot be read.
+            UnreadableTemplates: If the pod templates cannot be read.
+        """
+        store = Store.open(state)
+        try:
+            cluster = cls(store, state, options)
+            await cluster._begin()
+        except BaseException:
+            store.close()
+            raise
+        return cluster
+
+    async def _begin(self) -> None:
+        # First what has become of the pods meanwhile: nobody may draw conclusions from what was.
+        await self._pods.adopt()
+        self._recorder.expire()
+        self._store.watch(self._see)
+        self._scheduler.begin()
+        self._nodes.begin()
+        self._jobs.begin()
+
+    def _see(self, change: Change) -> None:
+        self._jobs.see(change)
+        self._scheduler.see(change)
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """Make a job; see `Cluster.create`."""
+        with _refusals():
+            return self._store.create(admission.admit(_placed(manifest)))
+
+    async def get(self, name: Name) -> Manifest | None:
+        """A job; see `Cluster.get`."""
+        return self._find("PyTorchJob", name)
+
+    async def patch(self, name: Name, patch: Manifest) -> None:
+        """Change a job; see `Cluster.patch`."""
+        old = self._find("PyTorchJob", name)
+        if old is not None:
+            with _refusals():
+                self._store.update(admission.admit_update(old, admission.merge_patch(old, patch)))
+
+    async def delete(self, name: Name) -> None:
+        """Delete a job and all that it owns; see `Cluster.delete`."""
+        job = self._find("PyTorchJob", name)
+        if job is not None:
+            self._store.remove(uid_of(job))
+
+    async def delete_pod(self, name: Name) -> None:
+        """Delete a pod; see `Cluster.delete_pod`."""
+        pod = self._find("Pod", name)
+        if pod is not None:
+            self._pods.delete(pod)
+
+    async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
+        """PodTemplates; see `Cluster.pod_templates`. One without a namespace is in every one."""
+        return [
+            with_metadata(template, namespace=namespace)
+            for namespace in namespaces
+            for template in self._templates
+            if text(section(template, "metadata"), "name") == name
+            and text(section(template, "metadata"), "namespace") in ("", namespace)
+        ]
+
+    async def follow(self, sink: Sink) -> None:
+        """Tell everything, then every change; see `Cluster.follow`."""
+        following.tell_all(self._store, sink)
+        unwatch = self._store.watch(lambda change: following.tell(change, sink))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            unwatch()
+
+    async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
+        """What a container wrote; see `Cluster.log`."""
+        found = self._find("Pod", pod)
+        if found is not None:
+            async for line in self._pods.log(found, request):
+                yield line
+
+    async def nodes(self) -> Sequence[Manifest]:
+        """Every node, as core/v1 has it."""
+        return self._nodes.all()
+
+    async def lose(self, node: str) -> None:
+        """Cut a node off: what runs on it is killed, and its pods are given up after a while.
+
+        Raises:
+            Refused: If there is no such node.
+        """
+        self._nodes.lose(node)
+
+    async def drain(self, node: str) -> None:
+        """Evict the pods of a node, and put no more there; raises as `lose` does."""
+        self._nodes.drain(node)
+
+    async def restore(self, node: str) -> None:
+        """Have a lost or drained node back; raises as `lose` does."""
+        self._nodes.restore(node)
+
+    async def close(self) -> None:
+        """Let go of everything; pods end with it unless they are durable."""
+        self._expiry.cancel()
+        self._jobs.close()
+        self._scheduler.close()
+        self._nodes.close()
+        await self._pods.close()
+        self._store.close()
+
+    def _find(self, kind: str, name: Name) -> Manifest | None:
+        found = self._store.get(Key(kind, name.namespace, name.name))
+        return found if found is not None and name.uid in (None, uid_of(found)) else None
+
+    def _expire(self) -> None:
+        self._expiry = self._loop.call_later(_EXPIRY, self._expire)
+        self._recorder.expire()
+
+
+def _placed(manifest: Manifest) -> Manifest:
+    """With the namespace that an object gets which names none."""
+    if text(section(manifest, "metadata"), "namespace"):
+        return manifest
+    return with_metadata(manifest, namespace="default")
+
+
+def _of_kubelet(options: EmbeddedOptions) -> KubeletOptions:
+    return KubeletOptions(
+        code=options.code,
+        images=options.images,
+        strict_images=options.strict_images,
+        durable=options.durable,
+        pass_env=options.pass_env,
+    )
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What admission will not have, in the protocol's words."""
+    try:
+        yield
+    except admission.Refusal as refusal:
+        raise Refused(refusal.code, refusal.reason, refusal.message) from refusal

@@ -1,0 +1,142 @@
+"""Brings jobs on: looks at one with all that it owns, and does what the controller wants.
+
+Lives here: the doing. Does not: the wanting; see `controller`.
+"""
+
+from datetime import datetime
+
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded import admission
+from backend_plugin.embedded.controller import (
+    Action,
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    DeletePod,
+    DeleteService,
+    Seen,
+    Step,
+    of_action,
+    reconcile,
+)
+from backend_plugin.embedded.events import Recorder
+from backend_plugin.embedded.objects import Key, annotation_of, key_of, owner_of, uid_of
+from backend_plugin.embedded.pods import Pods
+from backend_plugin.embedded.ports import PORT, Ports
+from backend_plugin.embedded.store import Change, Clock, Store
+from backend_plugin.embedded.work import FAILED, Backoff, Failed, Work
+from backend_plugin.shell.cluster import AlreadyExists, Unavailable
+
+
+class Jobs:
+    """Looks at every job that has changed, or of which a pod or a service has."""
+
+    def __init__(
+        self, store: Store, pods: Pods, recorder: Recorder, *, backoff: Backoff, clock: Clock
+    ) -> None:
+        self._store = store
+        self._pods = pods
+        self._recorder = recorder
+        self._clock = clock
+        self._work = Work(self._look, backoff, clock)
+        self._ports = Ports(
+            {
+                owner_of(pod): int(port)
+                for pod in store.all("Pod")
+                if (port := annotation_of(pod, PORT)).isdigit()
+            }
+        )
+
+    def begin(self) -> None:
+        """Look at every job, and collect what those have left that are gone."""
+        for owner in self._store.owners():
+            if self._store.by_uid(owner) is None:
+                self._collect(owner)
+        for job in self._store.all("PyTorchJob"):
+            self._work.add(key_of(job))
+
+    def see(self, change: Change) -> None:
+        """Something has changed in the store."""
+        if change.key.kind == "PyTorchJob":
+            self._see_job(change)
+        elif change.key.kind in ("Pod", "Service"):
+            self._see_owned(owner_of(change.last))
+
+    def close(self) -> None:
+        """Look at nothing any more."""
+        self._work.close()
+
+    def _see_job(self, change: Change) -> None:
+        if change.new is None:
+            self._work.forget(change.key)
+            self._collect(uid_of(change.last))
+        else:
+            self._work.add(change.key)
+
+    def _see_owned(self, owner: str) -> None:
+        job = self._store.by_uid(owner)
+        if job is not None:
+            self._work.add(key_of(job))
+        elif not self._store.owned(owner, "Pod"):
+            self._ports.release(owner)
+
+    def _collect(self, owner: str) -> None:
+        """Delete what belonged to a job that is gone."""
+        for service in self._store.owned(owner, "Service"):
+            self._store.remove(uid_of(service))
+        for pod in self._store.owned(owner, "Pod"):
+            self._pods.delete(pod)
+        self._see_owned(owner)
+
+    def _look(self, key: Key) -> datetime | Failed | None:
+        job = self._store.get(key)
+        if job is None:
+            return None
+        uid = uid_of(job)
+        seen = Seen(
+            job=job,
+            pods=self._store.owned(uid, "Pod"),
+            services=self._store.owned(uid, "Service"),
+            now=self._clock(),
+        )
+        step = reconcile(seen)
+        try:
+            return self._take(seen, step)
+        except Unavailable:
+            return FAILED
+
+    def _take(self, seen: Seen, step: Step) -> datetime | Failed | None:
+        """Do what one pass wants, up to what is refused."""
+        for action in step.actions:
+            try:
+                self._act(seen, action)
+            except (AlreadyExists, admission.Refusal, OSError) as refusal:
+                self._recorder.record(seen.job, of_action(seen, action, str(refusal)))
+                return FAILED
+            self._recorder.record(seen.job, of_action(seen, action))
+        for event in step.events:
+            self._recorder.record(seen.job, event)
+        if step.status is not None:
+            self._store.update({**seen.job, "status": step.status})
+        return step.wake_at
+
+    def _act(self, seen: Seen, action: Action) -> None:
+        job = key_of(seen.job)
+        match action:
+            case CreatePod(manifest):
+                self._pods.create(manifest, self._ports.of(uid_of(seen.job)))
+            case CreateService(manifest):
+                self._store.create(admission.admit_service(manifest))
+            case DeletePod(name):
+                if pod := self._own(seen.job, Key("Pod", job.namespace, name)):
+                    self._pods.delete(pod)
+            case DeleteService(name):
+                if service := self._own(seen.job, Key("Service", job.namespace, name)):
+                    self._store.remove(uid_of(service))
+            case DeleteJob():
+                self._store.remove(uid_of(seen.job))
+
+    def _own(self, job: Manifest, key: Key) -> Manifest | None:
+        """The object of that name, if it is the job's: a later job may have one of the same name."""
+        found = self._store.get(key)
+        return found if found is not None and owner_of(found) == uid_of(job) else None

@@ -1,0 +1,141 @@
+"""What people do to nodes, and what follows for the pods on them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded import node_states, pod_states
+from backend_plugin.embedded.events import NODE_CONTROLLER, TAINT_CONTROLLER, Recorder, Saying
+from backend_plugin.embedded.objects import (
+    Key,
+    is_ended,
+    is_terminating,
+    key_of,
+    name_of,
+    node_of,
+    uid_of,
+)
+from backend_plugin.embedded.pods import Pods
+from backend_plugin.embedded.store import Clock, Store
+from backend_plugin.shell.cluster import Refused, Unavailable
+
+_NOT_FOUND: Final = 404
+_AGAIN: Final = 1.0
+"""Seconds until pods are given up that could not be, for the store could not be written."""
+
+
+class Nodes:
+    """The nodes of a cluster; what was done to them outlives the server."""
+
+    def __init__(
+        self, store: Store, pods: Pods, recorder: Recorder, *, lost_after: float, clock: Clock
+    ) -> None:
+        self._store = store
+        self._pods = pods
+        self._recorder = recorder
+        self._lost_after = lost_after
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def ensure(self, wanted: Sequence[Manifest]) -> None:
+        """Have these nodes. Others go if they are empty; if not, they take no more pods."""
+        for node in wanted:
+            old = self._store.get(key_of(node))
+            if old is None:
+                self._store.create(node)
+            else:
+                self._store.update(node_states.remade(old, node))
+        names = {name_of(node) for node in wanted}
+        for node in self._store.all("Node"):
+            if name_of(node) not in names:
+                self._dismiss(node)
+
+    def all(self) -> Sequence[Manifest]:
+        """Every node, as core/v1 has it."""
+        return self._store.all("Node")
+
+    def lose(self, name: str) -> None:
+        """Cut the node off: what runs on it is killed, and its pods are given up after a while."""
+        node = self._node(name)
+        if node_states.is_lost(node):
+            return
+        self._store.update(node_states.lost(node, self._clock()))
+        self._cut_off(name)
+
+    def drain(self, name: str) -> None:
+        """Put no more pods on the node, and evict those on it, each with its grace."""
+        self._store.update(node_states.cordoned(self._node(name)))
+        for pod in self._on(name):
+            if not is_terminating(pod):
+                self._pods.evict(pod)
+
+    def restore(self, name: str) -> None:
+        """The node is back, and takes pods."""
+        self._store.update(node_states.restored(self._node(name), self._clock()))
+
+    def begin(self) -> None:
+        """Go on with what an earlier server did not come to."""
+        for node in self._store.all("Node"):
+            if node_states.is_lost(node):
+                self._cut_off(name_of(node))
+
+    def close(self) -> None:
+        """Do nothing any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _node(self, name: str) -> Manifest:
+        node = self._store.get(Key("Node", "", name))
+        if node is None:
+            raise Refused(_NOT_FOUND, "NotFound", f'nodes "{name}" not found')
+        return node
+
+    def _on(self, name: str) -> list[Manifest]:
+        """The pods on a node that have not ended."""
+        return [pod for pod in self._store.all("Pod") if node_of(pod) == name and not is_ended(pod)]
+
+    def _dismiss(self, node: Manifest) -> None:
+        if self._on(name_of(node)):
+            self._store.update(node_states.cordoned(node))
+        else:
+            self._store.remove(uid_of(node))
+
+    def _cut_off(self, name: str) -> None:
+        pods = self._on(name)
+        self._pods.cut_off(pods)
+        for pod in pods:
+            self._store.update(pod_states.unready(pod, self._clock()))
+            said = Saying(
+                reason="NodeNotReady", message="Node is not ready", component=NODE_CONTROLLER, warning=True
+            )
+            self._recorder.say(pod, said)
+        self._arm(name, pods, self._lost_after)
+
+    def _arm(self, name: str, pods: Sequence[Manifest], seconds: float) -> None:
+        if name in self._timers:
+            self._timers[name].cancel()
+        uids = [uid_of(pod) for pod in pods]
+        self._timers[name] = self._loop.call_later(seconds, self._give_up, name, uids)
+
+    def _give_up(self, name: str, uids: Sequence[str]) -> None:
+        # Also if the node is back by now: what ran on it has been killed.
+        del self._timers[name]
+        pods = [pod for uid in uids if (pod := self._store.by_uid(uid)) is not None and not is_ended(pod)]
+        try:
+            for pod in pods:
+                self._lose(pod)
+        except Unavailable:
+            self._arm(name, pods, _AGAIN)
+
+    def _lose(self, pod: Manifest) -> None:
+        if is_terminating(pod):
+            self._pods.remove(pod)
+            return
+        key = key_of(pod)
+        said = f"Marking for deletion Pod {key.namespace}/{key.name}"
+        self._recorder.say(
+            pod, Saying(reason="TaintManagerEviction", message=said, component=TAINT_CONTROLLER)
+        )
+        self._store.update(pod_states.lost(pod, self._clock()))

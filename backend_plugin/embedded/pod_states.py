@@ -1,0 +1,122 @@
+"""A pod as it is after each thing that may happen to it.
+
+Lives here: PURE; pod and what happened → pod. Does not: whether it happens; see `pods`.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from backend_plugin.core.reading import entries, number, section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.nodes import GPU_INDICES, Binding, Unschedulable, gpu_slices
+from backend_plugin.embedded.objects import (
+    condition,
+    merged_conditions,
+    name_of,
+    node_of,
+    stamp,
+    with_annotations,
+    with_conditions,
+    with_metadata,
+    with_section,
+)
+
+_GRACE: Final = 30
+"""Seconds that Kubernetes gives a pod which says nothing."""
+_NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
+"""The conditions that others write."""
+
+
+def bound(pod: Manifest, binding: Binding, now: datetime) -> Manifest:
+    """It has a node."""
+    found = with_section(pod, "spec", nodeName=binding.node)
+    if binding.gpus is not None:
+        found = with_annotations(found, {GPU_INDICES: ",".join(map(str, binding.gpus))})
+    return with_conditions(found, condition("PodScheduled", "True", reason="", message="", now=now))
+
+
+def unschedulable(pod: Manifest, why: Unschedulable, now: datetime) -> Manifest:
+    """No node takes it."""
+    return with_conditions(
+        pod, condition("PodScheduled", "False", reason=why.reason, message=why.message, now=now)
+    )
+
+
+def terminating(pod: Manifest, now: datetime) -> Manifest:
+    """Its deletion is ordered, with its own grace."""
+    said = number(section(pod, "spec"), "terminationGracePeriodSeconds")
+    grace = _GRACE if said is None else max(0, said)
+    return with_metadata(
+        pod,
+        deletionTimestamp=stamp(now + timedelta(seconds=grace)),
+        deletionGracePeriodSeconds=grace,
+    )
+
+
+def evicted(pod: Manifest, now: datetime) -> Manifest:
+    """It has to make room, since its node is drained."""
+    return with_conditions(
+        pod,
+        condition(
+            "DisruptionTarget",
+            "True",
+            reason="EvictionByEvictionAPI",
+            message="Eviction API: evicting",
+            now=now,
+        ),
+    )
+
+
+def unready(pod: Manifest, now: datetime) -> Manifest:
+    """Its node does not answer."""
+    return with_conditions(pod, condition("Ready", "False", reason="NodeNotReady", message="", now=now))
+
+
+def lost(pod: Manifest, now: datetime) -> Manifest:
+    """It is given up, for its node has not answered for too long."""
+    disrupted = condition(
+        "DisruptionTarget",
+        "True",
+        reason="DeletionByTaintManager",
+        message="Taint manager: deleting due to NoExecute taint",
+        now=now,
+    )
+    return with_section(
+        with_conditions(pod, disrupted),
+        "status",
+        phase="Failed",
+        reason="NodeLost",
+        message=f"Node {node_of(pod)} which was running pod {name_of(pod)} is unresponsive",
+    )
+
+
+def reported(pod: Manifest, status: Manifest) -> Manifest:
+    """The kubelet says that it is so; what others said of it stays."""
+    kept = [
+        each
+        for each in entries(section(pod, "status"), "conditions")
+        if text(each, "type") in _NOT_THE_KUBELETS
+    ]
+    told = merged_conditions(entries(status, "conditions"), kept)
+    return {**pod, "status": {**status, "conditions": told}}
+
+
+def with_gpus(pod: Manifest) -> Manifest:
+    """The pod as the kubelet is to run it: each container sees the GPUs that it asked for, and no other."""
+    if GPU_INDICES not in section(pod, "metadata", "annotations"):
+        return pod
+    slices, spec = gpu_slices(pod), section(pod, "spec")
+    seen = {
+        key: [
+            _seeing(container, ",".join(map(str, slices[text(container, "name")])))
+            for container in entries(spec, key)
+        ]
+        for key in ("initContainers", "containers")
+        if key in spec
+    }
+    return with_section(pod, "spec", **seen)
+
+
+def _seeing(container: Manifest, devices: str) -> Manifest:
+    variable = {"name": "CUDA_VISIBLE_DEVICES", "value": devices}
+    return {**container, "env": [*entries(container, "env"), variable]}

@@ -1,0 +1,206 @@
+"""A pod from its making to its end: bound, started, told to end, gone.
+
+Lives here: what the API server and the kubelet do to a pod object. Does not: processes (`kubelet`), which
+pods there should be (`controller`), where they go (`scheduler`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
+from typing import Final
+
+from backend_plugin.core.reading import moment, number, section
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded import admission, pod_events, pod_states
+from backend_plugin.embedded.events import KUBELET, SCHEDULER, Recorder, Saying
+from backend_plugin.embedded.kubelet import Kubelet
+from backend_plugin.embedded.node_states import is_lost
+from backend_plugin.embedded.nodes import Binding, Unschedulable
+from backend_plugin.embedded.objects import (
+    Key,
+    is_ended,
+    is_terminating,
+    key_of,
+    node_of,
+    uid_of,
+    with_annotations,
+)
+from backend_plugin.embedded.ports import PORT
+from backend_plugin.embedded.store import Clock, Store
+from backend_plugin.embedded.tasks import Tasks
+from backend_plugin.shell.cluster import LogLine, LogRequest, Unavailable
+
+_AGAIN: Final = 1.0
+"""Seconds until that is tried again which this machine has just refused: a full disk, too many processes."""
+
+
+class Pods:
+    """Changes pods, and has the kubelet do what follows from it; the kubelet reports to it."""
+
+    def __init__(
+        self, store: Store, recorder: Recorder, clock: Clock, kubelet: Callable[["Pods"], Kubelet]
+    ) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._clock = clock
+        self._kubelet = kubelet(self)
+        self._tasks = Tasks()
+        self._loop = asyncio.get_running_loop()
+        self._reported: dict[str, Manifest] = {}
+        self._gone: dict[str, None] = {}
+        self._retry: asyncio.TimerHandle | None = None
+
+    def create(self, manifest: Manifest, port: int) -> Manifest:
+        """Make a pod; raises `AlreadyExists` and `admission.Refusal`."""
+        admitted = admission.admit_pod(with_annotations(manifest, {PORT: str(port)}))
+        return self._store.create({**admitted, "status": {"phase": "Pending"}})
+
+    def decide(self, decision: Binding | Unschedulable) -> None:
+        """Carry out what the scheduler wants of a pod that waits."""
+        pod = self._store.by_uid(decision.uid)
+        if pod is None or node_of(pod):
+            return
+        now = self._clock()
+        if isinstance(decision, Unschedulable):
+            waits = pod_states.unschedulable(pod, decision, now)
+            if waits != pod:
+                self._store.update(waits)
+                said = Saying(
+                    reason="FailedScheduling", message=decision.message, component=SCHEDULER, warning=True
+                )
+                self._recorder.say(pod, said)
+            return
+        bound = self._store.update(pod_states.bound(pod, decision, now))
+        key = key_of(pod)
+        message = f"Successfully assigned {key.namespace}/{key.name} to {decision.node}"
+        self._recorder.say(pod, Saying(reason="Scheduled", message=message, component=SCHEDULER))
+        self.start(uid_of(bound))
+
+    def start(self, uid: str) -> None:
+        """Have a bound pod run; one that runs is left alone."""
+        self._tasks.add(uid, lambda: self._start(uid))
+
+    def delete(self, pod: Manifest) -> None:
+        """Delete a pod with its own grace; one that does not run goes at once."""
+        if is_terminating(pod):
+            return
+        if not node_of(pod) or is_ended(pod) or self._is_cut_off(pod):
+            self.remove(pod)
+            return
+        deleted = self._store.update(pod_states.terminating(pod, self._clock()))
+        for saying in pod_events.stopping(pod):
+            self._recorder.say(pod, saying)
+        self._terminate(deleted)
+
+    def evict(self, pod: Manifest) -> None:
+        """Delete a pod because its node is drained."""
+        self.delete(self._store.update(pod_states.evicted(pod, self._clock())))
+
+    def remove(self, pod: Manifest) -> None:
+        """A pod is no more."""
+        uid = uid_of(pod)
+        self._store.remove(uid)
+        if node_of(pod):
+            self._tasks.add(uid, lambda: self._kubelet.forget(uid))
+
+    def cut_off(self, pods: Iterable[Manifest]) -> None:
+        """The node of these pods is lost: nobody hears of them any more."""
+        self._kubelet.lose([uid_of(pod) for pod in pods])
+
+    async def adopt(self) -> None:
+        """Go on with the pods of an earlier server; none is started a second time."""
+        pods = [pod for pod in self._store.all("Pod") if node_of(pod)]
+        await self._kubelet.adopt([pod_states.with_gpus(pod) for pod in pods])
+        for pod in pods:
+            now = self._store.by_uid(uid_of(pod))
+            if now is not None and is_terminating(now):
+                self._terminate(now)
+
+    def log(self, pod: Manifest, request: LogRequest) -> AsyncIterator[LogLine]:
+        """What a container of the pod wrote."""
+        return self._kubelet.log(uid_of(pod), request)
+
+    async def close(self) -> None:
+        """Let the kubelet go; what it reports from now on is found by the next server."""
+        if self._retry is not None:
+            self._retry.cancel()
+        await self._tasks.close()
+        await self._kubelet.close()
+
+    def status(self, uid: str, status: Manifest) -> None:
+        """The kubelet's report: this is how the pod is now."""
+        self._reported[uid] = status
+        self._take_reports()
+
+    def gone(self, uid: str) -> None:
+        """The kubelet's report: nothing is left of a pod that was told to end."""
+        self._gone[uid] = None
+        self._take_reports()
+
+    def _take_reports(self) -> None:
+        if self._retry is not None:
+            return
+        try:
+            while self._reported:
+                uid, status = next(iter(self._reported.items()))
+                self._accept(uid, status)
+                del self._reported[uid]
+            while self._gone:
+                uid = next(iter(self._gone))
+                self._bury(uid)
+                del self._gone[uid]
+        except Unavailable:
+            self._retry = self._loop.call_later(_AGAIN, self._take_reports_again)
+
+    def _take_reports_again(self) -> None:
+        self._retry = None
+        self._take_reports()
+
+    def _accept(self, uid: str, status: Manifest) -> None:
+        pod = self._store.by_uid(uid)
+        # An end is final: also the end of a pod whose node was lost.
+        if pod is None or is_ended(pod):
+            return
+        reported = pod_states.reported(pod, status)
+        if reported == pod:
+            return
+        self._store.update(reported)
+        for saying in pod_events.between(pod, status):
+            self._recorder.say(pod, saying)
+
+    def _bury(self, uid: str) -> None:
+        pod = self._store.by_uid(uid)
+        if pod is not None and is_terminating(pod):
+            self.remove(pod)
+
+    def _is_cut_off(self, pod: Manifest) -> bool:
+        node = self._store.get(Key("Node", "", node_of(pod)))
+        return node is None or is_lost(node)
+
+    async def _start(self, uid: str) -> None:
+        pod = self._store.by_uid(uid)
+        if pod is None:
+            return
+        if is_terminating(pod):  # Before anything of it ran.
+            self.remove(pod)
+            return
+        try:
+            await self._kubelet.run(pod_states.with_gpus(pod))
+        except OSError as error:
+            said = f"Failed to create pod sandbox: {error}"
+            self._recorder.say(
+                pod, Saying(reason="FailedCreatePodSandBox", message=said, component=KUBELET, warning=True)
+            )
+            self._loop.call_later(_AGAIN, self.start, uid)
+
+    def _terminate(self, pod: Manifest) -> None:
+        uid, grace = uid_of(pod), _grace_left(pod, self._clock())
+        self._tasks.add(uid, lambda: self._kubelet.terminate(uid, grace))
+
+
+def _grace_left(pod: Manifest, now: datetime) -> float:
+    metadata = section(pod, "metadata")
+    grace = float(number(metadata, "deletionGracePeriodSeconds") or 0)
+    until = moment(metadata, "deletionTimestamp")
+    # The time stands there to the second.
+    return grace if until is None else min(grace, max(0.0, (until - now).total_seconds() + 1))

@@ -1,0 +1,61 @@
+"""The PodTemplates of an emulated cluster, which a person writes into files."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.reading import entries
+from backend_plugin.core.values import Manifest
+
+_KIND: Final = "PodTemplate"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+class UnreadableTemplates(BackendError):
+    """A file that should hold PodTemplates holds something else, and what."""
+
+
+def read(place: Path | None) -> Sequence[Manifest]:
+    """The PodTemplates of a file, or of the files in a folder; none where no place is given.
+
+    Raises:
+        UnreadableTemplates: If a file cannot be read.
+    """
+    if place is None:
+        return ()
+    if not place.exists():
+        raise UnreadableTemplates(f"{place}: there is no such file or folder")
+    files = (
+        sorted(each for each in place.iterdir() if each.suffix in _SUFFIXES) if place.is_dir() else [place]
+    )
+    return [each for file in files for each in _of_file(file)]
+
+
+def _of_file(file: Path) -> Iterable[Manifest]:
+    for document in _documents(file):
+        if not isinstance(document, Mapping):
+            raise UnreadableTemplates(f"{file}: holds {type(document).__name__} where an object should be")
+        # `kubectl get -o yaml` writes lists.
+        for each in entries(document, "items") or [document]:
+            if each.get("kind") == _KIND:
+                yield each
+
+
+def _documents(file: Path) -> Iterable[object]:
+    try:
+        data = file.read_text(encoding="utf-8")
+        if file.suffix == ".json":
+            return [json.loads(data)]
+        # Whoever has no templates does not pay for it.
+        import yaml
+
+        try:
+            return [
+                each for each in yaml.load_all(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if each
+            ]
+        except yaml.YAMLError as error:
+            raise UnreadableTemplates(f"{file}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise UnreadableTemplates(f"{file}: {error}") from error
