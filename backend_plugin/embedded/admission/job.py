@@ -1,0 +1,119 @@
+"""Whether a PyTorchJob is let in, and as what it is stored.
+
+Lives here: the order in which the API server and the operator's webhook look. Does not: what they look for.
+"""
+
+import json
+from typing import Any, Final
+
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.admission import metadata, names, schema, webhook
+from backend_plugin.embedded.admission.job_types import JOB
+from backend_plugin.embedded.admission.refusal import (
+    WEBHOOK,
+    Cause,
+    Refusal,
+    denied,
+    invalid,
+    not_understood,
+    unprocessable_resource,
+)
+
+API_VERSION: Final = "kubeflow.org/v1"
+_KIND: Final = "PyTorchJob.kubeflow.org"
+# What etcd takes of one object.
+_MOST_BYTES: Final = 1536 * 1024
+
+
+def admit(manifest: Manifest, *, upstream: bool = False) -> Manifest:
+    """A new PyTorchJob as it is stored, but for what the store itself adds to metadata.
+
+    Args:
+        manifest: As it was sent.
+        upstream: Let in, too, what the operator's webhook lets in by mistake.
+
+    Raises:
+        Refusal: If the API server or the webhook would not have it.
+    """
+    _check_kind(manifest)
+    job = _pruned(manifest, metadata.sent(manifest))
+    wrong = [*metadata.causes(section(job, "metadata"), names.subdomain), *_of_spec(job)]
+    if wrong:
+        raise unprocessable_resource(_KIND, text(section(job, "metadata"), "name"), wrong)
+    _check_webhook(job, [] if upstream else list(webhook.beyond(job)))
+    return job
+
+
+def admit_update(old: Manifest, new: Manifest, *, upstream: bool = False) -> Manifest:
+    """The same for a change of a stored one, whose status stays as it is.
+
+    Raises:
+        Refusal: If the API server or the webhook would not have it.
+    """
+    _check_kind(new)
+    job = _pruned(new, metadata.kept(new))
+    if "status" in old:
+        job["status"] = old["status"]
+    found = section(job, "metadata")
+    wrong = [*metadata.changes(old, found), *metadata.causes(found, names.subdomain), *_of_spec(job)]
+    wrong = wrong or _of_transition(old, job)
+    if wrong:
+        raise unprocessable_resource(_KIND, text(section(old, "metadata"), "name"), wrong)
+    _check_webhook(job, [] if upstream else list(webhook.beyond(job)))
+    return job
+
+
+def _check_kind(manifest: Manifest) -> None:
+    if manifest.get("kind") != JOB or manifest.get("apiVersion") != API_VERSION:
+        found = f"{manifest.get('apiVersion')}, Kind={manifest.get('kind')}"
+        raise not_understood(f"the object's type ({found}) is not {API_VERSION}, Kind={JOB}")
+
+
+def _pruned(manifest: Manifest, found: Any) -> dict[str, Any]:
+    job = {"apiVersion": API_VERSION, "kind": JOB, "metadata": found}
+    if "spec" in manifest:
+        job["spec"] = schema.pruned(manifest["spec"], "PyTorchJobSpec")
+    if len(json.dumps(job)) > _MOST_BYTES:
+        raise Refusal(413, "RequestEntityTooLarge", "etcdserver: request is too large")
+    return job
+
+
+def _of_spec(job: Manifest) -> list[Cause]:
+    """Types first, then lists; a job may do without a spec as far as the definition is concerned."""
+    if "spec" not in job:
+        return []
+    spec = job["spec"]
+    return [
+        *schema.causes(spec, "PyTorchJobSpec", "spec"),
+        *_of_scale(section(job, "spec", "pytorchReplicaSpecs", "Worker").get("replicas")),
+        *schema.duplicates(spec, "PyTorchJobSpec", "spec"),
+    ]
+
+
+def _of_scale(replicas: object) -> list[Cause]:
+    """The scale subresource reads the workers' number, and wants to be able to."""
+    path = ".spec.pytorchReplicaSpecs.Worker.replicas"
+    if not isinstance(replicas, int) or 0 <= replicas < 2**31:
+        return []
+    if replicas < 0:
+        return [invalid(path, replicas, "should be a non-negative integer")]
+    return [invalid(path, replicas, f"should be less than or equal to {2**31 - 1}")]
+
+
+def _of_transition(old: Manifest, new: Manifest) -> list[Cause]:
+    path = ("spec", "runPolicy", "schedulingPolicy")
+    before, after = section(old, *path).get("queue"), section(new, *path).get("queue")
+    if before is None or after is None or before == after:
+        return []
+    field = ".".join((*path, "queue"))
+    return [invalid(field, "string", f"{field} is immutable")]
+
+
+def _check_webhook(job: Manifest, more: list[Cause]) -> None:
+    unreadable = next(schema.unreadable(job.get("spec", {}), "PyTorchJobSpec", f"{JOB}.spec"), None)
+    if unreadable is not None:
+        raise Refusal(400, "BadRequest", f'admission webhook "{WEBHOOK}" denied the request: {unreadable}')
+    wrong = [*webhook.causes(job), *more]
+    if wrong:
+        raise denied(wrong)

@@ -1,0 +1,23 @@
+"""A merge patch, as RFC 7386 has it.
+
+Lives here: the merge. Does not: whether the result is any good; see `job.admit_update`.
+"""
+
+from collections.abc import Mapping
+
+from backend_plugin.core.values import JsonValue, Manifest
+
+
+def merge_patch(old: Manifest, patch: Manifest) -> Manifest:
+    """The object with what the patch says: null removes, objects are merged, all else replaces."""
+    merged = {key: value for key, value in old.items() if patch.get(key, 0) is not None}
+    for key, value in patch.items():
+        if value is not None:
+            merged[key] = _merged(old.get(key), value)
+    return merged
+
+
+def _merged(old: JsonValue, new: JsonValue) -> JsonValue:
+    if not isinstance(new, Mapping):
+        return new
+    return merge_patch(old if isinstance(old, Mapping) else {}, new)

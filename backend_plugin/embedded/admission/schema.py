@@ -1,0 +1,168 @@
+"""What the API server makes of a custom resource before anybody else sees it.
+
+Lives here: dropping unknown fields, filling in defaults, checking types, as the tables of `job_types` say.
+Does not: any rule about what values mean.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+from backend_plugin.core.pod_types import PARTS
+from backend_plugin.core.quantity import NotAQuantity, parse
+from backend_plugin.core.shapes import declared
+from backend_plugin.embedded.admission.job_types import DEFAULTS, JOB_PARTS, KEYS, NEWER, REQUIRED
+from backend_plugin.embedded.admission.refusal import Cause, duplicate, invalid, required, wrong_type
+
+_SCALARS: Final[Mapping[str, str]] = {
+    "string": "string",
+    "bool": "boolean",
+    "int32": "integer",
+    "int64": "integer",
+}
+# In this order: Python's booleans are whole numbers, too.
+_NAMES: Final[Mapping[type, str]] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    tuple: "array",
+}
+_INT_OR_STRING: Final = ("intstr", "quantity")
+_BITS: Final = {"int32": 31, "int64": 63}
+_QUANTITY: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+
+
+@cache
+def _parts() -> Mapping[str, Mapping[str, str]]:
+    return {
+        name: {field: kind.removesuffix("!") for field, kind in fields.items() if field not in _newer(name)}
+        for name, fields in declared(PARTS + JOB_PARTS).items()
+    }
+
+
+def _newer(part: str) -> frozenset[str]:
+    return NEWER.get(part, frozenset())
+
+
+def pruned(value: Any, kind: str) -> Any:
+    """The same value without fields that its type does not have, with the defaults of those it lacks."""
+    if kind.startswith("[") and isinstance(value, list):
+        return [pruned(item, kind[1:-1]) for item in value]
+    if not isinstance(value, Mapping):
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+    if kind.startswith("{"):
+        return {key: pruned(item, kind[1:-1]) for key, item in value.items()}
+    if kind not in _parts():
+        return value
+    defaults = DEFAULTS.get(kind, {})
+    known = {
+        key: pruned(item, _parts()[kind][key])
+        for key, item in value.items()
+        if key in _parts()[kind] and not (item is None and key in defaults)
+    }
+    return {**known, **{key: default for key, default in defaults.items() if key not in known}}
+
+
+def causes(value: Any, kind: str, path: str) -> Iterator[Cause]:
+    """Where a value is not of its type."""
+    found = _type(value)
+    if kind in _SCALARS:
+        yield from [] if found == _SCALARS[kind] else [wrong_type(path, _SCALARS[kind], found)]
+    elif kind in _INT_OR_STRING:
+        yield from _of_int_or_string(value, kind, path)
+    elif kind.startswith("["):
+        yield from _of_list(value, kind[1:-1], path)
+    elif found != "object":
+        yield wrong_type(path, "object", found)
+    elif kind.startswith("{"):
+        for key, item in value.items():
+            yield from causes(item, kind[1:-1], f"{path}.{key}")
+    else:
+        yield from _of_object(value, kind, path)
+
+
+def duplicates(value: Any, kind: str, path: str) -> Iterator[Cause]:
+    """Entries of lists that cannot be told apart; paths name the keys of mappings in brackets."""
+    if kind.startswith("[") and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from duplicates(item, kind[1:-1], f"{path}[{index}]")
+    elif kind.startswith("{") and isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from duplicates(item, kind[1:-1], f"{path}[{key}]")
+    elif kind in _parts() and isinstance(value, Mapping):
+        for key, item in value.items():
+            if keys := KEYS.get(kind, {}).get(key):
+                yield from _of_keys(item, keys.split(), f"{path}.{key}")
+            yield from duplicates(item, _parts()[kind][key], f"{path}.{key}")
+
+
+def unreadable(value: Any, kind: str, path: str) -> Iterator[str]:
+    """Where a value of its type is one that the operator, written in Go, cannot hold."""
+    if kind in _BITS and not -(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind]:
+        yield f"json: cannot unmarshal number {value} into Go struct field {path} of type {kind}"
+    elif kind == "quantity" and isinstance(value, str):
+        yield from _of_quantity(value)
+    elif kind.endswith(("]", "}")):
+        for item in value if kind.startswith("[") else value.values():
+            yield from unreadable(item, kind[1:-1], path)
+    elif kind in _parts():
+        for key, item in value.items():
+            yield from unreadable(item, _parts()[kind][key], f"{path}.{key}")
+
+
+def _type(value: Any) -> str:
+    """The type of a JSON value, as the API server calls it."""
+    return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "object")
+
+
+def _of_int_or_string(value: Any, kind: str, path: str) -> Iterator[Cause]:
+    if isinstance(value, str):
+        if kind == "quantity" and re.search(_QUANTITY, value) is None:
+            yield invalid(path, value, f"{path} in body should match '{_QUANTITY}'")
+    elif _type(value) != "integer":
+        yield invalid("<nil>", "", f'"{path}" must validate at least one schema (anyOf)')
+        yield wrong_type(path, "integer", _type(value))
+
+
+def _of_list(value: Any, kind: str, path: str) -> Iterator[Cause]:
+    if _type(value) != "array":
+        yield wrong_type(path, "array", _type(value))
+        return
+    for index, item in enumerate(value):
+        yield from causes(item, kind, f"{path}[{index}]")
+
+
+def _of_object(value: Mapping[str, Any], kind: str, path: str) -> Iterator[Cause]:
+    for key in REQUIRED.get(kind, "").split():
+        if key not in value:
+            yield required(f"{path}.{key}")
+    for key, item in value.items():
+        yield from causes(item, _parts()[kind][key], f"{path}.{key}")
+
+
+def _of_keys(items: Any, keys: list[str], path: str) -> Iterator[Cause]:
+    """The second of each group, as the API server tells only that."""
+    times: dict[str, int] = {}
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if not isinstance(item, Mapping):
+            yield invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")
+            return
+        key = {name: item[name] for name in keys if name in item}
+        times[str(key)] = times.get(str(key), 0) + 1
+        if times[str(key)] == 2:
+            yield duplicate(f"{path}[{index}]", key)
+
+
+def _of_quantity(value: str) -> Iterator[str]:
+    try:
+        parse(value)
+    except NotAQuantity:
+        pattern = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+        yield f"quantities must match the regular expression '{pattern}'"
