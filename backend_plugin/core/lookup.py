@@ -125,8 +125,10 @@ def _none(word: str, name: str, among: Sequence[Named]) -> str:
     # The whole name, and as much of it as was typed.
     near = {job.name[:end]: job.name for job in islice(among, _COMPARED) for end in (None, len(name))}
     close = [near[each] for each in get_close_matches(name, near, n=3)]
-    hint = f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else ""
-    return f"there is no job {word}{hint}"
+    if close:
+        return f"there is no job {word}; did you mean {' or '.join(dict.fromkeys(close))}?"
+    there = ", ".join(job.name for job in among[:_NAMED])
+    return f"there is no job {word}" + (f"; there is {there}" if len(among) <= _NAMED else "")
 
 
 def _many(word: str, found: Sequence[Named]) -> str:

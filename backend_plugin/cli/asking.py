@@ -1,0 +1,96 @@
+"""What the commands that ask a server have in common: whom they ask, how they end, and their JSON."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import rich_click as click
+from google.protobuf.message import Message
+
+from backend_plugin.cli import ends, lines
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SERVER: Final = click.option(
+    "--server",
+    metavar="HOST:PORT",
+    help="Whom to ask. Default: KFPYTORCH_SERVER, or the server that runs here.",
+)
+_NAMESPACE: Final = click.option("--namespace", "-n", metavar="NAME", help="Jobs of this namespace only.")
+
+
+def server_option(command: Command) -> Command:
+    """``--server``."""
+    return _SERVER(command)
+
+
+def namespace_option(command: Command) -> Command:
+    """``--namespace``."""
+    return _NAMESPACE(command)
+
+
+def output_option(human: str) -> Callable[[Command], Command]:
+    """``--output``: for people, or JSON."""
+    return click.option(
+        "--output", "-o", type=click.Choice([human, "json"]), default=human, show_default=True
+    )
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """End as a command should that has no answer, is interrupted, or that nobody reads any more."""
+    from backend_plugin.client import NotAnswered
+
+    try:
+        yield
+        sys.stdout.flush()
+    except NotAnswered as error:
+        ends.refuse(ends.Unreadable(str(error)))
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:
+        # What is still held would fail once more when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+
+
+def say(text: str) -> None:
+    """A line for the person, as soon as it is said."""
+    click.echo(text)
+    sys.stdout.flush()
+
+
+def say_json(value: Any) -> None:
+    """One value on one line."""
+    sys.stdout.buffer.write(lines.as_json(value) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def plain(message: Message) -> Mapping[str, Any]:
+    """A message as JSON that a script can rely on: every field is there, and null where nothing is said."""
+    return {field.name: _plain(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _plain(message: Message, field: Any) -> Any:
+    value = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return dict(value)
+    if hasattr(value, "append"):
+        return [_single(each, field) for each in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return _single(value, field)
+
+
+def _single(value: Any, field: Any) -> Any:
+    if field.enum_type is not None:
+        name = str(field.enum_type.values_by_number[value].name)
+        return name.removeprefix("NODE_STATE_").lower()
+    if not isinstance(value, Message):
+        return value
+    if value.DESCRIPTOR.full_name == "google.protobuf.Timestamp":
+        return value.ToJsonString()  # type: ignore[attr-defined]
+    return plain(value)

@@ -1,0 +1,37 @@
+"""``kfpytorch cancel``: end a job for good."""
+
+from typing import Any, Final
+
+import msgspec
+import rich_click as click
+
+from backend_plugin import client
+from backend_plugin.cli import asking, lines
+
+_HELP: Final = """End JOB for good. Flyte is told that it failed, and why, and begins no other attempt.
+
+JOB is a name, the beginning of one, or the name of a Flyte execution.
+
+\b
+  $ kfpytorch cancel f1-n0-0 --reason "the data is wrong"
+"""
+
+
+@click.command(name="cancel", help=_HELP)
+@click.argument("job")
+@click.option("--reason", metavar="TEXT", default="", help="Why; Flyte shows it.")
+@asking.namespace_option
+@asking.server_option
+@asking.output_option("text")
+def command(**said: Any) -> None:
+    """``kfpytorch cancel``, of what was typed."""
+    with asking.answered():
+        done = client.cancel_job(
+            said["job"], reason=said["reason"], namespace=said["namespace"], server=said["server"]
+        )
+        if said["output"] == "json":
+            click.echo(msgspec.json.format(lines.as_json(asking.plain(done)), indent=2))
+        elif done.was_over:
+            click.echo(f"{done.job.name} is over already: {done.job.flyte.phase}")
+        else:
+            click.echo(f"{done.job.name} is being ended; it was {done.job.flyte.phase}")

@@ -1,0 +1,181 @@
+"""``kfpytorch jobs``: the jobs of a server, how they stand, and one of them in full."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import rich_click as click
+
+from backend_plugin import client
+from backend_plugin.cli import asking, lines, tables
+
+if TYPE_CHECKING:
+    from kfpytorch_idl.v1 import people_pb2 as wire
+
+_HELP: Final = """Print the jobs of a server and how they stand, or one of them in full.
+
+JOB is a name, the beginning of one, or the name of a Flyte execution.
+
+\b
+  $ kfpytorch jobs
+  $ kfpytorch jobs --watch
+  $ kfpytorch jobs f1-n0-0 -o json
+"""
+_HEADER: Final = ("NAME", "PHASE", "READY", "AGE", "MESSAGE")
+_FAILED: Final = 1
+
+
+@click.command(name="jobs", help=_HELP)
+@click.argument("job", required=False)
+@click.option("--watch", "-w", is_flag=True, help="Print each change, too; of one job, until it has ended.")
+@click.option("--living", "-l", is_flag=True, help="Without those that have ended.")
+@asking.namespace_option
+@asking.server_option
+@asking.output_option("table")
+def command(**said: Any) -> None:
+    """``kfpytorch jobs``, of what was typed."""
+    with asking.answered():
+        if said["watch"]:
+            _watch(said)
+        elif said["job"]:
+            _print_one(client.get_job(said["job"], **_where(said)), said["output"])
+        else:
+            _print_all(client.list_jobs(living=said["living"], **_where(said)), said["output"])
+
+
+def _where(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {"namespace": said["namespace"], "server": said["server"]}
+
+
+# ---- all of them
+
+
+def _print_all(jobs: Sequence["wire.Job"], form: str) -> None:
+    if form == "json":
+        _print_json([asking.plain(job) for job in jobs])
+        return
+    if not jobs:
+        click.echo("there are no jobs", err=True)
+        return
+    now = datetime.now(timezone.utc)
+    click.echo("\n".join(tables.table(_HEADER, [_row(job, now) for job in jobs])))
+
+
+def _row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
+    return (
+        job.name,
+        job.flyte.phase,
+        f"{job.ready}/{job.total}",
+        tables.age(tables.moment_of(job, "created"), now),
+        job.flyte.message,
+    )
+
+
+def _print_json(value: Any) -> None:
+    click.echo(msgspec.json.format(lines.as_json(value), indent=2))
+
+
+# ---- as they change
+
+
+def _watch(said: Mapping[str, Any]) -> None:
+    last: wire.Job | None = None
+    columns = tables.Columns(_HEADER)
+    if said["output"] != "json":
+        asking.say(columns.header())
+    for change in client.watch_jobs(said["job"], living=said["living"], **_where(said)):
+        kind = str(change.WhichOneof("change"))
+        last = getattr(change, kind)
+        if said["output"] == "json":
+            asking.say_json({"change": kind, **asking.plain(getattr(change, kind))})
+        elif kind == "job":
+            asking.say(columns.row(_row(change.job, datetime.now(timezone.utc))))
+        else:
+            asking.say(columns.row((change.gone.name, "-", "-", "-", "is gone")))
+    # Only the watching of one job has an end.
+    if last is not None and last.flyte.phase != "SUCCEEDED":
+        sys.exit(_FAILED)
+
+
+# ---- one of them
+
+
+def _print_one(job: "wire.Job", form: str) -> None:
+    if form == "json":
+        _print_json(asking.plain(job))
+        return
+    now = datetime.now(timezone.utc)
+    click.echo("\n".join([*_head(job, now), *_verdict(job.flyte), "", *_replicas(job), *_events(job)]))
+
+
+def _head(job: "wire.Job", now: datetime) -> list[str]:
+    whose = job.origin
+    said = [f"{job.namespace}/{job.name}"]
+    if whose.execution:
+        said.append(
+            f"  {whose.task}, node {whose.node_id} of execution {whose.execution} "
+            f"({whose.project}, {whose.domain}), attempt {whose.attempt}"
+        )
+    ended = tables.moment_of(job, "ended")
+    times = f"made {tables.age(tables.moment_of(job, 'created'), now)} ago"
+    said.append(f"  {times}" + (f", ended {tables.age(ended, now)} ago" if ended else ""))
+    return said
+
+
+def _verdict(flyte: "wire.Verdict") -> list[str]:
+    cause = f", {flyte.cause}" if flyte.cause else ""
+    colour = tables.colour_of(flyte.phase) if tables.coloured() else None
+    said = [click.style(f"{flyte.phase} ({flyte.reason}{cause})", fg=colour, bold=True)]
+    said += [f"  {line}" for line in flyte.message.splitlines()]
+    if flyte.phase in ("FAILED", "RETRYABLE_FAILED"):
+        said.append(f"  Flyte {'may try again' if flyte.retry else 'does not try again'}")
+    return [*said, *(f"  {link.name}: {link.uri}" for link in flyte.logs)]
+
+
+_REPLICA_HEADER: Final = (
+    "REPLICA",
+    "RANKS",
+    "PHASE",
+    "NODE",
+    "RESTARTS",
+    "EXIT",
+    "STARTED",
+    "ENDED",
+    "REASON",
+)
+
+
+def _replicas(job: "wire.Job") -> list[str]:
+    rows = [
+        (
+            f"{each.role}-{each.index}",
+            _ranks(each),
+            each.phase or "-",
+            each.node or "-",
+            str(each.restarts),
+            str(each.exit_code) if each.HasField("exit_code") else "-",
+            tables.clock(tables.moment_of(each, "started")),
+            tables.clock(tables.moment_of(each, "ended")),
+            each.reason,
+        )
+        for each in job.replicas
+    ]
+    return tables.table(_REPLICA_HEADER, rows) if rows else ["it has no pods"]
+
+
+def _ranks(replica: "wire.Replica") -> str:
+    if not replica.HasField("first_rank"):
+        return "-"
+    last = replica.first_rank + replica.ranks - 1
+    return str(last) if replica.ranks == 1 else f"{replica.first_rank}-{last}"
+
+
+def _events(job: "wire.Job") -> list[str]:
+    said = [
+        f"  {tables.clock(tables.moment_of(each, 'at'))}  {each.reason}  "
+        f"{each.name.removeprefix(job.name).lstrip('-') or 'job'}: {tables.shortened(each.message, None)}"
+        for each in job.events
+    ]
+    return ["", "events", *said] if said else []

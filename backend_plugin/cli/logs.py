@@ -1,0 +1,75 @@
+"""``kfpytorch logs``: what the replicas of a job have written, each line with who wrote it."""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import rich_click as click
+
+from backend_plugin import client
+from backend_plugin.cli import asking, tables
+from kfpytorch_common.lines import plain
+
+if TYPE_CHECKING:
+    from kfpytorch_idl.v1 import people_pb2 as wire
+
+_HELP: Final = """Print what the replicas of JOB have written, in the order of its times.
+
+JOB is a name, the beginning of one, or the name of a Flyte execution.
+
+\b
+  $ kfpytorch logs -f f1-n0-0
+  $ kfpytorch logs f1-n0-0 --rank 3 --tail 20
+"""
+_COLOURS: Final = ("cyan", "yellow", "green", "magenta", "blue", "bright_red")
+# What a terminal would obey; a tab is only wide.
+_CONTROL: Final = {code: None for code in (*range(32), *range(127, 160)) if code != ord("\t")}
+_NUMBER: Final = re.compile(r"\d+$")
+
+
+@click.command(name="logs", help=_HELP)
+@click.argument("job")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
+@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="What this rank wrote.")
+@click.option("--replica", metavar="NAME", help="What this replica wrote, as in worker-1.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N lines of each replica.")
+@click.option("--previous", "-p", is_flag=True, help="Of the run before the last restart.")
+@click.option("--timestamps", is_flag=True, help="With the time of each line.")
+@asking.namespace_option
+@asking.server_option
+@asking.output_option("text")
+def command(**said: Any) -> None:
+    """``kfpytorch logs``, of what was typed."""
+    wanted = client.Lines(
+        **{key: said[key] for key in ("follow", "tail", "rank", "replica", "previous")},
+    )
+    with asking.answered():
+        parts = client.read_log_parts(said["job"], wanted, namespace=said["namespace"], server=said["server"])
+        for part in parts:
+            sys.stdout.buffer.write(b"".join(_written(part.lines, said)))
+            sys.stdout.buffer.flush()
+
+
+def _written(part: Iterable["wire.LogLine"], said: Mapping[str, Any]) -> Iterable[bytes]:
+    if said["output"] == "json":
+        from backend_plugin.cli.lines import as_json
+
+        return (as_json(asking.plain(line)) + b"\n" for line in part)
+    coloured = tables.coloured()
+    return (_line(line, coloured=coloured, timed=said["timestamps"]) for line in part)
+
+
+def _line(line: "wire.LogLine", *, coloured: bool, timed: bool) -> bytes:
+    name = f"[{line.replica}]"
+    prefix = click.style(name, fg=colour_of(line.replica)) if coloured else name
+    time = f"{line.time} " if timed else ""
+    text = plain(line.text.encode(errors="replace")).decode(errors="replace").translate(_CONTROL)
+    return f"{prefix} {time}{text}\n".encode()
+
+
+def colour_of(replica: str) -> str:
+    """The same for the same replica; of neighbours, different ones."""
+    number = _NUMBER.search(replica)
+    place = int(number[0]) if number else 0
+    return _COLOURS[(place + (not replica.startswith("master"))) % len(_COLOURS)]

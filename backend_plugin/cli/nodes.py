@@ -1,0 +1,56 @@
+"""``kfpytorch nodes``: the nodes of an embedded cluster, and what becomes of a job without one."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import rich_click as click
+
+from backend_plugin import client
+from backend_plugin.cli import asking, lines, tables
+
+if TYPE_CHECKING:
+    from kfpytorch_idl.v1 import people_pb2 as wire
+
+_HELP: Final = """Print the nodes of an embedded cluster, or lose, drain or restore one.
+
+A node that is lost takes its processes with it, as when its power goes; one that is drained has its pods
+stopped in order, and takes no others.
+
+\b
+  $ kfpytorch nodes
+  $ kfpytorch nodes drain node-1
+"""
+_CHANGES: Final = {"lose": client.lose_node, "drain": client.drain_node, "restore": client.restore_node}
+_HEADER: Final = ("NAME", "STATE", "CPU", "MEMORY", "GPU", "PODS")
+_RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
+
+
+@click.command(name="nodes", help=_HELP)
+@click.argument("change", required=False, type=click.Choice([*_CHANGES]), metavar="[lose|drain|restore]")
+@click.argument("node", required=False)
+@asking.server_option
+@asking.output_option("table")
+def command(**said: Any) -> None:
+    """``kfpytorch nodes``, of what was typed."""
+    if said["change"] and not said["node"]:
+        raise click.UsageError(f"which node? Write: kfpytorch nodes {said['change']} NAME")
+    with asking.answered():
+        if said["change"]:
+            nodes = [_CHANGES[said["change"]](said["node"], server=said["server"])]
+        else:
+            nodes = client.list_nodes(server=said["server"])
+        _print(nodes, said["output"])
+
+
+def _print(nodes: Sequence["wire.Node"], form: str) -> None:
+    if form == "json":
+        click.echo(msgspec.json.format(lines.as_json([asking.plain(node) for node in nodes]), indent=2))
+        return
+    click.echo("\n".join(tables.table(_HEADER, [_row(node) for node in nodes])))
+
+
+def _row(node: "wire.Node") -> tuple[str, ...]:
+    state = str(asking.plain(node)["state"])
+    has = [node.allocatable.get(name, "-") for name in _RESOURCES]
+    return (node.name, state, *has, ", ".join(pod.rpartition("/")[2] for pod in node.pods) or "-")

@@ -1,0 +1,78 @@
+"""Where a running server says how it is reached, and where commands look for it.
+
+Lives here: one small file in the state directory. Does not: how a server is spoken to.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+STATE: Final = "KFPYTORCH_STATE"
+"""The variable that names the state directory."""
+
+_FILE: Final = "server.json"
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server is reached."""
+
+    endpoint: str
+    """``127.0.0.1:8000``"""
+    token: str = ""
+    """Empty where it wants none."""
+    pid: int = 0
+    """Its process on this machine; 0 where that means nothing."""
+
+
+def state_directory(environ: Mapping[str, str]) -> Path:
+    """Where a server of this user keeps its state, unless it is told otherwise."""
+    said = environ.get(STATE)
+    if said:
+        return Path(said)
+    home = environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "kfpytorch"
+
+
+def file(state: Path) -> Path:
+    """The file in which it is said."""
+    return state / _FILE
+
+
+def write(state: Path, server: Server) -> None:
+    """Say how this server is reached, to its own user only; whole or not at all."""
+    new = state / f"{_FILE}.new"
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(msgspec.json.encode(server) + b"\n")
+    new.replace(file(state))
+
+
+def withdraw(state: Path, server: Server) -> None:
+    """Say so no longer; what another server has said meanwhile stays."""
+    if read(state) == server:
+        file(state).unlink(missing_ok=True)
+
+
+def read(state: Path) -> Server | None:
+    """What a server has said there; None where there is nothing that can be read."""
+    try:
+        return msgspec.json.decode(file(state).read_bytes(), type=Server)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def is_alive(server: Server) -> bool:
+    """Whether its process is there, as far as that can be told."""
+    if server.pid <= 0:
+        return True
+    try:
+        os.kill(server.pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

@@ -1,0 +1,104 @@
+"""What the replicas of one job have written, of those that are wanted.
+
+Lives here: whose lines, and until when. Does not: their order; see `log_merge`.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core import lookup
+from backend_plugin.core.job import TRAINER
+from backend_plugin.core.observed import Job, Pod
+from backend_plugin.shell.cache import Entry
+from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, Name
+from backend_plugin.shell.log_merge import Merge, Said
+
+# A replica that has just been started anew may be looked for a little later; a line may not come much later.
+_LOOK_AGAIN: Final = 0.5
+_PATIENCE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which lines of a job."""
+
+    replicas: Collection[str]
+    mark: str = ""
+    """With which a line must begin: the agent of an elastic job puts the rank before each."""
+    follow: bool = False
+    tail: int | None = None
+    previous: bool = False
+
+
+def replicas_wanted(job: Job, rank: int | None, replica: str | None) -> tuple[Collection[str], str]:
+    """The replicas that are meant, and the mark of the lines where a replica has several ranks.
+
+    Raises:
+        NoSuchRank: If the job has none such.
+    """
+    every = [f"{group.role}-{index}" for group in job.groups for index in range(group.replicas)]
+    chosen = every if replica is None else [lookup.replica_called(job, replica)]
+    if rank is None:
+        return chosen, ""
+    return [name for name in chosen if name in lookup.replicas_with(job, rank)], (
+        f"[r{rank}] " if job.elastic else ""
+    )
+
+
+async def lines(
+    entry: Entry, cluster: Cluster, wanted: Wanted, is_over: Callable[[], bool]
+) -> AsyncGenerator[list[Said], None]:
+    """The lines, in the order of their times; when following, until the job has ended.
+
+    Raises:
+        Unavailable: If the cluster does not answer.
+    """
+    merge = Merge(_PATIENCE if wanted.follow else None)
+    finding = asyncio.create_task(_find(entry, cluster, wanted, is_over, merge))
+    try:
+        async with aclosing(merge.batches()) as batches:
+            async for batch in batches:
+                chosen = [said for said in batch if said.line.text.startswith(wanted.mark)]
+                if chosen:
+                    yield chosen
+    finally:
+        finding.cancel()
+        with suppress(asyncio.CancelledError):
+            await finding
+
+
+async def _find(
+    entry: Entry, cluster: Cluster, wanted: Wanted, is_over: Callable[[], bool], merge: Merge
+) -> None:
+    """Add the log of each replica that is wanted, as soon as it has begun to run."""
+    known: set[str] = set()
+    while True:
+        over = is_over()
+        for pod in entry.pods:
+            key = pod.uid or pod.name
+            if pod.replica in wanted.replicas and key not in known and _has_begun(pod):
+                known.add(key)
+                merge.add(pod.replica, _log(pod, entry.namespace, cluster, wanted))
+        if over or not wanted.follow:
+            merge.complete()
+            return
+        await asyncio.sleep(_LOOK_AGAIN)
+
+
+def _has_begun(pod: Pod) -> bool:
+    container = pod.primary
+    return container is not None and container.ever_started
+
+
+def _log(pod: Pod, namespace: str, cluster: Cluster, wanted: Wanted) -> AsyncIterator[LogLine]:
+    container = pod.primary
+    request = LogRequest(
+        container=container.name if container else TRAINER,
+        follow=wanted.follow,
+        tail=wanted.tail,
+        previous=wanted.previous,
+    )
+    return cluster.log(Name(namespace=namespace, name=pod.name, uid=pod.uid or None), request)

@@ -1,0 +1,154 @@
+"""Lines of several replicas as one stream, in the order of their times.
+
+Lives here: the merging. Does not: where lines come from, and whose are wanted.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, NamedTuple
+
+from backend_plugin.core import reading
+from backend_plugin.shell.cluster import LogLine
+
+# A replica that writes faster than we are read waits; so many of its lines are held.
+_HELD: Final = 1_000
+_BATCH: Final = 500
+
+
+class Said(NamedTuple):
+    """A line, and who wrote it."""
+
+    replica: str
+    line: LogLine
+
+
+@dataclass(slots=True, eq=False)
+class _Source:
+    """One replica's lines, as far as they have come."""
+
+    replica: str
+    lines: deque[LogLine] = field(default_factory=deque)
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Merge:
+    """Merges sources that may be added while it goes on; each keeps its own order.
+
+    Args:
+        patience: For how many seconds a replica's next line is waited for, lest it is earlier than those of
+            the others; None: for ever, as for lines that have all been written.
+    """
+
+    def __init__(self, patience: float | None) -> None:
+        self._patience = patience
+        self._pumps: dict[_Source, asyncio.Task[None]] = {}
+        self._awaited: set[_Source] = set()
+        self._heads: list[tuple[str, int, _Source]] = []
+        self._order = count()
+        self._news = asyncio.Event()
+        self._complete = False
+
+    def add(self, replica: str, lines: AsyncIterator[LogLine]) -> None:
+        """One more source."""
+        source = _Source(replica)
+        self._awaited.add(source)
+        self._pumps[source] = asyncio.create_task(self._pump(source, lines))
+
+    def complete(self) -> None:
+        """No source will be added any more: when all have ended, that is the end."""
+        self._complete = True
+        self._news.set()
+
+    async def batches(self) -> AsyncGenerator[list[Said], None]:
+        """The lines, as many at once as there are.
+
+        Raises:
+            BackendError: What a source raises.
+        """
+        try:
+            while True:
+                await self._wait_for_heads()
+                if batch := self._batch():
+                    yield batch
+                    continue
+                self._raise_failure()
+                if not self._pumps and self._complete:
+                    return
+                # Nothing may be awaited between looking and this: news would be lost.
+                self._news.clear()
+                await self._news.wait()
+        finally:
+            await self._stop()
+
+    async def _wait_for_heads(self) -> None:
+        if not self._awaited:
+            return
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._all_heads(), self._patience)
+        # Who says nothing now may go on saying nothing.
+        self._awaited.clear()
+
+    async def _all_heads(self) -> None:
+        while self._awaited:
+            self._raise_failure()
+            self._news.clear()
+            await self._news.wait()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        for source, pump in list(self._pumps.items()):
+            if pump.done():
+                del self._pumps[source]
+                pump.result()
+
+    def _batch(self) -> list[Said]:
+        batch: list[Said] = []
+        while self._heads and not self._awaited and len(batch) < _BATCH:
+            _, _, source = heapq.heappop(self._heads)
+            batch.append(Said(source.replica, source.lines.popleft()))
+            source.room.set()
+            if source.lines:
+                self._push(source)
+            elif source in self._pumps and not self._pumps[source].done():
+                self._awaited.add(source)
+        return batch
+
+    def _push(self, source: _Source) -> None:
+        heapq.heappush(self._heads, (_key(source.lines[0].time), next(self._order), source))
+
+    async def _pump(self, source: _Source, lines: AsyncIterator[LogLine]) -> None:
+        try:
+            async for line in lines:
+                source.lines.append(line)
+                if len(source.lines) == 1:
+                    self._push(source)
+                    self._awaited.discard(source)
+                    self._news.set()
+                elif len(source.lines) >= _HELD:
+                    source.room.clear()
+                    await source.room.wait()
+        finally:
+            self._awaited.discard(source)
+            self._news.set()
+            if isinstance(lines, AsyncGenerator):
+                await lines.aclose()
+
+    async def _stop(self) -> None:
+        for pump in self._pumps.values():
+            pump.cancel()
+        await asyncio.gather(*self._pumps.values(), return_exceptions=True)
+
+
+def _key(time: str) -> str:
+    """Sorts as the time does: text in UTC without its zone."""
+    if time.endswith("Z"):
+        return time[:-1]
+    moment = reading.parse_moment(time)
+    if moment is None:
+        return time
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{reading.decimals_ns(time):09d}"

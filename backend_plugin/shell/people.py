@@ -1,0 +1,262 @@
+"""The service that people's commands speak to: `kfpytorch_idl.v1.People`.
+
+Lives here: its calls, answered from the cache and, for logs and ends, by the cluster. Does not: the server
+around it, nor who may call.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from backend_plugin.core import lookup, task_phase, upkeep
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.observed import Job
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import job_logs, people_records, people_watch
+from backend_plugin.shell.cache import Cache, Entry
+from backend_plugin.shell.cluster import Cluster, Name, Refused, Unavailable
+from backend_plugin.shell.judge import Judge
+from kfpytorch_common.causes import Cause
+from kfpytorch_idl.v1 import people_pb2 as wire
+
+SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
+
+_PART: Final = 100
+_ENDS: Final = (task_phase.Phase.SUCCEEDED, *upkeep.FAILURES)
+
+
+class NotOffered(BackendError):
+    """This kind of cluster has no such thing."""
+
+
+class Nodes(Protocol):
+    """A cluster whose nodes do as they are told. Its methods raise `Refused` for a node that there is not."""
+
+    async def nodes(self) -> Sequence[Manifest]:
+        """Every node, as core/v1 has it."""
+
+    async def lose(self, node: str) -> None:
+        """Kill what runs there, as when its power goes."""
+
+    async def drain(self, node: str) -> None:
+        """Evict its pods, and let no other on it."""
+
+    async def restore(self, node: str) -> None:
+        """Let it take pods again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class People:
+    """Answers people's commands."""
+
+    cache: Cache
+    judge: Judge
+    cluster: Cluster
+    nodes: Nodes | None = None
+    """None where the cluster is no embedded one."""
+
+    # ---- looking
+
+    async def list_jobs(self, request: wire.ListJobsRequest) -> AsyncGenerator[wire.ListJobsResponse, None]:
+        """All jobs, the newest first, in parts."""
+        part: list[wire.Job] = []
+        found = [entry for entry in self.cache if _is_in(entry, request)]
+        for entry in sorted(found, key=people_watch.age, reverse=True):
+            job = self._summary(entry)
+            if not request.living or job.flyte.phase not in people_watch.ENDS:
+                part.append(job)
+            if len(part) == _PART:
+                yield wire.ListJobsResponse(jobs=part)
+                part = []
+                await asyncio.sleep(0)
+        yield wire.ListJobsResponse(jobs=part)
+
+    async def get_job(self, request: wire.GetJobRequest) -> wire.Job:
+        """One job in full."""
+        return self._full(self._meant(request))
+
+    async def watch_jobs(self, request: wire.WatchJobsRequest) -> AsyncGenerator[wire.JobChange, None]:
+        """Jobs as they are, then as they change; of one, until it has ended."""
+        if request.HasField("name"):
+            changes = people_watch.one(self._meant(request), self.cache, self._full)
+        else:
+            watched = people_watch.Watched(
+                cache=self.cache,
+                belongs=lambda entry: _is_in(entry, request),
+                tell=self._summary,
+                living=request.living,
+            )
+            changes = people_watch.everything(watched)
+        async with aclosing(changes):
+            async for change in changes:
+                yield change
+
+    async def read_logs(self, request: wire.ReadLogsRequest) -> AsyncGenerator[wire.LogLines, None]:
+        """What the replicas of a job have written."""
+        entry = self._meant(request)
+        rank, replica, tail = (
+            getattr(request, key) if request.HasField(key) else None for key in ("rank", "replica", "tail")
+        )
+        replicas, mark = job_logs.replicas_wanted(_job(entry), rank, replica)
+        wanted = job_logs.Wanted(
+            replicas=replicas, mark=mark, follow=request.follow, tail=tail, previous=request.previous
+        )
+        batches = job_logs.lines(entry, self.cluster, wanted, lambda: self._is_over(entry))
+        async with aclosing(batches):
+            async for batch in batches:
+                lines = (wire.LogLine(replica=who, time=line.time, text=line.text) for who, line in batch)
+                yield wire.LogLines(lines=lines)
+
+    # ---- changing
+
+    async def cancel_job(self, request: wire.CancelJobRequest) -> wire.CancelJobResponse:
+        """End a job for good, and have it say why."""
+        entry = self._meant(request)
+        job = _job(entry)
+        before = self._full(entry)
+        reason = f": {request.reason}" if request.reason else ""
+        verdict = task_phase.failed(
+            Cause.USER_ERROR, "Cancelled", f"cancelled by a person, with `kfpytorch cancel`{reason}"
+        )
+        duties = upkeep.duties(entry.observed(), verdict, self.judge.now())
+        if duties.patch is None:
+            return wire.CancelJobResponse(job=before, was_over=True)
+        await self.cluster.patch(
+            Name(namespace=entry.namespace, name=entry.name, uid=job.uid or None), duties.patch
+        )
+        return wire.CancelJobResponse(job=before)
+
+    async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
+        """The nodes of an embedded cluster."""
+        return wire.ListNodesResponse(nodes=[self._node(each) for each in await self._nodes().nodes()])
+
+    async def set_node(self, request: wire.SetNodeRequest) -> wire.Node:
+        """Lose, drain or restore a node."""
+        nodes = self._nodes()
+        change = {
+            wire.NODE_STATE_LOST: nodes.lose,
+            wire.NODE_STATE_DRAINED: nodes.drain,
+            wire.NODE_STATE_READY: nodes.restore,
+        }.get(request.state)
+        if change is None:
+            raise Refused(HTTPStatus.BAD_REQUEST, "BadRequest", "a node is to be lost, drained or ready")
+        await change(request.name)
+        made = [self._node(each) for each in await nodes.nodes()]
+        return next(node for node in made if node.name == request.name)
+
+    # ---- what both need
+
+    def _meant(
+        self,
+        request: wire.GetJobRequest | wire.WatchJobsRequest | wire.ReadLogsRequest | wire.CancelJobRequest,
+    ) -> Entry:
+        word = f"{request.namespace}/{request.name}" if request.HasField("namespace") else request.name
+        return lookup.meant(word, [entry for entry in self.cache if entry.job is not None])
+
+    def _nodes(self) -> Nodes:
+        if self.nodes is None:
+            raise NotOffered("only an embedded cluster has nodes that can be told what to be")
+        return self.nodes
+
+    def _summary(self, entry: Entry) -> wire.Job:
+        return people_records.summary(_job(entry), self.judge.phase(entry))
+
+    def _full(self, entry: Entry) -> wire.Job:
+        return people_records.full(_job(entry), entry.observed(), self.judge.phase(entry))
+
+    def _node(self, manifest: Manifest) -> wire.Node:
+        pods = [(entry.namespace, pod) for entry in self.cache for pod in entry.pods]
+        return people_records.node(manifest, pods)
+
+    def _is_over(self, entry: Entry) -> bool:
+        return not people_watch.is_there(entry, self.cache) or self.judge.phase(entry).phase in _ENDS
+
+
+def _is_in(entry: Entry, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
+    """Whether it is a job that is there, in the namespace that is meant."""
+    there = entry.job is not None and entry.gone is None
+    return there and (not request.HasField("namespace") or entry.namespace == request.namespace)
+
+
+def _job(entry: Entry) -> Job:
+    assert entry.job is not None, "entries without a job are never meant"  # noqa: S101 - for the type checker.
+    return entry.job
+
+
+# ---- on the wire
+
+_Request = TypeVar("_Request", bound=Message)
+_Answer = TypeVar("_Answer", bound=Message)
+_Context = grpc.aio.ServicerContext
+
+
+def handler(people: People) -> "grpc.GenericRpcHandler[Any, Any]":
+    """The service, for `grpc.aio.Server.add_generic_rpc_handlers`."""
+    methods = {
+        "ListJobs": _stream(people.list_jobs, wire.ListJobsRequest),
+        "GetJob": _unary(people.get_job, wire.GetJobRequest),
+        "WatchJobs": _stream(people.watch_jobs, wire.WatchJobsRequest),
+        "ReadLogs": _stream(people.read_logs, wire.ReadLogsRequest),
+        "CancelJob": _unary(people.cancel_job, wire.CancelJobRequest),
+        "ListNodes": _unary(people.list_nodes, wire.ListNodesRequest),
+        "SetNode": _unary(people.set_node, wire.SetNodeRequest),
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+
+def _unary(
+    call: Callable[[_Request], Awaitable[_Answer]], request: type[_Request]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    async def answer(said: _Request, context: "_Context[Any, Any]") -> _Answer:
+        try:
+            return await call(said)
+        except BackendError as error:
+            await _abort(context, error)
+
+    return grpc.unary_unary_rpc_method_handler(
+        answer, request_deserializer=request.FromString, response_serializer=_serialized
+    )
+
+
+def _stream(
+    call: Callable[[_Request], AsyncGenerator[_Answer, None]], request: type[_Request]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    async def answer(said: _Request, context: "_Context[Any, Any]") -> AsyncGenerator[_Answer, None]:
+        try:
+            async with aclosing(call(said)) as answers:
+                async for each in answers:
+                    yield each
+        except BackendError as error:
+            await _abort(context, error)
+
+    return grpc.unary_stream_rpc_method_handler(
+        answer, request_deserializer=request.FromString, response_serializer=_serialized
+    )
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+_CODES: Final[Mapping[type[BackendError], grpc.StatusCode]] = {
+    lookup.NoSuchJob: grpc.StatusCode.NOT_FOUND,
+    lookup.ManyJobs: grpc.StatusCode.INVALID_ARGUMENT,
+    lookup.NoSuchRank: grpc.StatusCode.INVALID_ARGUMENT,
+    NotOffered: grpc.StatusCode.UNIMPLEMENTED,
+    Refused: grpc.StatusCode.FAILED_PRECONDITION,
+    Unavailable: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+async def _abort(context: "_Context[Any, Any]", error: BackendError) -> NoReturn:
+    code = _CODES.get(type(error), grpc.StatusCode.INTERNAL)
+    if isinstance(error, Refused) and error.code == HTTPStatus.NOT_FOUND:
+        code = grpc.StatusCode.NOT_FOUND
+    await context.abort(code, str(error))
+    raise AssertionError("abort raises")

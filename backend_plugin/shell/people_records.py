@@ -1,0 +1,156 @@
+"""What is known of a job → the messages that people's commands read.
+
+Lives here: records and verdicts, put into words of `people.proto`. Does not: who asks, and for which job.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from backend_plugin.core import lookup, origin
+from backend_plugin.core.manifest import names
+from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, read_conditions
+from backend_plugin.core.reading import section, text, texts
+from backend_plugin.core.task_phase import TaskPhase
+from backend_plugin.core.values import Manifest
+from kfpytorch_idl.v1 import people_pb2 as wire
+
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# More than a screen of them is read by nobody.
+_MOST_EVENTS: Final = 30
+
+
+def summary(job: Job, verdict: TaskPhase) -> wire.Job:
+    """A job without its replicas and events."""
+    ready = verdict.info.get("ready")
+    return wire.Job(
+        namespace=job.namespace,
+        name=job.name,
+        uid=job.uid,
+        origin=_origin(job),
+        created=_moment(job.created),
+        ended=_moment(_ended(job)),
+        total=job.replicas,
+        ready=ready if isinstance(ready, int) else 0,
+        flyte=_verdict(verdict),
+    )
+
+
+def full(job: Job, observed: Observed, verdict: TaskPhase) -> wire.Job:
+    """A job with all that is known of it."""
+    message = summary(job, verdict)
+    own = sorted((pod for pod in observed.pods if pod.role), key=lambda pod: (pod.role, pod.index, pod.name))
+    message.replicas.extend(_replica(job, pod) for pod in own)
+    by_time = sorted(observed.events, key=lambda event: event.at or _LONG_AGO)
+    message.events.extend(_event(event) for event in by_time[-_MOST_EVENTS:])
+    return message
+
+
+def _origin(job: Job) -> wire.Origin:
+    said = origin.read(job.annotations, job.namespace)
+    prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
+    if said is None:
+        return wire.Origin(output_prefix=prefix)
+    run = said.run
+    return wire.Origin(
+        project=run.project,
+        domain=run.domain,
+        execution=run.execution,
+        node_id=run.node_id,
+        attempt=run.attempt,
+        task=run.task_name,
+        output_prefix=prefix,
+    )
+
+
+def _ended(job: Job) -> datetime | None:
+    ends = [each.since for each in job.conditions if each.true and each.type in ("Succeeded", "Failed")]
+    return job.completed or (ends[0] if ends else None)
+
+
+def _verdict(verdict: TaskPhase) -> wire.Verdict:
+    return wire.Verdict(
+        phase=verdict.phase.value,
+        reason=verdict.reason,
+        message=verdict.message,
+        cause=verdict.cause.value if verdict.cause else None,
+        retry=verdict.retry,
+        logs=[wire.LogLink(name=link.name, uri=link.uri) for link in verdict.logs],
+    )
+
+
+def _replica(job: Job, pod: Pod) -> wire.Replica:
+    container = pod.primary
+    ended = container.ended if container else None
+    ranks = lookup.ranks(job, pod.role, pod.index)
+    return wire.Replica(
+        role=pod.role,
+        index=pod.index,
+        pod=pod.name,
+        first_rank=ranks.start if ranks else None,
+        ranks=len(ranks) if ranks else None,
+        phase=pod.phase,
+        reason=_reason(pod, container),
+        node=pod.node,
+        restarts=container.restarts if container else 0,
+        exit_code=ended.exit_code if ended else None,
+        started=_moment(_began(container)),
+        ended=_moment(ended.finished if ended else None),
+    )
+
+
+def _began(container: Container | None) -> datetime | None:
+    if container is None:
+        return None
+    return container.ended.started if container.ended else container.running_since
+
+
+def _reason(pod: Pod, container: Container | None) -> str:
+    """The first word that anybody has to say about it."""
+    scheduled = pod.scheduled.reason if pod.scheduled and not pod.scheduled.true else ""
+    waits = [each.waiting for each in pod.init_containers]
+    said = (container.waiting, container.ended.reason if container.ended else "") if container else ()
+    return next((word for word in (pod.reason, scheduled, *said, *waits) if word), "")
+
+
+def _event(event: Event) -> wire.Event:
+    return wire.Event(
+        at=_moment(event.at),
+        warning=event.warning,
+        reason=event.reason,
+        message=event.message,
+        kind=event.kind,
+        name=event.name,
+    )
+
+
+def node(manifest: Manifest, pods: Iterable[tuple[str, Pod]]) -> wire.Node:
+    """A node as core/v1 has it, and those of the pods, each after its namespace, that are on it."""
+    name = text(section(manifest, "metadata"), "name")
+    return wire.Node(
+        name=name,
+        state=_state(manifest),
+        allocatable=texts(section(manifest, "status"), "allocatable"),
+        pods=sorted(
+            f"{namespace}/{pod.name}"
+            for namespace, pod in pods
+            if pod.node == name and pod.phase in ("Pending", "Running")
+        ),
+    )
+
+
+def _state(manifest: Manifest) -> wire.NodeState:
+    if any(each.type == "Ready" and not each.true for each in read_conditions(section(manifest, "status"))):
+        return wire.NODE_STATE_LOST
+    unschedulable = section(manifest, "spec").get("unschedulable") is True
+    return wire.NODE_STATE_DRAINED if unschedulable else wire.NODE_STATE_READY
+
+
+def _moment(moment: datetime | None) -> Timestamp | None:
+    if moment is None:
+        return None
+    message = Timestamp()
+    message.FromDatetime(moment)
+    return message

@@ -1,0 +1,110 @@
+"""Jobs as they change, told to one person who watches.
+
+Lives here: who is told what, and how often. Does not: how a job is put into words.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from backend_plugin.shell.cache import Cache, Entry, Key
+from kfpytorch_idl.v1 import people_pb2 as wire
+
+# People read no faster; many changes in that time are told as one.
+_PAUSE: Final = 0.2
+# A phase may change with the time alone.
+_LOOK_AGAIN: Final = 5.0
+_AT_ONCE: Final = 100
+ENDS: Final = ("SUCCEEDED", "FAILED", "RETRYABLE_FAILED")
+
+Tell: TypeAlias = Callable[[Entry], wire.Job]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Jobs of a cache."""
+
+    cache: Cache
+    belongs: Callable[[Entry], bool]
+    tell: Tell
+    """Puts one into words."""
+    living: bool
+    """Without those that have ended before."""
+
+
+async def everything(watched: Watched) -> AsyncGenerator[wire.JobChange, None]:
+    """Each job as it is, the oldest first, then whatever has changed; never ends."""
+    changed: set[Key] = set()
+    told: dict[Key, wire.Job] = {}
+    deaf = watched.cache.listen(lambda entry: changed.add(entry.key))
+    clock = asyncio.create_task(_look_again(changed, told))
+    try:
+        present = [entry for entry in watched.cache if watched.belongs(entry)]
+        keys = [entry.key for entry in sorted(present, key=age)]
+        while True:
+            for number, key in enumerate(keys):
+                change = _change(watched, key, told)
+                if change is not None:
+                    yield change
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            keys = await _next(changed)
+    finally:
+        deaf()
+        clock.cancel()
+
+
+async def one(entry: Entry, cache: Cache, tell: Tell) -> AsyncGenerator[wire.JobChange, None]:
+    """A job whenever something of it has changed, until it has ended."""
+    last: wire.Job | None = None
+    while is_there(entry, cache):
+        job = tell(entry)
+        if job != last:
+            yield wire.JobChange(job=job)
+            last = job
+        if job.flyte.phase in ENDS:
+            return
+        await asyncio.sleep(_PAUSE)
+    yield wire.JobChange(gone=wire.Job(namespace=entry.namespace, name=entry.name))
+
+
+def is_there(entry: Entry, cache: Cache) -> bool:
+    """Whether there still is this job, not another one of its name."""
+    return entry.gone is None and cache.of(entry.key) is entry
+
+
+def _change(watched: Watched, key: Key, told: dict[Key, wire.Job]) -> wire.JobChange | None:
+    """What is new of a job, if it is told at all."""
+    entry, last = watched.cache.of(key), told.get(key)
+    if entry is None or not watched.belongs(entry):
+        told.pop(key, None)
+        return wire.JobChange(gone=wire.Job(namespace=key[0], name=key[1])) if last is not None else None
+    job = watched.tell(entry)
+    if job == last or (last is None and watched.living and job.flyte.phase in ENDS):
+        return None
+    told[key] = job
+    return wire.JobChange(job=job)
+
+
+async def _look_again(changed: set[Key], told: dict[Key, wire.Job]) -> None:
+    """Count those as changed that may have, with the time alone."""
+    while True:
+        await asyncio.sleep(_LOOK_AGAIN)
+        changed |= {key for key, job in told.items() if job.flyte.phase not in ENDS}
+
+
+async def _next(changed: set[Key]) -> list[Key]:
+    """What has changed, once something has; nothing is left in `changed`."""
+    await asyncio.sleep(_PAUSE)
+    while not changed:
+        await asyncio.sleep(_PAUSE)
+    keys = sorted(changed)
+    changed.clear()
+    return keys
+
+
+def age(entry: Entry) -> tuple[str, str]:
+    """Sorts entries by when their jobs were made."""
+    job = entry.job
+    return (job.created.isoformat() if job and job.created else "", entry.name)

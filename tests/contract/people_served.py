@@ -1,0 +1,223 @@
+"""The people's service on a real port, in a loop of its own, so that the blocking client can be asked."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+import grpc
+from scripted_cluster import ScriptedCluster
+
+from backend_plugin.core import origin, settings
+from backend_plugin.core.job import Deadlines, Run
+from backend_plugin.shell import people
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Refused, Unavailable
+from backend_plugin.shell.credentials import Token
+from backend_plugin.shell.front import Front
+from backend_plugin.shell.judge import Judge
+
+T = TypeVar("T")
+
+NAMESPACE = "project-development"
+TOKEN = "open-sesame"
+LABEL = "training.kubeflow.org/"
+NOW = datetime(2026, 1, 1, 0, 2, tzinfo=timezone.utc)
+
+
+def at(seconds: float) -> str:
+    return f"2026-01-01T00:{int(seconds) // 60:02}:{seconds % 60:06.3f}Z"
+
+
+class TalkingCluster(ScriptedCluster):
+    """One whose pods write, with the times that a test says, and may go on writing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[str, list[LogLine]] = {}
+        self.ended: set[str] = set()
+        self.reading = 0
+        self.torn = False
+        """Logs break off after their first line."""
+
+    def write(self, pod: str, seconds: float, text: str) -> None:
+        self.written.setdefault(pod, []).append(LogLine(time=at(seconds), text=text))
+
+    async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
+        lines = self.written.get(f"{pod.name} (previous)" if request.previous else pod.name, [])
+        place = 0 if request.tail is None else max(0, len(lines) - request.tail)
+        self.reading += 1
+        try:
+            while place < len(lines) or (request.follow and pod.name not in self.ended):
+                if place < len(lines):
+                    yield lines[place]
+                    place += 1
+                    if self.torn:
+                        raise Unavailable("the node does not answer")
+                else:
+                    await asyncio.sleep(0.005)
+        finally:
+            self.reading -= 1
+
+
+class FewNodes:
+    """Nodes as an embedded cluster has them."""
+
+    def __init__(self, *names: str) -> None:
+        self.states = dict.fromkeys(names, "ready")
+
+    async def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "metadata": {"name": name},
+                "spec": {"unschedulable": True} if state == "drained" else {},
+                "status": {
+                    "allocatable": {"cpu": "2", "memory": "4Gi"},
+                    "conditions": [{"type": "Ready", "status": "Unknown" if state == "lost" else "True"}],
+                },
+            }
+            for name, state in self.states.items()
+        ]
+
+    def _set(self, name: str, state: str) -> None:
+        if name not in self.states:
+            raise Refused(404, "NotFound", f'nodes "{name}" not found')
+        self.states[name] = state
+
+    async def lose(self, node: str) -> None:
+        self._set(node, "lost")
+
+    async def drain(self, node: str) -> None:
+        self._set(node, "drained")
+
+    async def restore(self, node: str) -> None:
+        self._set(node, "ready")
+
+
+def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **said: Any) -> dict[str, Any]:
+    """A job of an attempt that its name tells: ``<execution>-<node>-<attempt>-...``."""
+    execution, node, attempt = (*name.split("-"), "n0", "0")[:3]
+    run = Run(
+        output_prefix=f"s3://bucket/{name}",
+        project="project",
+        domain="development",
+        execution=execution,
+        node_id=node,
+        attempt=int(attempt) if attempt.isdigit() else 0,
+        task_project="project",
+        task_domain="development",
+        task_name="flows.train",
+        task_version="v1",
+        namespace=NAMESPACE,
+    )
+    metadata = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "creationTimestamp": at(made),
+        "annotations": {origin.ANNOTATION: origin.encode(run, Deadlines(), {})},
+        **said.pop("metadata", {}),
+    }
+    return {
+        "kind": "PyTorchJob",
+        "metadata": metadata,
+        "spec": {
+            "pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": workers}},
+            **said,
+        },
+        "status": status("Created", *conditions),
+    }
+
+
+def status(*conditions: str) -> dict[str, Any]:
+    times = {"completionTime": at(60)} if {"Succeeded", "Failed"} & set(conditions) else {}
+    return {
+        "startTime": at(1),
+        **times,
+        "conditions": [
+            {"type": kind, "status": "True", "lastTransitionTime": at(60 if kind != "Created" else 0)}
+            for kind in conditions
+        ],
+    }
+
+
+def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **said: Any) -> dict[str, Any]:
+    role, _, index = replica.partition("-")
+    phase = said.pop("phase", "Running")
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{job}-{replica}",
+            "namespace": NAMESPACE,
+            "creationTimestamp": at(1),
+            "labels": {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index},
+        },
+        "spec": {"nodeName": said.pop("node", "node-0")},
+        "status": {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}],
+            "containerStatuses": [
+                {"name": "pytorch", "state": state or {"running": {"startedAt": at(5)}}, **said}
+            ],
+        },
+    }
+
+
+@dataclass
+class Served:
+    """A server that is up."""
+
+    endpoint: str
+    cluster: TalkingCluster
+    nodes: FewNodes
+    _loop: asyncio.AbstractEventLoop = field(repr=False)
+
+    def do(self, change: Callable[[], T]) -> T:
+        """Something that happens in the cluster."""
+
+        async def done() -> T:
+            return change()
+
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result(10)
+
+    def put(self, *manifests: Any) -> None:
+        for manifest in manifests:
+            self.do(lambda manifest=manifest: self.cluster.put(manifest))
+
+
+@contextmanager
+def serving_people(*, token: str | None = None, nodes: FewNodes | None = None) -> Iterator[Served]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    cluster = TalkingCluster()
+
+    async def started() -> tuple[grpc.aio.Server, int, asyncio.Task[None]]:
+        cache = Cache(lambda: NOW)
+        judge = Judge(settings=settings.read({}), now=lambda: NOW)
+        handler = people.handler(people.People(cache=cache, judge=judge, cluster=cluster, nodes=nodes))
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers(
+            (Front(handlers=[handler], limit=100, token=Token.of(token) if token else None),)
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        following = asyncio.create_task(cluster.follow(cache))
+        await cache.ready.wait()
+        return server, port, following
+
+    async def stopped(server: grpc.aio.Server, following: asyncio.Task[None]) -> None:
+        await server.stop(0)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    server, port, following = asyncio.run_coroutine_threadsafe(started(), loop).result(10)
+    try:
+        yield Served(f"127.0.0.1:{port}", cluster, nodes or FewNodes(), loop)
+    finally:
+        asyncio.run_coroutine_threadsafe(stopped(server, following), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
