@@ -83,9 +83,9 @@ def _print_json(value: Any) -> None:
 def _watch(said: Mapping[str, Any]) -> None:
     last: wire.Job | None = None
     columns = tables.Columns(_HEADER)
-    if said["output"] != "json":
-        asking.say(columns.header())
     for change in client.watch_jobs(said["job"], living=said["living"], **_where(said)):
+        if last is None and said["output"] != "json":
+            asking.say(columns.header())
         kind = str(change.WhichOneof("change"))
         last = getattr(change, kind)
         if said["output"] == "json":

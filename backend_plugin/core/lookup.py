@@ -15,6 +15,8 @@ from backend_plugin.core.origin import Origin
 _NAMED: Final = 6
 # Likeness is costly to tell, and nobody means one that was made long before so many others.
 _COMPARED: Final = 1_000
+# Names share how they are made: half of each is alike in any two.
+_ALIKE: Final = 0.8
 
 
 class NoSuchJob(BackendError):
@@ -124,7 +126,7 @@ def _none(word: str, name: str, among: Sequence[Named]) -> str:
         return f"there is no job {word}, nor any other" + (" in that namespace" if "/" in word else "")
     # The whole name, and as much of it as was typed.
     near = {job.name[:end]: job.name for job in islice(among, _COMPARED) for end in (None, len(name))}
-    close = [near[each] for each in get_close_matches(name, near, n=3)]
+    close = [near[each] for each in get_close_matches(name, near, n=3, cutoff=_ALIKE)]
     if close:
         return f"there is no job {word}; did you mean {' or '.join(dict.fromkeys(close))}?"
     there = ", ".join(job.name for job in among[:_NAMED])
