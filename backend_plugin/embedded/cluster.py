@@ -15,7 +15,8 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, following, machine, templates
 from backend_plugin.embedded.events import Recorder
 from backend_plugin.embedded.jobs import Jobs
-from backend_plugin.embedded.kubelet import Kubelet, KubeletOptions
+from backend_plugin.embedded.kubelet import Kubelet
+from backend_plugin.embedded.kubelet_options import KubeletOptions
 from backend_plugin.embedded.node_commands import Nodes
 from backend_plugin.embedded.objects import Key, uid_of, with_metadata
 from backend_plugin.embedded.options import EmbeddedOptions
@@ -184,6 +185,8 @@ def _of_kubelet(options: EmbeddedOptions) -> KubeletOptions:
         strict_images=options.strict_images,
         durable=options.durable,
         pass_env=options.pass_env,
+        back_off=options.restarts,
+        logs=options.logs,
     )
 
 

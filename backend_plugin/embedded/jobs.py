@@ -21,8 +21,9 @@ from backend_plugin.embedded.controller import (
 )
 from backend_plugin.embedded.events import Recorder
 from backend_plugin.embedded.objects import Key, annotation_of, key_of, owner_of, uid_of
+from backend_plugin.embedded.pod_names import PORT
 from backend_plugin.embedded.pods import Pods
-from backend_plugin.embedded.ports import PORT, Ports
+from backend_plugin.embedded.ports import Ports
 from backend_plugin.embedded.store import Change, Clock, Store
 from backend_plugin.embedded.work import FAILED, Backoff, Failed, Work
 from backend_plugin.shell.cluster import AlreadyExists, Unavailable

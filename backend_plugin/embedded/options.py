@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend_plugin.embedded.events import Limits
+from backend_plugin.embedded.kubelet_options import BackOff, LogLimits
 from backend_plugin.embedded.work import Backoff
 
 
@@ -24,15 +25,19 @@ class EmbeddedOptions:
     code: Path = field(default_factory=Path.cwd)
     """Where the code of tasks is."""
     images: Mapping[str, str] = field(default_factory=dict)
-    """Image, or the pattern of one, → the virtual environment that stands for it."""
+    """Patterns of image names → virtual environments, ``.`` for the server's own; the first that fits."""
     strict_images: bool = False
-    """An image that stands for nothing is as one that cannot be pulled; otherwise it is this interpreter."""
+    """An image that fits none is as one that cannot be pulled; otherwise it is the server's environment."""
     pass_env: Sequence[str] = ()
-    """Variables of the server that containers get, too."""
+    """Patterns of further variables of the server that containers get, too."""
     pod_templates: Path | None = None
     """A YAML or JSON file with PodTemplates, or a folder of such files."""
     lost_after: float = 1.0
     """Seconds until the pods of a lost node are given up; five minutes in a cluster."""
+    restarts: BackOff = field(default_factory=BackOff)
+    """How soon a container is started again that has ended."""
+    logs: LogLimits = field(default_factory=LogLimits)
+    """How much of what containers write is kept."""
     backoff: Backoff = field(default_factory=Backoff)
     """How soon a job is tried again of which a pod or a service was refused."""
     events: Limits = field(default_factory=Limits)

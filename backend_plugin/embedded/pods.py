@@ -25,7 +25,7 @@ from backend_plugin.embedded.objects import (
     uid_of,
     with_annotations,
 )
-from backend_plugin.embedded.ports import PORT
+from backend_plugin.embedded.pod_names import PORT
 from backend_plugin.embedded.store import Clock, Store
 from backend_plugin.embedded.tasks import Tasks
 from backend_plugin.shell.cluster import LogLine, LogRequest, Unavailable
@@ -53,7 +53,7 @@ class Pods:
     def create(self, manifest: Manifest, port: int) -> Manifest:
         """Make a pod; raises `AlreadyExists` and `admission.Refusal`."""
         admitted = admission.admit_pod(with_annotations(manifest, {PORT: str(port)}))
-        return self._store.create({**admitted, "status": {"phase": "Pending"}})
+        return self._store.create(admitted)
 
     def decide(self, decision: Binding | Unschedulable) -> None:
         """Carry out what the scheduler wants of a pod that waits."""

@@ -2,16 +2,13 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-PORT: Final = "kfpytorch.flyte.org/port"
-"""The annotation of a pod with the port at which its job meets."""
+from backend_plugin.embedded.pod_names import LOOPBACK
 
-LOOPBACK: Final = "127.0.0.1"
 # Below what Linux (32768) and macOS (49152) hand out by themselves, so that no passing connection has one.
-_FIRST: Final = 20_000
-_COUNT: Final = 10_000
+_SPAN: Final = range(20_000, 30_000)
 # Two clusters of one machine begin at different ports.
 _STEP: Final = 97
 
@@ -19,12 +16,17 @@ _STEP: Final = 97
 class Ports:
     """Which job has which port; a job keeps its port for as long as it is known here."""
 
-    def __init__(self, known: Mapping[str, int]) -> None:
+    def __init__(self, known: Mapping[str, int], span: Sequence[int] = _SPAN) -> None:
         self._ports = dict(known)
-        self._next = os.getpid() * _STEP % _COUNT
+        self._span = span
+        self._next = os.getpid() * _STEP % len(span)
 
     def of(self, job: str) -> int:
-        """The port of the job with that uid: the one that it has, or else a free one."""
+        """The port of the job with that uid: the one that it has, or else a free one.
+
+        Raises:
+            OSError: If none is free.
+        """
         port = self._ports.get(job)
         if port is None:
             port = self._ports[job] = self._free()
@@ -36,12 +38,12 @@ class Ports:
 
     def _free(self) -> int:
         taken = set(self._ports.values())
-        for _ in range(_COUNT):
-            port = _FIRST + self._next
-            self._next = (self._next + 1) % _COUNT
+        for _ in self._span:
+            port = self._span[self._next]
+            self._next = (self._next + 1) % len(self._span)
             if port not in taken and is_free(port):
                 return port
-        raise OSError(f"no port between {_FIRST} and {_FIRST + _COUNT} is free")
+        raise OSError(f"no port from {self._span[0]} to {self._span[-1]} is free")
 
 
 def is_free(port: int) -> bool:

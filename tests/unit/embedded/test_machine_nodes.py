@@ -1,0 +1,40 @@
+"""The nodes that an emulated cluster has."""
+
+import os
+
+from kept_objects import AT_ONCE, BEGAN
+
+from backend_plugin.core.quantity import parse
+from backend_plugin.embedded import machine
+from backend_plugin.embedded.nodes import read_node
+from backend_plugin.embedded.options import EmbeddedOptions
+
+
+def test_every_node_is_as_large_as_this_machine(tmp_path):
+    one, two = machine.nodes(EmbeddedOptions(), tmp_path, BEGAN)
+    assert [each["metadata"]["name"] for each in (one, two)] == ["node-1", "node-2"]
+    assert one["status"] == two["status"]
+    assert 1 <= int(one["status"]["capacity"]["cpu"]) <= os.cpu_count()
+    assert parse(one["status"]["capacity"]["memory"]).whole > 2**27
+    assert one["status"]["capacity"]["pods"] == "110"
+    assert set(one["metadata"]["labels"]) == {
+        "kubernetes.io/arch",
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+    }
+    assert one["status"]["conditions"][0]["lastTransitionTime"] == AT_ONCE
+
+
+def test_what_is_said_of_nodes_holds_for_each(tmp_path):
+    options = EmbeddedOptions(nodes=3, capacity={"cpu": "64", "example.com/fpga": "1"}, labels={"zone": "a"})
+    for each in machine.nodes(options, tmp_path, BEGAN):
+        assert each["status"]["allocatable"]["cpu"] == "64"
+        assert each["status"]["allocatable"]["example.com/fpga"] == "1"
+        assert each["metadata"]["labels"]["zone"] == "a"
+
+
+def test_gpus_are_no_nodes_twice(tmp_path):
+    options = EmbeddedOptions(capacity={"nvidia.com/gpu": "4"})
+    one, two = (read_node(each) for each in machine.nodes(options, tmp_path, BEGAN))
+    assert (one.gpus, two.gpus) == ((0, 1, 2, 3), (4, 5, 6, 7))

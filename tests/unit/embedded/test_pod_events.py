@@ -1,0 +1,67 @@
+"""What the kubelet says while containers come and go."""
+
+import pytest
+from kept_objects import pod, stored
+
+from backend_plugin.embedded import pod_events
+
+RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+ENDED = {"terminated": {"exitCode": 1}}
+
+
+def waiting(reason, message=""):
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+def status(state, restarts=0, **more):
+    return {"containerStatuses": [{"name": "pytorch", "state": state, "restartCount": restarts, **more}]}
+
+
+def said(before, after):
+    manifest = {**stored(pod(), "u"), "status": before}
+    return [(each.reason, each.message, each.warning) for each in pod_events.between(manifest, after)]
+
+
+STARTED = ("Started", "Started container pytorch", False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, status(waiting("ContainerCreating")), []),
+        (status(waiting("ContainerCreating")), status(RUNNING), [STARTED]),
+        ({}, status(ENDED), [STARTED]),
+        (status(RUNNING), status(ENDED), []),
+        (status(RUNNING), status(RUNNING, 1), [STARTED]),
+        (status(ENDED), status(RUNNING, 1), [STARTED]),
+        (
+            status(RUNNING),
+            status(waiting("CrashLoopBackOff"), 0),
+            [("BackOff", "Back-off restarting failed container pytorch in pod p_a(u)", True)],
+        ),
+        (status(waiting("CrashLoopBackOff")), status(waiting("CrashLoopBackOff")), []),
+        (
+            {},
+            status(waiting("ErrImagePull", "no venv for x"), image="x"),
+            [("Failed", "Error: no venv for x", True)],
+        ),
+        (
+            {},
+            status(waiting("ImagePullBackOff"), image="x"),
+            [("BackOff", 'Back-off pulling image "x"', False)],
+        ),
+        (
+            {},
+            {"initContainerStatuses": [{"name": "init-pytorch", "state": RUNNING}]},
+            [("Started", "Started container init-pytorch", False)],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_new_is_said(before, after, expected):
+    assert said(before, after) == expected
+
+
+def test_what_runs_is_said_to_be_stopped():
+    manifest = {**pod(), "status": {"containerStatuses": [
+        {"name": "pytorch", "state": RUNNING}, {"name": "ended", "state": ENDED}]}}  # fmt: skip
+    assert [each.message for each in pod_events.stopping(manifest)] == ["Stopping container pytorch"]

@@ -1,0 +1,118 @@
+"""What is said of objects: once, for a while, and not without end."""
+
+from datetime import timedelta
+
+import pytest
+from kept_objects import AT_ONCE, BEGAN, Clock, job, pod
+
+from backend_plugin.embedded.events import KUBELET, Limits, Recorder, Saying
+from backend_plugin.embedded.objects import stamp, uid_of
+from backend_plugin.embedded.store import Store
+
+STARTED = Saying(reason="Started", message="Started container pytorch", component=KUBELET)
+BACK_OFF = Saying(reason="BackOff", message="Back-off", component=KUBELET, warning=True)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    store = Store.open(tmp_path, clock)
+    yield store
+    store.close()
+
+
+def recorder(store, clock, **limits):
+    return Recorder(store, Limits(**limits), clock)
+
+
+def said(store):
+    return [(each["reason"], each["message"], each["count"]) for each in store.all("Event")]
+
+
+def test_an_event_says_who_said_what_of_whom(store, clock):
+    about = store.create(pod())
+    recorder(store, clock).say(about, BACK_OFF)
+    (event,) = store.all("Event")
+    assert event == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            **event["metadata"],
+            "namespace": "a",
+            "labels": {"training.kubeflow.org/job-name": "j"},
+            "creationTimestamp": AT_ONCE,
+        },
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": "a",
+            "name": "p",
+            "uid": uid_of(about),
+        },
+        "reason": "BackOff",
+        "message": "Back-off",
+        "type": "Warning",
+        "source": {"component": "kubelet"},
+        "firstTimestamp": AT_ONCE,
+        "lastTimestamp": AT_ONCE,
+        "count": 1,
+    }
+
+
+def test_the_same_again_is_counted_also_by_a_later_server(store, clock):
+    about = store.create(pod())
+    recorder(store, clock).say(about, STARTED)
+    clock.advance(60)
+    recorder(store, clock).say(about, STARTED)
+    (event,) = store.all("Event")
+    assert (event["count"], event["firstTimestamp"], event["lastTimestamp"]) == (
+        2,
+        AT_ONCE,
+        stamp(BEGAN + timedelta(seconds=60)),
+    )
+
+
+def test_the_same_of_another_object_is_another_event(store, clock):
+    both = [store.create(pod(name)) for name in ("p", "q")]
+    keeping = recorder(store, clock)
+    for each in both:
+        keeping.say(each, STARTED)
+    assert [event["involvedObject"]["name"] for event in store.all("Event")] == ["p", "q"]
+
+
+def test_of_a_job_and_its_pods_the_latest_are_kept(store, clock):
+    of_job, of_pod = store.create(job()), store.create(pod())
+    keeping = recorder(store, clock, per_job=2)
+    body = {"reason": "SuccessfulCreatePod", "message": "Created pod: p", "type": "Normal"}
+    keeping.record(of_job, body)
+    keeping.say(of_pod, STARTED)
+    keeping.record(of_job, body)
+    keeping.say(of_pod, BACK_OFF)
+    assert said(store) == [("SuccessfulCreatePod", "Created pod: p", 2), ("BackOff", "Back-off", 1)]
+
+
+def test_jobs_do_not_take_each_others_events(store, clock):
+    keeping = recorder(store, clock, per_job=1)
+    for name in ("one", "two"):
+        keeping.say(store.create(job(name)), STARTED)
+    assert len(said(store)) == 2
+
+
+def test_after_a_while_nothing_is_left(store, clock):
+    about = store.create(pod())
+    keeping = recorder(store, clock, age=timedelta(hours=1))
+    keeping.say(about, STARTED)
+    clock.advance(3000)
+    keeping.say(about, BACK_OFF)
+    clock.advance(601)
+    keeping.expire()
+    assert said(store) == [("BackOff", "Back-off", 1)]
+    clock.advance(3000)
+    keeping.expire()
+    assert said(store) == []
+    keeping.say(about, STARTED)
+    assert said(store) == [("Started", "Started container pytorch", 1)]

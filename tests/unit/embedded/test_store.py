@@ -1,0 +1,223 @@
+"""Objects that are found again, in their versions, by one server at a time."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+from kept_objects import AT_ONCE, Clock, job, pod
+
+from backend_plugin.embedded.objects import Key, key_of, uid_of
+from backend_plugin.embedded.state_lock import StateUnusable
+from backend_plugin.embedded.store import Change, Conflict, Store
+from backend_plugin.shell.cluster import AlreadyExists, Unavailable
+
+POD = Key("Pod", "a", "p")
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def store(state):
+    store = Store.open(state, Clock())
+    yield store
+    store.close()
+
+
+def version(manifest):
+    return int(manifest["metadata"]["resourceVersion"])
+
+
+def test_a_new_object_gets_what_the_api_server_gives(store):
+    new = store.create(pod())
+    metadata = new["metadata"]
+    assert metadata == {
+        **pod()["metadata"],
+        "uid": metadata["uid"],
+        "resourceVersion": "1",
+        "creationTimestamp": AT_ONCE,
+        "generation": 1,
+    }
+    assert store.get(POD) is store.by_uid(metadata["uid"]) is new
+
+
+def test_a_name_is_given_once_in_a_namespace(store):
+    store.create(pod())
+    with pytest.raises(AlreadyExists, match=r'^pods "p" already exists$'):
+        store.create(pod())
+    elsewhere = {**pod(), "metadata": {**pod()["metadata"], "namespace": "b"}}
+    assert key_of(store.create(elsewhere)) == Key("Pod", "b", "p")
+
+
+def test_a_job_is_called_as_the_api_server_calls_it(store):
+    store.create(job())
+    with pytest.raises(AlreadyExists, match=r'^pytorchjobs\.kubeflow\.org "j" already exists$'):
+        store.create(job())
+
+
+def test_only_the_latest_version_can_be_changed(store):
+    old = store.create(pod())
+    new = store.update({**old, "status": {"phase": "Running"}})
+    with pytest.raises(Conflict, match="the object has been modified"):
+        store.update({**old, "status": {"phase": "Failed"}})
+    assert store.get(POD) is new
+
+
+def test_what_is_gone_cannot_be_changed(store):
+    old = store.create(pod())
+    assert store.remove(uid_of(old)) == old
+    with pytest.raises(Conflict):
+        store.update(old)
+    assert store.remove(uid_of(old)) is None
+
+
+def test_a_later_object_of_the_same_name_is_another_one(store):
+    old = store.create(pod())
+    store.remove(uid_of(old))
+    new = store.create(pod())
+    assert uid_of(new) != uid_of(old)
+    assert store.by_uid(uid_of(old)) is None
+    with pytest.raises(Conflict):
+        store.update(old)
+
+
+def test_the_same_again_is_no_change(store):
+    changes = []
+    old = store.create(pod())
+    store.watch(changes.append)
+    assert store.update({**old}) is old
+    assert changes == []
+
+
+def test_generations_count_what_is_wanted_and_versions_everything(store):
+    first = store.create(job(runPolicy={}))
+    status = store.update({**first, "status": {"startTime": AT_ONCE}})
+    suspended = store.update({**status, "spec": {"runPolicy": {"suspend": True}}})
+    assert [each["metadata"]["generation"] for each in (first, status, suspended)] == [1, 1, 2]
+    assert version(first) < version(status) < version(suspended)
+
+
+def test_the_owned_are_found_by_their_owner_in_the_order_of_their_making(store):
+    pods = [store.create(pod(name, owner="u")) for name in ("c", "a", "b")]
+    store.create(pod("other", owner="v"))
+    store.update({**pods[0], "status": {"phase": "Running"}})
+    assert [each["metadata"]["name"] for each in store.owned("u", "Pod")] == ["c", "a", "b"]
+    for each in store.owned("u", "Pod"):
+        store.remove(uid_of(each))
+    assert store.owned("u", "Pod") == []
+    assert store.owners() == ("v",)
+
+
+def test_everything_is_found_again_in_the_order_of_its_making(state):
+    store = Store.open(state, Clock())
+    first, second = store.create(pod("z", owner="u")), store.create(pod("a", owner="u"))
+    first = store.update({**first, "status": {"phase": "Running"}})
+    gone = store.create(pod("gone"))
+    store.remove(uid_of(gone))
+    store.close()
+
+    store = Store.open(state, Clock())
+    assert store.all("Pod") == store.owned("u", "Pod") == [first, second]
+    assert version(store.create(pod("new"))) > version(gone), "a version was given a second time"
+    store.close()
+
+
+def test_watchers_are_told_in_the_order_of_changes_also_of_those_of_other_watchers(store):
+    told = []
+
+    def finishes(change):
+        if change.old is None and change.new is not None:
+            store.update({**change.new, "status": {"phase": "Running"}})
+
+    store.watch(finishes)
+    unwatch = store.watch(told.append)
+    first = store.create(pod())
+    second = store.get(POD)
+    store.remove(uid_of(first))
+    unwatch()
+    store.create(pod())
+    assert told == [
+        Change(key=POD, old=None, new=first),
+        Change(key=POD, old=first, new=second),
+        Change(key=POD, old=second, new=None),
+    ]
+    assert second["status"] == {"phase": "Running"}
+
+
+WRITER = """
+import os, sys
+from pathlib import Path
+from backend_plugin.embedded.store import Store
+
+store = Store.open(Path(sys.argv[1]))
+for number in range(1_000_000):
+    metadata = {"namespace": "a", "name": f"p{number}"}
+    store.create({"kind": "Pod", "metadata": metadata})
+    os.write(1, f"p{number}\\n".encode())
+"""
+
+
+def test_what_was_created_is_there_after_a_kill(state):
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, state], stdout=subprocess.PIPE, text=True)
+    said = [writer.stdout.readline() for _ in range(200)]
+    writer.kill()
+    said += writer.stdout.readlines()
+    assert writer.wait() == -signal.SIGKILL
+    writer.stdout.close()
+
+    store = Store.open(state)
+    names = {each["metadata"]["name"] for each in store.all("Pod")}
+    assert {each.strip() for each in said} <= names
+    store.close()
+
+
+def test_a_second_server_is_told_who_has_the_state(store, state):
+    with pytest.raises(StateUnusable) as refusal:
+        Store.open(state)
+    assert str(refusal.value) == (
+        f"{state}: is in use by process {os.getpid()}; stop that server, or use another state directory"
+    )
+
+
+def test_the_state_of_a_later_release_is_left_alone(state):
+    Store.open(state).close()
+    file = sqlite3.connect(state / "objects.sqlite")
+    file.execute("PRAGMA user_version = 99")
+    file.close()
+    for _ in "twice":  # The lock of the first attempt is not kept.
+        with pytest.raises(StateUnusable, match=r"written by a later release \(schema 99,"):
+            Store.open(state)
+
+
+def test_a_file_that_is_no_database_is_named(state):
+    state.mkdir()
+    (state / "objects.sqlite").write_text("no database at all, but long enough to be looked at" * 100)
+    with pytest.raises(StateUnusable, match=r"objects\.sqlite: file is not a database; move it away"):
+        Store.open(state)
+
+
+def test_a_place_that_is_no_directory_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StateUnusable, match="file: File exists"):
+        Store.open(tmp_path / "file")
+
+
+def test_the_state_is_its_owners_alone(store, state):
+    assert state.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_cannot_be_written_has_not_happened(store, state):
+    old = store.create(pod())
+    store._write("PRAGMA query_only = 1")
+    with pytest.raises(Unavailable, match="the cluster's state cannot be written: attempt to write"):
+        store.update({**old, "status": {"phase": "Running"}})
+    with pytest.raises(Unavailable):
+        store.remove(uid_of(old))
+    assert store.all("Pod") == [old]
+    store._write("PRAGMA query_only = 0")
+    assert store.update({**old, "status": {"phase": "Running"}})["status"] == {"phase": "Running"}

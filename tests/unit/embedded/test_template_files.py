@@ -1,0 +1,59 @@
+"""PodTemplates from files."""
+
+import json
+
+import pytest
+
+from backend_plugin.embedded import templates
+
+TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {"spec": {}}}
+YAML = """
+kind: PodTemplate
+metadata: {name: t}
+template: {spec: {}}
+---
+kind: ConfigMap
+metadata: {name: something else}
+---
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.yaml", YAML),
+        ("t.json", json.dumps(TEMPLATE)),
+        ("list.json", json.dumps({"kind": "List", "items": [TEMPLATE, {"kind": "Pod"}]})),
+    ],
+)
+def test_templates_are_read_from_a_file_or_from_its_folder(tmp_path, name, content):
+    file = tmp_path / name
+    file.write_text(content)
+    (tmp_path / "README").write_text("no template")
+    assert templates.read(file) == templates.read(tmp_path) == [TEMPLATE]
+
+
+def test_no_place_no_templates():
+    assert templates.read(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("t.yaml", "a: [", "t.yaml: while parsing"),
+        ("t.yaml", "- a", "t.yaml: holds list where an object should be"),
+        ("t.json", "{", "t.json: Expecting property name"),
+        ("t.json", b"\xff", "t.json: 'utf-8' codec"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, said):
+    file = tmp_path / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(templates.UnreadableTemplates) as refusal:
+        templates.read(tmp_path)
+    assert str(refusal.value).startswith(str(tmp_path / said))
+
+
+def test_a_place_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(templates.UnreadableTemplates, match="nowhere: there is no such file or folder"):
+        templates.read(tmp_path / "nowhere")
