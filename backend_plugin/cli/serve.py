@@ -1,0 +1,129 @@
+"""``kfpytorch serve``: the server that FlytePropeller calls.
+
+Composes a cluster, what answers and a port. `serving` makes the parts; `serve_settings` says what they are
+told; `serve_check` prints it.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+import rich_click as click
+
+from backend_plugin.cli import ends, serve_check, serve_settings
+from backend_plugin.cli.serve_settings import Told
+from backend_plugin.core.errors import BackendError, InvalidSettings
+
+_LOG: Final = logging.getLogger("kfpytorch")
+# What is under way when the end comes has so long; the next server finds the rest in the cluster.
+_SETTLE_SECONDS: Final = 3.0
+
+_HELP: Final = """Serve Flyte: the connector that FlytePropeller calls, over gRPC.
+
+With the embedded cluster jobs run as processes of this machine; it listens on loopback only, and the
+other commands find it by themselves. Every setting can stand in the file below `server`, or in a variable
+(KFPYTORCH_PORT); flags go before variables, and those before the file.
+
+\b
+  $ kfpytorch serve
+  $ kfpytorch serve --settings flyte.yaml --check
+"""
+
+
+@click.command(name="serve", help=_HELP)
+@click.option(
+    "--settings", "-s", "file", metavar="FILE", envvar="KFPYTORCH_SETTINGS", help="YAML: server, plugins.k8s."
+)
+@click.option(
+    "--cluster", metavar="KIND", help="Where jobs run: embedded (kubernetes is for a later release)."
+)
+@click.option(
+    "--host", metavar="HOST", help="Where to listen. Default for embedded, and all it takes: 127.0.0.1."
+)
+@click.option("--port", metavar="PORT", help="Default 8000; 0 for one that is free.")
+@click.option("--state", metavar="DIR", help="What is kept of jobs, and how commands find this server.")
+@click.option(
+    "--token-file", metavar="FILE", help="What callers have to carry. Default: a token made at start."
+)
+@click.option("--tls-certificate", metavar="FILE", help="PEM, with its chain.")
+@click.option("--tls-key", metavar="FILE", help="PEM, without a password.")
+@click.option("--tls-client-ca", metavar="FILE", help="PEM: clients need a certificate of this authority.")
+@click.option(
+    "--output-prefixes", metavar="URL", multiple=True, help="Where outputs may lie: s3://bucket/, gs://*."
+)
+@click.option("--metrics-port", metavar="PORT", help="Show Prometheus metrics there.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+@click.option("--log-format", metavar="FORMAT", help="json or text. Default: text at a terminal.")
+@click.option("--nodes", metavar="N", help="How many nodes an embedded cluster has.")
+@click.option("--cpus", metavar="AMOUNT", help="Of each node. Default: what this machine has.")
+@click.option("--memory", metavar="AMOUNT", help="Of each node.")
+@click.option("--gpus", metavar="N", help="Of each node.")
+@click.option("--images", metavar="IMAGE=VENV", multiple=True, help="Which environment an image stands for.")
+@click.option("--strict-images", is_flag=True, default=None, help="Other images cannot be pulled.")
+@click.option("--durable", is_flag=True, default=None, help="Jobs outlive this server; the next one goes on.")
+@click.option("--code", metavar="DIR", help="Where the code of tasks is. Default: the current directory.")
+@click.option("--pass-env", metavar="NAME", multiple=True, help="Variables that replicas get, too.")
+@click.option("--pod-templates", metavar="PATH", help="YAML with PodTemplates, or a folder of such files.")
+@click.option("--check", is_flag=True, help="Print what is in force and what is wrong, and end.")
+@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Of --check.")
+def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  # noqa: FBT001 - click's.
+    """``kfpytorch serve``, as it was typed."""
+    flags = serve_settings.flags(typed)
+    if check:
+        sys.exit(serve_check.check(file, flags, output))
+    try:
+        asyncio.run(_serve(serve_settings.read(file, flags)))
+    except InvalidSettings as refusal:
+        ends.refuse_all(refusal.problems)
+    except (ends.Unreadable, BackendError) as error:
+        ends.refuse(ends.Unreadable(str(error)))
+
+
+async def _serve(told: Told) -> None:
+    """From nothing to a server that answers, and back again."""
+    from backend_plugin.cli import serving
+    from backend_plugin.embedded.cluster import EmbeddedCluster
+    from backend_plugin.shell import discovery, logs, metrics, tracing
+    from backend_plugin.shell.server import Server
+
+    said = told.server.settings
+    logs.set_up(said.log_level, said.log_format)
+    async with AsyncExitStack() as stack:
+        cluster = await EmbeddedCluster.open(said.state, serving.embedded(said.embedded))
+        stack.push_async_callback(cluster.close)
+        token = serving.token_of(said)
+        parts = serving.assembled(cluster, told, token)
+        if said.metrics_port is not None:
+            port = stack.enter_context(metrics.shown(parts.metrics, said.metrics_host, said.metrics_port))
+            _LOG.info("metrics at http://%s:%d/metrics", said.metrics_host, port)
+        interceptors = stack.enter_context(tracing.traced(os.environ))
+        server = Server(parts.fronts, serving.options(said, interceptors))
+
+        def started(port: int) -> None:
+            host = f"[{said.host}]" if ":" in said.host else said.host
+            here = discovery.Server(endpoint=f"{host}:{port}", token=token, pid=os.getpid())
+            discovery.write(said.state, here)
+            stack.callback(discovery.withdraw, said.state, here)
+            _LOG.info("listening at %s, state in %s", here.endpoint, said.state)
+
+        async with _beside(parts.keeper.run(), server.stop):
+            await server.run(parts.cache.ready, started)
+            await parts.orders.settle(_SETTLE_SECONDS)
+
+
+@asynccontextmanager
+async def _beside(life: Coroutine[Any, Any, None], stop: Callable[[], None]) -> AsyncIterator[None]:
+    """What goes on meanwhile; if that ends by itself, so does all the rest, and with its error."""
+    task = asyncio.ensure_future(life)
+    task.add_done_callback(lambda _: stop())
+    try:
+        yield
+    finally:
+        task.cancel()
+        (end,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(end, Exception):
+            raise end

@@ -1,0 +1,165 @@
+"""``kfpytorch serve --check``: what is in force, where it was said, and what is wrong.
+
+Lives here: looking at what settings name, files and ports, without serving. Does not: what they may be.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import rich_click as click
+
+from backend_plugin.cli import ends, lines, serve_settings
+from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
+from backend_plugin.core.quantity import Quantity
+from backend_plugin.shell import credentials, discovery, tracing
+from backend_plugin.shell.credentials import Token
+from backend_plugin.shell.prefixes import STORES, Prefixes
+from backend_plugin.shell.settings import Flags, InForce, ServerSettings
+from backend_plugin.shell.settings.reading import KEYS
+
+_DEFAULT: Final = "default"
+
+
+def check(file: str | None, flags: Flags, form: str) -> int:
+    """Print all of it; 0 if a server would start with it."""
+    told: InForce | None = None
+    try:
+        told = serve_settings.read(file, flags).server
+    except InvalidSettings as refusal:
+        problems: Sequence[Problem] = refusal.problems
+    except ends.Unreadable as error:
+        ends.refuse(error)
+    else:
+        problems = [*_problems(told)]
+    notes = [*_notes(told.settings)] if told else []
+    settings = _in_force(told) if told else {}
+    if form == "json":
+        _print_json(settings, problems, notes)
+    else:
+        _print(settings, problems, notes)
+    return 1 if problems else 0
+
+
+def _in_force(told: InForce) -> Mapping[str, tuple[Any, str]]:
+    return {key: (_value(told.settings, key), told.sources.get(key, _DEFAULT)) for key in KEYS}
+
+
+def _value(settings: ServerSettings, key: str) -> Any:
+    """What stands behind a key, as JSON has it; None where nothing does."""
+    part, _, rest = key.replace("-", "_").partition(".")
+    found = getattr(getattr(settings, part), rest, None) if part in ("tls", "embedded") else None
+    if found is None and part not in ("tls", "embedded"):
+        found = getattr(settings, f"{part}_{rest}" if rest else part)
+    if isinstance(found, Quantity):
+        return found.text
+    if isinstance(found, timedelta):
+        return f"{found.total_seconds():g}s"
+    return str(found) if isinstance(found, Path) else msgspec.to_builtins(found, enc_hook=str)
+
+
+def _problems(told: InForce) -> Iterator[Problem]:
+    said = told.settings
+    for key, attempt in (
+        ("tls.certificate", lambda: said.tls and credentials.server_credentials(said.tls)),
+        ("token-file", lambda: said.token_file and Token.in_file(said.token_file)),
+    ):
+        try:
+            attempt()
+        except BackendError as error:
+            yield _problem(told, key, str(error), "make it so that this user can read it")
+    if why_not := _unusable(said.state):
+        yield _problem(told, "state", why_not, "write another directory")
+    if why_not := _taken(said):
+        yield _problem(told, "port", why_not, "stop what listens there, or write another, or 0")
+    for scheme, package in _missing(said):
+        if "output-prefixes" in told.sources:
+            yield _problem(told, "output-prefixes", f"{scheme}:// needs {package}", f"pip install {package}")
+    try:
+        with tracing.traced(os.environ):
+            pass
+    except tracing.CannotTrace as error:
+        yield Problem(field="OTEL_*", value="", message=str(error), remedy="see OpenTelemetry's variables")
+
+
+def _problem(told: InForce, key: str, message: str, remedy: str) -> Problem:
+    return Problem(
+        field=f"server.{key}", value=str(_value(told.settings, key)), message=message, remedy=remedy
+    )
+
+
+def _unusable(directory: Path) -> str | None:
+    """Why state cannot be kept there."""
+    there = next(each for each in (directory, *directory.parents) if each.exists())
+    if not there.is_dir():
+        return f"{there} is no directory"
+    return (
+        None if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written by user {os.geteuid()}"
+    )
+
+
+def _taken(said: ServerSettings) -> str | None:
+    """Why nothing can listen there; a server of ours that does is no reason, for it is to be replaced."""
+    here = discovery.read(said.state)
+    if said.port == 0 or (here and discovery.is_alive(here) and here.endpoint.endswith(f":{said.port}")):
+        return None
+    family = socket.AF_INET6 if ":" in said.host else socket.AF_INET
+    with closing(socket.socket(family)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((said.host, said.port))
+        except OSError as error:
+            return f"cannot be listened at: {error.strerror}"
+    return None
+
+
+def _missing(said: ServerSettings) -> Iterator[tuple[str, str]]:
+    for scheme in sorted(Prefixes(said.output_prefixes).schemes - {"file"}):
+        if find_spec(STORES[scheme]) is None:
+            yield scheme, STORES[scheme]
+
+
+def _notes(said: ServerSettings) -> Iterator[str]:
+    for scheme, package in _missing(said):
+        yield f"{scheme}:// cannot be read: {package} is not installed"
+    here = discovery.read(said.state)
+    if here is not None and discovery.is_alive(here):
+        yield f"a server runs with this state: {here.endpoint}, process {here.pid}"
+
+
+def _print(
+    settings: Mapping[str, tuple[Any, str]], problems: Sequence[Problem], notes: Sequence[str]
+) -> None:
+    width = max(map(len, settings), default=0)
+    for key, (value, source) in settings.items():
+        shown = "" if value in (None, [], {}) else value if isinstance(value, str) else _json(value)
+        click.echo(f"{key:<{width}}  {shown}{'' if source == _DEFAULT else f'  ({source})'}".rstrip())
+    for note in notes:
+        click.echo(f"note: {note}")
+    for problem in problems:
+        click.echo(f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}", err=True)
+
+
+def _json(value: Any) -> str:
+    return lines.as_json(value).decode()
+
+
+def _print_json(
+    settings: Mapping[str, tuple[Any, str]], problems: Sequence[Problem], notes: Sequence[str]
+) -> None:
+    said = {
+        "ok": not problems,
+        "settings": {key: {"value": value, "source": source} for key, (value, source) in settings.items()},
+        "problems": [
+            {"field": each.field, "value": each.value, "message": each.message, "remedy": each.remedy}
+            for each in problems
+        ],
+        "notes": notes,
+    }
+    click.echo(msgspec.json.format(lines.as_json(said), indent=2))

@@ -1,0 +1,132 @@
+"""The parts of a server, made from its settings and handed to each other.
+
+Lives here: who is given what. Does not: what any of them does; see `shell` and `embedded`.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from backend_plugin.cli.serve_settings import Told
+from backend_plugin.core.errors import BackendError
+from backend_plugin.embedded.cluster import EmbeddedCluster
+from backend_plugin.embedded.options import EmbeddedOptions
+from backend_plugin.shell import credentials, people, server, service
+from backend_plugin.shell.allowed import Allowed
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.credentials import Token
+from backend_plugin.shell.endings import Endings
+from backend_plugin.shell.front import Front
+from backend_plugin.shell.judge import Judge
+from backend_plugin.shell.keeper import Keeper
+from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.orders import Orders
+from backend_plugin.shell.outcome import Outcomes
+from backend_plugin.shell.prefixes import Prefixes
+from backend_plugin.shell.server import Reflection, ServerOptions
+from backend_plugin.shell.settings import Embedded, ServerSettings
+
+_SERVICES: Final = (
+    server.FLYTE,
+    "flyteidl.service.AgentMetadataService",
+    people.SERVICE,
+    "grpc.health.v1.Health",
+)
+# What people and tools ask at once must not take Flyte's turn.
+_PEOPLE_AT_ONCE: Final = 64
+_GPU: Final = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A server without its port."""
+
+    fronts: Sequence[Front]
+    cache: Cache
+    keeper: Keeper
+    orders: Orders
+    metrics: Metrics
+
+
+def assembled(cluster: EmbeddedCluster, told: Told, token: str) -> Parts:
+    """All that answers, and all that goes on behind the answers."""
+    said = told.server.settings
+    metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
+    cache, judge, orders = Cache(_now), Judge(settings=told.platform, now=_now), Orders(metrics)
+    outcomes = Outcomes(prefixes, trouble=_counted(metrics))
+    keeper = Keeper(cluster, judge, cache, Endings(cache, outcomes, orders), orders)
+    tasks = service.TaskService(
+        service.Surroundings(
+            cluster=cluster,
+            cache=cache,
+            judge=judge,
+            keeper=keeper,
+            metrics=metrics,
+            allowed=Allowed(prefixes=prefixes, namespaces=said.namespaces),
+        )
+    )
+    asked = people.People(cache=cache, judge=judge, cluster=cluster)
+    secret = Token.in_file(said.token_file) if said.token_file else Token.of(token)
+    flytes = Front(service.handlers(tasks), said.concurrency, secret, metrics)
+    others = Front((people.handler(asked), Reflection(_SERVICES)), _PEOPLE_AT_ONCE, secret, metrics)
+    metrics.running.ask = lambda: {("flyte",): flytes.running, ("people",): others.running}
+    metrics.cached.ask = lambda: _counts(cache)
+    metrics.deletions_pending.ask = lambda: {(): len(orders)}
+    return Parts(fronts=(flytes, others), cache=cache, keeper=keeper, orders=orders, metrics=metrics)
+
+
+def token_of(said: ServerSettings) -> str:
+    """What callers have to say: what is in the file, or a word that nobody has heard before."""
+    if said.token_file is not None:
+        return said.token_file.read_text(encoding="utf-8").strip()
+    return secrets.token_urlsafe(32)
+
+
+def options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
+    """Where and how is listened."""
+    return ServerOptions(
+        host=said.host,
+        port=said.port,
+        credentials=credentials.server_credentials(said.tls) if said.tls else None,
+        receive_bytes=said.receive_limit,
+        send_bytes=said.send_limit,
+        drain_seconds=said.drain.total_seconds(),
+        interceptors=interceptors,
+    )
+
+
+def embedded(said: Embedded) -> EmbeddedOptions:
+    """What an embedded cluster is told."""
+    has = {"cpu": said.cpus, "memory": said.memory}
+    capacity = {name: amount.text for name, amount in has.items() if amount is not None}
+    return EmbeddedOptions(
+        nodes=said.nodes,
+        capacity=capacity if said.gpus is None else {**capacity, _GPU: str(said.gpus)},
+        labels=said.labels,
+        durable=said.durable,
+        code=said.code,
+        images=said.images,
+        strict_images=said.strict_images,
+        pass_env=said.pass_env,
+        pod_templates=said.pod_templates,
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def _counted(metrics: Metrics) -> Callable[[str, BackendError], None]:
+    return lambda scheme, error: metrics.store_errors.add(scheme, type(error).__name__)
+
+
+def _counts(cache: Cache) -> Mapping[tuple[str, ...], float]:
+    """How much is remembered; asked for in another thread, so of a copy."""
+    entries = list(cache)
+    return {
+        ("Job",): sum(1 for each in entries if each.job is not None),
+        ("Pod",): sum(len(each.pods) for each in entries),
+        ("Event",): sum(len(each.events) for each in entries),
+    }

@@ -1,0 +1,107 @@
+"""What the server says of itself: a line of JSON each, or for people a line with colours at a terminal.
+
+Whose a line is, is given with it (``extra=whose.of_run(...)``) or for all that is said within `about`.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from typing import Any, Final, TextIO
+
+FIELDS: Final = ("execution", "project", "domain", "node", "attempt", "job", "namespace")
+"""What a line carries of the task that it is about, in the order in which people read it."""
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMS: Final = ("json", "text")
+
+_about: ContextVar[Mapping[str, object]] = ContextVar("about", default={})  # noqa: B039  (never changed)
+
+# From a terminal: red, yellow; nothing else asks for anybody's eye.
+_COLOURS: Final = {logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31m", logging.WARNING: "\x1b[33m"}
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+# Names come from whoever calls; a terminal obeys some characters.
+_HARMLESS: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+
+
+@contextmanager
+def about(**fields: object) -> Iterator[None]:
+    """Whatever is said within carries these, also in tasks that are begun within."""
+    token = _about.set({**_about.get(), **fields})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+def set_up(level: str = "info", form: str | None = None, stream: TextIO | None = None) -> None:
+    """From now on everything that this process says goes there, stderr if nothing is said.
+
+    Without a `form` it is ``text`` for a terminal, and ``json`` for whatever else collects it.
+    """
+    stream = sys.stderr if stream is None else stream
+    terminal = stream.isatty()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(_with_fields)
+    if (form or ("text" if terminal else "json")) == "json":
+        handler.setFormatter(_json())
+    else:
+        handler.setFormatter(_Text(coloured=terminal))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+
+
+def _with_fields(record: logging.LogRecord) -> bool:
+    for name, value in _about.get().items():
+        record.__dict__.setdefault(name, value)
+    return True
+
+
+def _json() -> logging.Formatter:
+    from pythonjsonlogger.json import JsonFormatter
+
+    class Lines(JsonFormatter):
+        """Time, level, logger, message, then whose it is: empty fields are left out."""
+
+        def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in log_data.items() if value not in ("", None)}
+
+    return Lines(
+        ["created", "levelname", "name", "message"],
+        rename_fields={"created": "time", "levelname": "level", "name": "logger"},
+        json_default=str,
+        json_serializer=_serialized,
+    )
+
+
+def _serialized(said: dict[str, Any], **_options: Any) -> str:
+    # RFC 3339, as Kubernetes and Flyte write their times.
+    moment = datetime.fromtimestamp(said["time"], timezone.utc)
+    return json.dumps({**said, "time": moment.isoformat(timespec="milliseconds")}, default=str)
+
+
+class _Text(logging.Formatter):
+    """``12:00:31 WARNING the store is asked again  execution=f1 node=n0``."""
+
+    def __init__(self, *, coloured: bool) -> None:
+        super().__init__()
+        self._colours = _COLOURS if coloured else {}
+        self._dim, self._plain = (_DIM, _PLAIN) if coloured else ("", "")
+
+    def format(self, record: logging.LogRecord) -> str:
+        colour = self._colours.get(record.levelno, "")
+        said = [
+            f"{name}={record.__dict__[name]}"
+            for name in FIELDS
+            if record.__dict__.get(name) not in ("", None)
+        ]
+        lines = [record.getMessage()]
+        if record.exc_info:
+            lines.append(self.formatException(record.exc_info))
+        text = "\n".join(lines).translate(_HARMLESS)
+        whose = " ".join(said).translate(_HARMLESS).replace("\n", " ")
+        clock = self.formatTime(record, "%H:%M:%S")
+        head = f"{clock} {colour}{record.levelname:<7}{self._plain if colour else ''} {text}"
+        return f"{head}  {self._dim}{whose}{self._plain}" if whose else head

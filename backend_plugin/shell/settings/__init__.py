@@ -1,0 +1,9 @@
+"""What a server is told: by a file, by its environment and by flags, each later one before the earlier.
+
+`read` makes them; nothing else does.
+"""
+
+from backend_plugin.shell.settings.reading import Flags, InForce, Said, read
+from backend_plugin.shell.settings.values import ClusterKind, Embedded, ServerSettings
+
+__all__ = ["ClusterKind", "Embedded", "Flags", "InForce", "Said", "ServerSettings", "read"]

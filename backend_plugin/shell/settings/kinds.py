@@ -1,0 +1,99 @@
+"""The kinds of values that a server's settings have: from YAML, a variable or a flag, which are text.
+
+Beside those of `core.settings.kinds`, which are used where a text is read alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from backend_plugin.core.settings import kinds
+from backend_plugin.core.settings.kinds import Read, Wrong
+from backend_plugin.shell.prefixes import Prefixes, PrefixRefused
+
+_TRUTH: Final = {"true": True, "false": False}
+_SMALLEST: Final = 64 * 2**10
+# What gRPC counts a message's length with.
+_LARGEST: Final = 2**31 - 1
+_MOST: Final = 1_000_000
+
+
+def boolean(value: Any) -> bool:
+    """True or false."""
+    said = kinds.text(value).lower()
+    if said not in _TRUTH:
+        raise Wrong("is neither true nor false", "write true or false")
+    return _TRUTH[said]
+
+
+def count(least: int, most: int = _MOST) -> Read:
+    """A whole number between two."""
+
+    def read(value: Any) -> int:
+        said = kinds.text(value)
+        if not said.isascii() or not said.isdigit() or not least <= int(said[:20]) <= most:
+            raise Wrong("is no such number", f"write a whole number from {least} to {most}")
+        return int(said)
+
+    return read
+
+
+def size(value: Any) -> int:
+    """A number of bytes."""
+    amount = kinds.quantity(value).whole
+    if not _SMALLEST <= amount <= _LARGEST:
+        raise Wrong("is no length that a message has", "write 64Ki to 2047Mi")
+    return amount
+
+
+def path(value: Any) -> Path:
+    """A file or a directory of this machine; ``~`` is whoever runs the server."""
+    said = kinds.text(value)
+    if not said or "\0" in said:
+        raise Wrong("is no path", "write one, or leave it out")
+    try:
+        return Path(said).expanduser().absolute()
+    except RuntimeError as error:
+        raise Wrong("is the home of nobody", "write the whole path") from error
+
+
+def one_of(*words: str) -> Read:
+    """One of a few words."""
+
+    def read(value: Any) -> str:
+        said = kinds.text(value).lower()
+        if said not in words:
+            raise Wrong("is not one of them", f"write {' or '.join(words)}")
+        return said
+
+    return read
+
+
+def several(value: Any) -> Sequence[str]:
+    """A list; in one text its parts are apart by commas."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, Sequence):
+        raise Wrong("is not a list", "write a list of names, or one text with commas")
+    return tuple(said for part in parts for said in [kinds.text(part).strip()] if said)
+
+
+def prefixes(value: Any) -> Sequence[str]:
+    """A list of buckets and directories."""
+    said = several(value)
+    try:
+        Prefixes(said)
+    except PrefixRefused as refusal:
+        raise Wrong(
+            f"is no list of places: {refusal}", "write s3://bucket/, gs://* or file:///directory"
+        ) from refusal
+    return said
+
+
+def texts(value: Any) -> Mapping[str, str]:
+    """Names with texts; written in one text as ``name=text,name=text``."""
+    if isinstance(value, Mapping):
+        return kinds.texts(value)
+    pairs = [each.partition("=") for each in several(value)]
+    if any(not (name and equals) for name, equals, _ in pairs):
+        raise Wrong("is not a map", "write names with values: a map, or name=value,name=value")
+    return {name.strip(): said.strip() for name, _, said in pairs}

@@ -1,0 +1,258 @@
+"""From a file's section, the environment and flags to `ServerSettings`, or to every problem of them.
+
+Lives here: which key is which setting, of which kind, and what goes before what. To add a setting, add a
+field and a row.
+"""
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final, TypeAlias
+
+from backend_plugin.core.errors import InvalidSettings, Problem
+from backend_plugin.core.settings import kinds as platform
+from backend_plugin.core.settings.kinds import Read, Wrong
+from backend_plugin.shell import logs, prefixes
+from backend_plugin.shell.credentials import Tls
+from backend_plugin.shell.discovery import STATE, state_directory
+from backend_plugin.shell.settings import kinds
+from backend_plugin.shell.settings.values import ClusterKind, Embedded, ServerSettings
+
+Flags: TypeAlias = Mapping[str, Any]
+"""What was typed, by the keys of `KEYS`; None, and what is empty, was not."""
+
+_LONGEST_SHOWN: Final = 80
+_VARIABLE: Final = "KFPYTORCH_"
+
+KEYS: Final[Mapping[str, Read]] = {
+    "cluster": kinds.one_of(*(kind.value for kind in ClusterKind)),
+    "host": platform.text,
+    "port": kinds.count(0, 65_535),
+    "state": kinds.path,
+    "tls.certificate": kinds.path,
+    "tls.key": kinds.path,
+    "tls.client-ca": kinds.path,
+    "token-file": kinds.path,
+    "receive-limit": kinds.size,
+    "send-limit": kinds.size,
+    "concurrency": kinds.count(1),
+    "drain": platform.duration,
+    "namespaces": kinds.several,
+    "output-prefixes": kinds.prefixes,
+    "metrics.host": platform.text,
+    "metrics.port": kinds.count(0, 65_535),
+    "log.level": kinds.one_of(*logs.LEVELS),
+    "log.format": kinds.one_of(*logs.FORMS),
+    "embedded.nodes": kinds.count(1, 1_000),
+    "embedded.cpus": platform.quantity,
+    "embedded.memory": platform.quantity,
+    "embedded.gpus": kinds.count(0, 1_000),
+    "embedded.labels": kinds.texts,
+    "embedded.images": kinds.texts,
+    "embedded.strict-images": kinds.boolean,
+    "embedded.durable": kinds.boolean,
+    "embedded.code": kinds.path,
+    "embedded.pass-env": kinds.several,
+    "embedded.pod-templates": kinds.path,
+}
+"""Every setting, as it stands below ``server`` in a file."""
+
+# Read by commands, by workers and by their tests.
+_OF_OTHERS: Final = frozenset(
+    f"{_VARIABLE}{name}"
+    for name in ("FORK", "LOCAL", "LOG_DIR", "POD", "PRESTART", "SERVER", "SETTINGS", "TOKEN", "VERBOSE")
+)
+# Kubernetes tells every pod of a Service that is called kfpytorch, whether it wants to know or not.
+_SERVICE_LINKS: Final = ("tcp://", "udp://", "sctp://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """Where settings are said, from what counts least to what counts most."""
+
+    section: Mapping[str, Any] = field(default_factory=dict)
+    """``server`` of the file."""
+    file: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    flags: Flags = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """What a server goes by, and where it was said."""
+
+    settings: ServerSettings
+    sources: Mapping[str, str]
+    """By key: a file, a variable or a flag; what is not there is a default."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been read so far, and what was wrong with it."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    said: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    """By key: how whoever said it knows it, and what was said."""
+    problems: list[Problem] = field(default_factory=list)
+
+    def take(self, key: str, value: Any, name: str, source: str) -> None:
+        """One value, before whatever was said of its key until now."""
+        try:
+            self.values[key] = KEYS[key](value)
+        except Wrong as wrong:
+            self.wrong(name, value, wrong)
+        self.sources[key], self.said[key] = source, (name, value)
+
+    def wrong(self, name: str, value: Any, wrong: Wrong) -> None:
+        """One more problem."""
+        shown = repr(value)[:_LONGEST_SHOWN]
+        self.problems.append(Problem(field=name, value=shown, message=wrong.message, remedy=wrong.remedy))
+
+
+def read(said: Said) -> InForce:
+    """What is meant.
+
+    Raises:
+        InvalidSettings: With everything in it that is no setting or cannot be meant.
+    """
+    reading = _Reading()
+    _read_section(said.section, "", reading, said.file)
+    _read_environ(said.environ, reading)
+    for key, value in said.flags.items():
+        if value not in (None, (), ""):
+            flag = flag_of(key)
+            reading.take(key, value, flag, flag)
+    kind = ClusterKind(reading.values.get("cluster", ClusterKind.EMBEDDED.value))
+    _check(reading, kind)
+    if "state" not in reading.values:
+        _default_state(reading, said.environ)
+    if reading.problems:
+        raise InvalidSettings(*reading.problems)
+    return InForce(settings=_settings(reading.values, kind), sources=reading.sources)
+
+
+def variable_of(key: str) -> str:
+    """The variable that says it, such as ``KFPYTORCH_TLS_CLIENT_CA``."""
+    return _VARIABLE + key.replace(".", "_").replace("-", "_").upper()
+
+
+def flag_of(key: str) -> str:
+    """The flag that says it, such as ``--tls-client-ca``, or ``--nodes`` for ``embedded.nodes``."""
+    return "--" + key.removeprefix("embedded.").replace(".", "-")
+
+
+def _read_section(section: Any, path: str, reading: _Reading, file: str) -> None:
+    if not isinstance(section, Mapping):
+        wrong = Wrong("is not a section", "write keys with values")
+        reading.wrong(f"server.{path}".rstrip("."), section, wrong)
+        return
+    known = [key.removeprefix(path).partition(".")[0] for key in KEYS if key.startswith(path)]
+    for name, value in section.items():
+        key = f"{path}{name}"
+        if value is None:
+            continue  # A key with nothing behind it says nothing.
+        if key in KEYS:
+            reading.take(key, value, f"server.{key}", file)
+        elif name in known:
+            _read_section(value, f"{key}.", reading, file)
+        else:
+            reading.wrong(f"server.{key}", value, Wrong("is not a setting", _nearest(str(name), known)))
+
+
+def _read_environ(environ: Mapping[str, str], reading: _Reading) -> None:
+    keys = {variable_of(key): key for key in KEYS}
+    for name, value in _ours(environ):
+        if name in keys:
+            reading.take(keys[name], value, name, name)
+        elif near := get_close_matches(name, keys, n=1, cutoff=0.85):
+            reading.wrong(name, value, Wrong("is not a setting", f"did you mean {near[0]}?"))
+
+
+def _ours(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, value in environ.items():
+        if not name.startswith(_VARIABLE) or name in _OF_OTHERS or not value:
+            continue
+        if name.startswith((f"{_VARIABLE}SERVICE_", f"{_VARIABLE}PORT")) and (
+            value.startswith(_SERVICE_LINKS) or name != f"{_VARIABLE}PORT"
+        ):
+            continue
+        yield name, value
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    nearest = get_close_matches(name, known, n=1)
+    return f"did you mean {nearest[0]}?" if nearest else "remove it"
+
+
+def _default_state(reading: _Reading, environ: Mapping[str, str]) -> None:
+    try:
+        found = state_directory({name: value for name, value in environ.items() if name != STATE})
+    except RuntimeError:  # Whoever runs this has no name, and no home.
+        reading.wrong("server.state", "", Wrong("has no default without a home", f"set {STATE}"))
+    else:
+        reading.values["state"] = found
+
+
+def _settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:
+    embedded = kind is ClusterKind.EMBEDDED
+    inner = _fields(values, "embedded.")
+    outer = {
+        name: value for name, value in _fields(values).items() if not name.startswith(("tls_", "embedded_"))
+    }
+    defaults: dict[str, Any] = {
+        "host": "127.0.0.1" if embedded else "0.0.0.0",  # noqa: S104  (a pod is reached at its own address)
+        "metrics_host": "127.0.0.1" if embedded else "0.0.0.0",  # noqa: S104
+        # Whoever may call an embedded cluster may run commands as this user, and so read all files anyway.
+        "output_prefixes": (*prefixes.DEFAULT, "file:///") if embedded else prefixes.DEFAULT,
+    }
+    return ServerSettings(
+        **{
+            **defaults,
+            **outer,
+            "cluster": kind,
+            "tls": Tls(**tls) if (tls := _fields(values, "tls.")) else None,
+            "embedded": Embedded(**inner),
+        }
+    )
+
+
+def _fields(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """What was said below a path, by the names that fields have."""
+    return {
+        key.removeprefix(path).replace(".", "_").replace("-", "_"): value
+        for key, value in values.items()
+        if key.startswith(path)
+    }
+
+
+def _check(reading: _Reading, kind: ClusterKind) -> None:
+    """What each value may be alone, and not beside the others."""
+    values = reading.values
+
+    def wrong(key: str, message: str, remedy: str) -> None:
+        reading.wrong(*reading.said[key], Wrong(message, remedy))
+
+    for needs, needed in (
+        ("tls.certificate", "tls.key"),
+        ("tls.key", "tls.certificate"),
+        ("tls.client-ca", "tls.certificate"),
+    ):
+        if needs in values and needed not in values:
+            wrong(needs, f"says nothing without {needed}", f"write {needed}, too")
+    if kind is ClusterKind.KUBERNETES:
+        wrong("cluster", "is for a later release", "write embedded, or leave it out")
+    elif "host" in values and not _is_loopback(values["host"]):
+        wrong(
+            "host",
+            "would let others in, and whoever calls an embedded cluster runs commands as this user",
+            "write 127.0.0.1, ::1 or localhost",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

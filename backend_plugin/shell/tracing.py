@@ -1,0 +1,69 @@
+"""OpenTelemetry, where its own variables ask for it: a span for each call, to an OTLP collector.
+
+Not loaded otherwise. Which variables there are, is OpenTelemetry's: OTEL_EXPORTER_OTLP_ENDPOINT,
+OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and so on.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from backend_plugin.core.errors import BackendError
+
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_INSTALL: Final = 'pip install "flytekitplugins-kfpytorch[backend,otel]"'
+
+
+class CannotTrace(BackendError):
+    """Traces are asked for, and cannot be sent as it is."""
+
+
+def is_asked_for(environ: Mapping[str, str]) -> bool:
+    """Whether the environment says where traces go."""
+    if (
+        environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    ):
+        return False
+    return any(environ.get(name) for name in _ENDPOINTS) or environ.get("OTEL_TRACES_EXPORTER") == "otlp"
+
+
+@contextmanager
+def traced(environ: Mapping[str, str]) -> Iterator[Sequence[Any]]:
+    """What a server has to be given to be traced while inside; nothing if nobody asks for it.
+
+    Raises:
+        CannotTrace: If a package for it is missing, or it is asked for in a way that none here can.
+    """
+    if not is_asked_for(environ):
+        yield ()
+        return
+    protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "grpc")
+    if protocol != "grpc":
+        raise CannotTrace(f"traces are sent by grpc only, not by {protocol}; unset {_PROTOCOLS[1]}")
+    try:
+        interceptor, provider = _set_up(environ)
+    except ModuleNotFoundError as missing:
+        raise CannotTrace(
+            f"traces are asked for, but {missing.name} is not installed; write: {_INSTALL}"
+        ) from missing
+    try:
+        yield (interceptor,)
+    finally:
+        provider.shutdown()
+
+
+def _set_up(environ: Mapping[str, str]) -> tuple[Any, Any]:
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+    from opentelemetry.instrumentation.grpc import aio_server_interceptor, filters
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    name = {} if environ.get("OTEL_SERVICE_NAME") else {"service.name": "kfpytorch"}
+    provider = TracerProvider(resource=Resource.create(name))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    without_health = filters.negate(filters.health_check())
+    interceptor = aio_server_interceptor(provider, filter_=without_health)  # type: ignore[no-untyped-call]
+    return interceptor, provider
