@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.metrics import Metrics
@@ -49,18 +50,20 @@ class Front(Handler):
     def _handler(self, method: str, details: Any) -> Any:
         found = next((each for handler in self.handlers if (each := handler.service(details))), None)
         if found is not None and found.unary_unary is not None:
+            # Read behind the limit, and where bytes that are no request can be told so.
             found = grpc.unary_unary_rpc_method_handler(
-                self._answer(found.unary_unary, method), found.request_deserializer, found.response_serializer
+                self._answer(found, method), response_serializer=found.response_serializer
             )
         if found is not None:
             self._known[method] = found
         return found
 
-    def _answer(self, behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
+    def _answer(self, found: Any, method: str) -> Callable[..., Any]:
+        behaviour, read = found.unary_unary, found.request_deserializer
         name = method.rpartition(".")[2]
         durations = self.metrics.request_seconds.child(name)
 
-        async def answer(request: Any, context: Any) -> Any:
+        async def answer(data: bytes, context: Any) -> Any:
             if self.running >= self.limit:
                 self.metrics.requests.add(name, "RESOURCE_EXHAUSTED")
                 await context.abort(
@@ -71,7 +74,9 @@ class Front(Handler):
             began = time.perf_counter()
             code = grpc.StatusCode.UNKNOWN
             try:
-                said = await behaviour(request, context)
+                said = await behaviour(read(data), context)
+            except DecodeError as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no request of {name}: {error}")
             except asyncio.CancelledError:
                 code = grpc.StatusCode.CANCELLED
                 raise

@@ -21,6 +21,7 @@ from backend_plugin.shell import service
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.endings import Endings
+from backend_plugin.shell.front import Front
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.orders import Orders
@@ -113,7 +114,10 @@ def now() -> datetime:
 
 @asynccontextmanager
 async def serving(
-    store: Path, cluster: ScriptedCluster | None = None, said: Mapping[str, Any] | None = None
+    store: Path,
+    cluster: ScriptedCluster | None = None,
+    said: Mapping[str, Any] | None = None,
+    now: Callable[[], datetime] = now,
 ) -> AsyncIterator[Served]:
     cluster = cluster or ScriptedCluster()
     metrics = Metrics()
@@ -132,7 +136,8 @@ async def serving(
         allowed=Allowed(prefixes=prefixes, namespaces=("flytesnacks-*",)),
     )
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers(service.handlers(service.TaskService(around)))
+    handlers = service.handlers(service.TaskService(around))
+    server.add_generic_rpc_handlers((Front(handlers, limit=1_000),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     life = asyncio.create_task(keeper.run())

@@ -1,0 +1,247 @@
+"""Valid requests → requests that nobody sends, but for somebody who means harm, or a peer that is broken.
+
+Everything follows from the dice, so that a failure can be looked at again.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from google.protobuf import struct_pb2
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+Mutate = Callable[[Message, random.Random], bytes]
+
+TEXTS: Final = (
+    "",
+    " ",
+    "a\nb\r\0c",
+    "../../../../etc/passwd",
+    "/etc/shadow",
+    "file:///etc/passwd",
+    "file://host/etc/passwd",
+    "simplecache::s3://bucket/x",
+    "http://169.254.169.254/latest/meta-data",
+    "s3://user:secret@bucket/prefix",
+    "s3://bucket/../other",
+    "kube-system",
+    "-leading",
+    "UPPER.case_under",
+    "{{ .input }}",
+    "${HOME}$(id)`id`",
+    "'; DROP TABLE objects; --",
+    "\u202e\ufeff\U0001f600",
+    "1e999",
+    "9" * 400,
+    "x" * 64,
+    "x" * 300,
+)
+HUGE: Final = "y" * 100_000
+INTEGERS: Final = (0, 1, -1, 2, 127, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63))
+DOUBLES: Final = (0.0, -1.0, 0.5, 1e308, 1e-320, float("inf"), float("-inf"), float("nan"), 2.0**53 + 2)
+# As deep as protobuf reads; `bottomless` goes on.
+DEPTH = 25
+
+
+# ---- bytes
+
+
+def flipped(message: Message, dice: random.Random) -> bytes:
+    data = bytearray(message.SerializeToString())
+    for _ in range(dice.choice((1, 1, 2, 8, 64))):
+        if data:
+            data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+    return bytes(data)
+
+
+def cut(message: Message, dice: random.Random) -> bytes:
+    data = message.SerializeToString()
+    return data[: dice.randrange(len(data) + 1)]
+
+
+def spliced(message: Message, dice: random.Random) -> bytes:
+    """A part of it a second time, somewhere."""
+    data = message.SerializeToString()
+    begin, end = sorted(dice.randrange(len(data) + 1) for _ in range(2))
+    place = dice.randrange(len(data) + 1)
+    return data[:place] + data[begin:end] + data[place:]
+
+
+def noise(message: Message, dice: random.Random) -> bytes:
+    return dice.randbytes(dice.choice((0, 1, 10, 1000, 100_000)))
+
+
+def doubled(message: Message, dice: random.Random) -> bytes:
+    """Every field twice: of a single one the last counts, lists and maps grow."""
+    return message.SerializeToString() * dice.choice((2, 3, 8))
+
+
+def bottomless(message: Message, dice: random.Random) -> bytes:
+    """A list in a list in a list, as the last of its Structs, or beside them where it has none."""
+    value = _field(3, b"deep")
+    for _ in range(dice.choice((90, 1_000))):
+        value = _field(6, _field(1, value))
+    template, custom = 2, 5
+    entry = _field(1, b"masterReplicas") + _field(2, value)
+    return message.SerializeToString() + _field(template, _field(custom, _field(1, entry)))
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """Of a length-delimited kind."""
+    length, tail = len(data), b""
+    while length > 127:
+        tail += bytes([length & 127 | 128])
+        length >>= 7
+    return bytes([number << 3 | 2]) + tail + bytes([length]) + data
+
+
+# ---- fields
+
+
+def changed(message: Message, dice: random.Random) -> bytes:
+    """One to five fields, anywhere in it, are dropped, repeated, or say something else."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    for _ in range(dice.choice((1, 1, 1, 2, 5))):
+        places = list(_places(copy))
+        if places:
+            owner, field = dice.choice(places)
+            _change(owner, field, dice)
+    return bytes(copy.SerializeToString())
+
+
+MUTATIONS: Final[tuple[Mutate, ...]] = (
+    changed,
+    changed,
+    changed,
+    changed,
+    flipped,
+    cut,
+    spliced,
+    noise,
+    doubled,
+    bottomless,
+)
+
+
+def mutated(message: Message, dice: random.Random) -> bytes:
+    """Something like it."""
+    return dice.choice(MUTATIONS)(message, dice)
+
+
+def _places(message: Message) -> Iterator[tuple[Message, FieldDescriptor]]:
+    """Every field of it and of what it holds, set or not."""
+    for field in message.DESCRIPTOR.fields:
+        yield message, field
+        if field.message_type is None or (not field.is_repeated and not message.HasField(field.name)):
+            continue
+        held = getattr(message, field.name)
+        if _is_map(field):
+            values = held.values() if _holds_messages(field) else ()
+        else:
+            values = held if field.is_repeated else (held,)
+        for each in values:
+            yield from _places(each)
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _holds_messages(field: FieldDescriptor) -> bool:
+    return field.message_type.fields_by_name["value"].message_type is not None
+
+
+def _change(owner: Message, field: FieldDescriptor, dice: random.Random) -> None:
+    if dice.random() < 0.25:
+        owner.ClearField(field.name)
+    elif isinstance(owner, struct_pb2.Value):
+        owner.CopyFrom(_value(dice))
+    elif _is_map(field):
+        _put(getattr(owner, field.name), field, dice)
+    elif field.is_repeated:
+        _extend(getattr(owner, field.name), field, dice)
+    elif field.message_type is not None:
+        getattr(owner, field.name).MergeFrom(_message(field, dice))
+    else:
+        setattr(owner, field.name, _scalar(field, dice))
+
+
+def _put(held: Any, field: FieldDescriptor, dice: random.Random) -> None:
+    key = dice.choice(TEXTS)
+    if _holds_messages(field):
+        held[key].MergeFrom(_message(field.message_type.fields_by_name["value"], dice))
+    else:
+        held[key] = _scalar(field.message_type.fields_by_name["value"], dice)
+
+
+def _extend(held: Any, field: FieldDescriptor, dice: random.Random) -> None:
+    kept = list(held)[:10]
+    for _ in range(dice.choice((1, 2, 100))):
+        if field.message_type is not None:
+            held.add().CopyFrom(dice.choice(kept) if kept and dice.random() < 0.7 else _message(field, dice))
+        else:
+            held.append(_scalar(field, dice))
+
+
+def _message(field: FieldDescriptor, dice: random.Random) -> Message:
+    """A message of that type, empty or with something in it."""
+    made = field.message_type._concrete_class()
+    if isinstance(made, struct_pb2.Value):
+        return _value(dice)
+    for inner in made.DESCRIPTOR.fields:
+        if inner.message_type is None and not inner.is_repeated and dice.random() < 0.5:
+            setattr(made, inner.name, _scalar(inner, dice))
+    return made
+
+
+def _scalar(field: FieldDescriptor, dice: random.Random) -> Any:
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_STRING:
+            text = HUGE if dice.random() < 0.02 else dice.choice(TEXTS)
+            return text.encode() if field.type == FieldDescriptor.TYPE_BYTES else text
+        case FieldDescriptor.CPPTYPE_BOOL:
+            return dice.random() < 0.5
+        case FieldDescriptor.CPPTYPE_DOUBLE | FieldDescriptor.CPPTYPE_FLOAT:
+            return dice.choice(DOUBLES)
+        case FieldDescriptor.CPPTYPE_UINT32 | FieldDescriptor.CPPTYPE_UINT64:
+            return dice.choice([number for number in INTEGERS if 0 <= number < 2**32])
+        case FieldDescriptor.CPPTYPE_INT64:
+            return dice.choice([number for number in INTEGERS if -(2**63) <= number < 2**63])
+        case _:
+            return dice.choice([number for number in INTEGERS if -(2**31) <= number < 2**31])
+
+
+def _value(dice: random.Random) -> struct_pb2.Value:
+    """Anything that JSON can say, or cannot."""
+    made = struct_pb2.Value()
+    match dice.randrange(6):
+        case 0 | 1 | 2:
+            return _leaf(dice)
+        case 3:
+            made.list_value.values.extend([_leaf(dice)] * dice.choice((0, 1, 1000)))
+        case 4:
+            made.struct_value.fields[dice.choice(TEXTS)].CopyFrom(_leaf(dice))
+        case _:
+            inner = made
+            for _ in range(dice.choice((3, DEPTH))):
+                inner = (
+                    inner.struct_value.fields["spec"]
+                    if dice.random() < 0.5
+                    else inner.list_value.values.add()
+                )
+            inner.string_value = "deep"
+    return made
+
+
+def _leaf(dice: random.Random) -> struct_pb2.Value:
+    match dice.randrange(4):
+        case 0:
+            return struct_pb2.Value(string_value=dice.choice(TEXTS))
+        case 1:
+            return struct_pb2.Value(number_value=dice.choice(DOUBLES))
+        case 2:
+            return struct_pb2.Value(bool_value=True)
+        case _:
+            return struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)

@@ -1,0 +1,172 @@
+"""Requests that nobody should send: each is answered or refused with a reason, and nothing stays of it."""
+
+import asyncio
+import gc
+import itertools
+import logging
+import random
+from collections import Counter
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.execution_pb2 import TaskExecution
+from google.protobuf.message import Message
+from mutation import mutated
+from serving import ASYNC, Served, metadata, serving, template, until
+
+from backend_plugin.shell.keeper import REMEMBERED
+from kfpytorch_idl.v1 import job_ref_pb2
+
+AT_ONCE = 32
+# Arenas of the allocator grow for a while, whatever is freed.
+MOST_GROWN = 30 * 2**20
+OK, INVALID = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT
+TOO_MUCH = grpc.StatusCode.RESOURCE_EXHAUSTED  # Longer than gRPC's own limit.
+POD = {
+    "containers": [
+        {
+            "name": "primary",
+            "image": "image:1",
+            "args": ["pyflyte-execute"],
+            "env": [{"name": "LEVEL", "value": "info"}],
+            "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+            "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+        }
+    ],
+    "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+    "affinity": {},
+    "restartPolicy": "Never",
+}
+ELASTIC = {
+    "workerReplicas": {"common": {"replicas": 2, "image": "image:2", "resources": {}}},
+    "elasticConfig": {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 2, "nprocPerNode": 2},
+    "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 3},
+    "kfpytorch": {"gang": {"minMember": 2, "queueTimeoutSeconds": 60}},
+}
+
+
+BASE = {"metadata": {"name": "base"}, "template": {"spec": {"nodeSelector": {"pool": "flyte"}}}}
+TEMPLATES = [
+    template(workers=2),
+    template(custom=ELASTIC, metadata={"podTemplateName": "base", "retries": {"retries": 2}}),
+    template(
+        container=None,
+        k8sPod={"podSpec": POD, "metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}},
+        config={"primary_container_name": "primary"},
+    ),
+]
+
+
+class Sender:
+    """Sends bytes, and counts what they came to."""
+
+    def __init__(self, served: Served, dice: random.Random) -> None:
+        self.served = served
+        self.dice = dice
+        self.came_to: Counter[str] = Counter()
+        self.executions = itertools.count()
+
+    def request(self) -> Message:
+        """What propeller may well send, of an execution that there was not before."""
+        execution, attempt = f"f{next(self.executions)}", self.dice.randrange(3)
+        return admin.CreateTaskRequest(
+            template=self.dice.choice(TEMPLATES),
+            output_prefix=self.served.prefix(attempt, execution),
+            task_execution_metadata=metadata(attempt, execution),
+        )
+
+    async def send(self, method: str, data: bytes) -> bytes | None:
+        """The answer, or None where it was refused; anything else is a failure of the test."""
+        ask = self.served.channel.unary_unary(ASYNC + method)
+        call = ask(data, timeout=60)
+        code = await call.code()
+        self.came_to[f"{method} {code.name}"] += 1
+        assert code in (OK, INVALID, TOO_MUCH), (method, await call.details(), data)
+        assert code is OK or await call.details(), (method, data)
+        return await call if code is OK else None
+
+    async def live(self) -> None:
+        """The life of a task whose CreateTask was tampered with; then its reference is."""
+        answer = await self.send("CreateTask", mutated(self.request(), self.dice))
+        if answer is None:
+            return
+        meta = admin.CreateTaskResponse.FromString(answer).resource_meta
+        resource = await self.get(meta)
+        phase = TaskExecution.Phase.Name(resource.phase)
+        self.came_to[phase] += 1
+        assert phase == "QUEUED" or (phase == "FAILED" and resource.message), resource
+        await self.send("GetTask", self.forged(_get(meta)))
+        await self.send("DeleteTask", self.forged(_delete(meta)))
+        assert await self.send("DeleteTask", _delete(meta).SerializeToString()) == b""
+
+    async def get(self, meta: bytes) -> admin.Resource:
+        answer = await self.send("GetTask", _get(meta).SerializeToString())
+        assert answer is not None
+        return admin.GetTaskResponse.FromString(answer).resource
+
+    def forged(self, request: Any) -> bytes:
+        """The same, broken, or with a reference that is."""
+        if self.dice.random() < 0.5:
+            return mutated(request, self.dice)
+        ref = job_ref_pb2.JobRef.FromString(request.resource_meta)
+        return type(request)(resource_meta=mutated(ref, self.dice)).SerializeToString()
+
+
+def _get(meta: bytes) -> admin.GetTaskRequest:
+    return admin.GetTaskRequest(resource_meta=meta, task_type="pytorch", output_prefix="s3://bucket/x")
+
+
+def _delete(meta: bytes) -> admin.DeleteTaskRequest:
+    return admin.DeleteTaskRequest(resource_meta=meta, task_type="pytorch")
+
+
+async def send_all(sender: Sender, number: int) -> None:
+    for _ in range(0, number, AT_ONCE):
+        await asyncio.gather(*(sender.live() for _ in range(AT_ONCE)))
+
+
+async def forgotten(served: Served, clock: list[datetime]) -> int:
+    """The memory in bytes that is held when everything is over, and long ago."""
+    await until(lambda: len(served.orders) == 0, 60)
+    clock[0] += 2 * REMEMBERED
+    for entry in served.cache:
+        served.cache.lost(entry)
+    await until(lambda: len(served.cache) == 0)
+    clock[0] -= 2 * REMEMBERED
+    gc.collect()
+    return int(psutil.Process().memory_info().rss)
+
+
+@pytest.mark.parametrize(
+    "number", [1_000, pytest.param(100_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
+def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    caplog.set_level(logging.ERROR)
+
+    async def story() -> None:
+        clock = [datetime.now(timezone.utc)]
+        async with serving(tmp_path, now=lambda: clock[0]) as served:
+            await until(served.cache.ready.is_set)
+            served.cluster.templates = [BASE]
+            sender = Sender(served, random.Random(number))
+            await send_all(sender, number // 4)
+            memory = await forgotten(served, clock)
+            await send_all(sender, number)
+            grown = await forgotten(served, clock) - memory
+
+            print(sender.came_to, grown)
+            assert served.cluster.objects == {}
+            assert grown < MOST_GROWN
+            wanted = {"CreateTask OK", "CreateTask INVALID_ARGUMENT", "GetTask INVALID_ARGUMENT"}
+            assert wanted <= sender.came_to.keys()
+            assert min(sender.came_to["QUEUED"], sender.came_to["FAILED"]) > number // 10
+
+    asyncio.run(story())
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
