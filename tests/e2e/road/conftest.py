@@ -11,7 +11,7 @@ from propeller import Execution, Outcome, Propeller, Wire
 from e2e.road.serving import Served
 
 # The whole machine has two processors; what the emulated nodes say they have is another matter.
-ROOM = ("--node", "cpu=8,memory=64Gi")
+ROOM = ("--cpus", "8", "--memory", "64Gi")
 
 
 @dataclass

@@ -15,6 +15,8 @@ from propeller import Wire
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 TESTS = Path(__file__).parents[2]
 PATIENCE = 30.0
+# One that a restart does not change.
+TOKEN = "of-the-tests"
 
 
 class Served:
@@ -31,6 +33,7 @@ class Served:
         for folder in (self.state, self.store):
             folder.mkdir(parents=True, exist_ok=True)
         (root / "settings.yaml").write_text(yaml.safe_dump(dict(settings or {})))
+        (root / "token").write_text(TOKEN)
         self._options = options
 
     # ---- its life
@@ -39,13 +42,14 @@ class Served:
         """Returns when it listens; on the same port as before."""
         command = [KFPYTORCH, "serve", "--cluster", "embedded", "--port", str(self._port)]
         command += ["--state", self.state, "--settings", self.root / "settings.yaml"]
-        command += ["--output-prefix", self.store.as_uri(), *self._options]
+        command += ["--token-file", self.root / "token", "--output-prefixes", self.store.as_uri()]
+        command += ["--log-format", "text", *self._options]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [str(word) for word in command], cwd=TESTS, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self.starts += 1
-        self._port = int(self._found()["port"])
+        self._port = int(str(self._found()["endpoint"]).rpartition(":")[2])
         return self
 
     def kill(self) -> None:
@@ -64,9 +68,12 @@ class Served:
             self._process.send_signal(signal.SIGTERM)
         return self._process.wait(PATIENCE)
 
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
     def wire(self) -> Wire:
-        found = self._found()
-        return Wire(f"127.0.0.1:{self._port}", str(found["token"]))
+        return Wire(self.endpoint, TOKEN)
 
     def _found(self) -> dict[str, object]:
         """What it wrote down for whoever looks for it."""
@@ -86,7 +93,7 @@ class Served:
     # ---- what runs
 
     def processes(self, said: str | None = None) -> list[psutil.Process]:
-        """Living processes, but for the server's own, that were told of this text, else of this server's root."""
+        """Living ones that were told of this text, else of this server's root; without the server."""
         text = said or str(self.root)
         own = self._process.pid if self._process else 0
         return [

@@ -1,5 +1,6 @@
 """An abort, in whatever phase, is taken at once and leaves nothing running."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.fixture(scope="module")
 def road(serve: Callable[..., Road]) -> Road:
     """Patient, so that nothing ends but by the abort."""
-    return serve("--strict-images", "--image", "image:1=")
+    return serve("--strict-images", "--images", f"image:1={sys.prefix}")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The server is killed with -9 at random moments: nothing is lost, nothing is doubled, every task ends right."""
+"""The server is killed with -9 at random moments: nothing is lost or doubled, every task ends right."""
 
 import random
 import time

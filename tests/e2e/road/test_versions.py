@@ -57,7 +57,7 @@ def test_an_image_with_upstreams_plugin_runs_under_our_backend(
     serve: Callable[..., Road], upstream: Path, tmp_path: Path
 ) -> None:
     """Both environments' packages write and read the same files; `where` says which one ran."""
-    road = serve("--image", f"upstream:1={upstream}", "--image", f"image:1={sys.prefix}")
+    road = serve("--images", f"upstream:1={upstream}", "--images", f"image:1={sys.prefix}")
     started = [
         road.propeller.ask(task, {"value": 10}, image="upstream:1").start()
         for task in (plain_tasks.elastic, plain_tasks.replicas)

@@ -1,5 +1,6 @@
 """Replicas that never start, tasks that run for too long: the platform's patience ends them."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ IMPATIENT = {"image-pull-backoff-grace-period": "1s", "kfpytorch": {"judging": {
 @pytest.fixture(scope="module")
 def strict(serve: Callable[..., Road]) -> Road:
     """Knows one image, and does not wait for long."""
-    return serve("--strict-images", "--image", "image:1=", settings=IMPATIENT)
+    return serve("--strict-images", "--images", f"image:1={sys.prefix}", settings=IMPATIENT)
 
 
 def test_an_unknown_image_is_waited_for_and_given_up(strict: Road) -> None:
