@@ -1,0 +1,204 @@
+"""A pod's directory on this machine, and the one shim that it can have.
+
+Lives here: claiming, starting, finding again, removing. That no pod is started twice rests on two facts: a
+shim holds the lock from before it exists, since it inherits it, until its end; and it writes a state before
+its first process. So without a lock and without a state nothing ever ran. Does not: what is run.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import backend_plugin
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.pod_status import PodState, decode
+from backend_plugin.embedded.shim import layout
+
+_PACKAGES: Final = Path(backend_plugin.__file__).parent.parent
+# Neither the environment nor installed packages have a say in what a shim is.
+_SHIM: Final = (
+    f"import sys; sys.path.append({str(_PACKAGES)!r}); "
+    "from backend_plugin.embedded.shim.main import main; main()"
+)
+_UID: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
+# Sockets have short names: 104 characters on macOS, of which programs want about 40 for themselves.
+_LONGEST_TMPDIR: Final = 60
+_TEMPORARY: Final = "tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Shim:
+    """A shim and our ends of its pipes."""
+
+    process: "subprocess.Popen[bytes] | None"
+    """None: another server has started it."""
+    wake: int
+    lifeline: int | None
+    """As long as it is open, and we live, a shim that is not durable does; None: it does anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodDirectory:
+    """All the files of one pod."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, root: Path, uid: str) -> "PodDirectory":
+        """That of the pod with this uid."""
+        if not _UID.fullmatch(uid):
+            raise ValueError(f"{uid!r} is no uid of a pod")
+        return cls(root / uid)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is one."""
+        return self.path.is_dir()
+
+    def temporary(self) -> str:
+        """Its TMPDIR; made if it cannot be below the directory itself."""
+        inside = self.path / _TEMPORARY
+        if not inside.is_symlink() and len(str(inside)) > _LONGEST_TMPDIR:
+            inside.symlink_to(tempfile.mkdtemp(prefix="kfp-", dir="/tmp"))
+        return str(inside.readlink() if inside.is_symlink() else inside)
+
+    def make(self) -> None:
+        """Make it, with its pipes; nothing happens to what is there."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in (layout.WAKE, layout.CONTROL):
+            with contextlib.suppress(FileExistsError):
+                os.mkfifo(self.path / name, 0o600)
+
+    def write(self, launch: Manifest) -> None:
+        """Write down what is to be run."""
+        for directory in launch["directories"]:  # type: ignore[union-attr]
+            Path(str(directory)).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.path / layout.LAUNCH).write_text(json.dumps(launch), encoding="utf-8")
+
+    @contextlib.contextmanager
+    def claim(self) -> Iterator[int | None]:
+        """The lock, for as long as the context or whoever inherits it lives; None: somebody has it."""
+        fd = os.open(self.path / layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield None
+            else:
+                yield fd
+        finally:
+            os.close(fd)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a shim."""
+        with self.claim() as lock:
+            return lock is None
+
+    def state(self) -> PodState | None:
+        """What its shim has written last; None: there never was one."""
+        try:
+            return decode((self.path / layout.STATE).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def conclude(self, state: bytes) -> None:
+        """Write what a shim could not any more."""
+        new = self.path / f"{layout.STATE}.new"
+        new.write_bytes(state)
+        new.replace(self.path / layout.STATE)
+
+    def start(self, lock: int, *, durable: bool) -> Shim:
+        """Start the shim, which inherits the lock."""
+        with contextlib.ExitStack() as opened:
+            # Open at both ends before the shim has even begun: their end is the shim's, no order is lost.
+            pipes = [
+                opened.enter_context(_both_ends(self.path / each)) for each in (layout.WAKE, layout.CONTROL)
+            ]
+            theirs, ours = (-1, None) if durable else os.pipe()
+            if theirs >= 0:
+                opened.callback(os.close, theirs)
+            wake = self._wake()
+            try:
+                process = self._spawn([*pipes, theirs, lock])
+            except OSError:
+                for fd in (wake, ours):
+                    if fd is not None:
+                        os.close(fd)
+                raise
+        return Shim(process=process, wake=wake, lifeline=ours)
+
+    def _spawn(self, fds: list[int]) -> "subprocess.Popen[bytes]":
+        with (self.path / layout.COMPLAINTS).open("ab") as complaints:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _SHIM, str(self.path), *map(str, fds)],
+                stdin=subprocess.DEVNULL,
+                stdout=complaints,
+                stderr=complaints,
+                cwd="/",
+                pass_fds=[fd for fd in fds if fd >= 0],
+                # Neither ^C in the server's terminal nor its hanging up is meant for pods.
+                start_new_session=True,
+            )
+
+    def attach(self) -> Shim | None:
+        """A shim that lives already; None: there is none."""
+        wake = self._wake()
+        # Looked at after opening: what dies later ends the pipe.
+        if self.is_alive:
+            return Shim(process=None, wake=wake, lifeline=None)
+        os.close(wake)
+        return None
+
+    def order(self, *words: str) -> bool:
+        """Tell the shim; whether there is one."""
+        try:
+            fd = os.open(self.path / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as wrong:
+            if wrong.errno in (errno.ENXIO, errno.ENOENT):
+                return False
+            raise
+        try:
+            os.write(fd, (" ".join(words) + "\n").encode())
+        finally:
+            os.close(fd)
+        return True
+
+    def remove(self) -> None:
+        """Remove all of it, as far as its processes' own permissions let us."""
+        temporary = self.path / _TEMPORARY
+        if temporary.is_symlink():
+            _remove(temporary.readlink())
+        _remove(self.path)
+
+    def _wake(self) -> int:
+        return os.open(self.path / layout.WAKE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+@contextlib.contextmanager
+def _both_ends(pipe: Path) -> Iterator[int]:
+    fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    if path.is_dir():  # A program has protected some of it from being changed.
+        for folder, _, _ in os.walk(path):
+            Path(folder).chmod(stat.S_IRWXU)
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,147 @@
+"""A container's environment and arguments, as the kubelet would make them of its manifest.
+
+PURE. Lives here: order, references, the downward API; and after all that what `pod_names` and `pod_volumes`
+make of it. Does not: what the machine adds; see `pod_launch`.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core import quantity
+from backend_plugin.core.reading import entries, section, text, texts
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.kubelet_options import Machine
+from backend_plugin.embedded.pod_names import LOOPBACK, Names, shielded, unshielded
+from backend_plugin.embedded.pod_volumes import Paths, Unconfigured
+
+# As Kubernetes reads them: `$$` is one `$`, and what is no reference stays.
+_REFERENCE: Final = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
+_SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>[^']*)'\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a manifest says of the environment of one container; nothing of it is rewritten yet."""
+
+    raw: Mapping[str, str]
+    names: Names
+    paths: Paths
+
+    def environment(self) -> Mapping[str, str]:
+        """Its variables, as they are on this machine."""
+        found = {name: self._here(value) for name, value in self.raw.items()}
+        return {**found, **self.names.elected(found, self.raw.get("PET_RDZV_ENDPOINT", ""))}
+
+    def argument(self, value: str) -> str:
+        """One of its arguments, with what it refers to, as it is on this machine."""
+        return self._here(expand(value, self.raw))
+
+    def _here(self, value: str) -> str:
+        return unshielded(self.paths.rewrite(self.names.rewrite(value)))
+
+
+def expand(value: str, variables: Mapping[str, str]) -> str:
+    """Replace ``$(NAME)`` where there is such a variable, and nowhere else."""
+
+    def found(match: re.Match[str]) -> str:
+        name = match["name"]
+        return "$" if name is None else variables.get(name, match[0])
+
+    return _REFERENCE.sub(found, value)
+
+
+def declared(pod: Manifest, container: Manifest, paths: Paths, machine: Machine) -> Declared:
+    """The environment that a container asks for; raises `Unconfigured`, in the kubelet's words."""
+    names = Names.of(pod)
+    for source in entries(container, "envFrom"):
+        for kind in ("configMap", "secret"):
+            _require(section(source, f"{kind}Ref"), kind, asked=f"{kind}Ref" in source)
+    raw: dict[str, str] = {}
+    for variable in entries(container, "env"):
+        name = text(variable, "name")
+        if "valueFrom" in variable:
+            value = _from(section(variable, "valueFrom"), pod, container, machine)
+            if value is None:
+                continue
+        else:
+            value = expand(text(variable, "value"), raw)
+        raw[name] = names.variable(name, value)
+    return Declared(raw=raw, names=names, paths=paths)
+
+
+def _require(reference: Manifest, kind: str, *, asked: bool) -> None:
+    """There are no such objects in an embedded cluster."""
+    if asked and reference.get("optional") is not True:
+        raise Unconfigured(f'{kind.lower()} "{text(reference, "name")}" not found')
+
+
+def _from(source: Manifest, pod: Manifest, container: Manifest, machine: Machine) -> str | None:
+    for kind in ("configMap", "secret"):
+        _require(section(source, f"{kind}KeyRef"), kind, asked=f"{kind}KeyRef" in source)
+    if "fieldRef" in source:
+        return shielded(_field(pod, text(section(source, "fieldRef"), "fieldPath")))
+    if "resourceFieldRef" in source:
+        return _resource(section(source, "resourceFieldRef"), pod, container, machine)
+    return None
+
+
+def _field(pod: Manifest, path: str) -> str:
+    match = _SUBSCRIPT.fullmatch(path)
+    if match:
+        return texts(section(pod, "metadata"), match["of"]).get(match["key"], "")
+    read = _FIELDS.get(path)
+    if read is None:
+        raise Unconfigured(f"unsupported fieldPath: {path}")
+    return read(pod)
+
+
+_FIELDS: Final[Mapping[str, Callable[[Manifest], str]]] = {
+    "metadata.name": lambda pod: text(section(pod, "metadata"), "name"),
+    "metadata.namespace": lambda pod: text(section(pod, "metadata"), "namespace"),
+    "metadata.uid": lambda pod: text(section(pod, "metadata"), "uid"),
+    "spec.nodeName": lambda pod: text(section(pod, "spec"), "nodeName"),
+    "spec.serviceAccountName": lambda pod: text(section(pod, "spec"), "serviceAccountName") or "default",
+    **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), lambda _: LOOPBACK),
+}
+
+
+def _resource(reference: Manifest, pod: Manifest, container: Manifest, machine: Machine) -> str:
+    asked = text(reference, "containerName") or text(container, "name")
+    spec = section(pod, "spec")
+    of = (*entries(spec, "containers"), *entries(spec, "initContainers"))
+    resources = next((section(each, "resources") for each in of if text(each, "name") == asked), None)
+    if resources is None:
+        raise Unconfigured(f"container {asked} not found")
+    which, _, name = text(reference, "resource").partition(".")
+    said = section(resources, which).get(name)
+    if said is None and which == "requests":
+        said = section(resources, "limits").get(name, "0")
+    elif said is None:  # Who is not limited has the node.
+        said = {"cpu": str(machine.cpus), "memory": str(machine.memory)}.get(name, "0")
+    divisor = _amount(text(reference, "divisor") or "1") or _amount("1")
+    return str(math.ceil(_amount(str(said)) / divisor))
+
+
+def _amount(said: str) -> int:
+    try:
+        return quantity.parse(said).nano
+    except quantity.NotAQuantity as wrong:
+        raise Unconfigured(f'"{said}" is no quantity') from wrong
+
+
+def memory_limit(container: Manifest) -> int | None:
+    """The bytes that a container may hold, if it says so."""
+    said = section(container, "resources", "limits").get("memory")
+    return None if said is None else _amount(str(said)) // 10**9
+
+
+def command(container: Manifest, said: Declared) -> Sequence[str]:
+    """What a container runs: its command and its arguments. Empty: that would be for its image to say."""
+    words = []
+    for key in ("command", "args"):
+        value = container.get(key)
+        words += [str(each) for each in value] if isinstance(value, list | tuple) else []
+    return [said.argument(each) for each in words]

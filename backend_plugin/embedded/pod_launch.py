@@ -1,0 +1,198 @@
+"""A bound pod → what its shim is to run.
+
+PURE. Lives here: images, the environment that this machine adds, working directories, limits; one value
+that says all. Does not: anything that is done.
+"""
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core.reading import entries, number, section, text
+from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.embedded import pod_env
+from backend_plugin.embedded.kubelet_options import KubeletOptions, Machine
+from backend_plugin.embedded.pod_env import Declared
+from backend_plugin.embedded.pod_volumes import Paths, Unconfigured, mounts, volume_names
+from backend_plugin.embedded.shim import layout, lifecycle
+
+GATE: Final = "init-pytorch"
+"""The operator's init container that waits until the master can be reached; here, until it is ready."""
+
+_PASSED: Final = (
+    "HOME", "LANG", "LC_*", "LD_LIBRARY_PATH", "LOGNAME", "TZ", "USER",
+    "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
+)  # fmt: skip
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_PULL_SECONDS: Final = 10
+"""How long a failed pull is told before its back-off is."""
+_NO_COMMAND: Final = (
+    'failed to generate container "{name}" spec: failed to generate spec: no command specified: images are '
+    "not pulled, so a container has to say its command or args"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod lives on this machine."""
+
+    directory: str
+    temporary: str
+    """Its TMPDIR, which has to be short: sockets are made in it."""
+
+
+def launch(pod: Manifest, place: Place, options: KubeletOptions, machine: Machine) -> Manifest:
+    """All that a shim needs to know; whatever a pod's author wrote, what cannot be run waits and says why."""
+    metadata, spec = section(pod, "metadata"), section(pod, "spec")
+    name, namespace, uid = (text(metadata, key) for key in ("name", "namespace", "uid"))
+    try:
+        volumes, trouble = volume_names(pod), ""
+    except Unconfigured as wrong:
+        volumes, trouble = (), str(wrong)
+    run = _Run(pod=pod, place=place, options=options, machine=machine, trouble=trouble)
+    grace = number(spec, "terminationGracePeriodSeconds")
+    return {
+        "uid": uid,
+        "name": name,
+        "psutil": machine.psutil,
+        "pod": f"{name}_{namespace}({uid})",
+        "node": text(spec, "nodeName"),
+        "grace": 30 if grace is None else max(0, grace),
+        "deadline": number(spec, "activeDeadlineSeconds"),
+        "back_off": [options.back_off.first, options.back_off.most, options.back_off.forget],
+        "directories": [
+            place.temporary,
+            *(f"{place.directory}/{each}" for each in (layout.LOGS, layout.WORK, layout.TERMINATION)),
+            *(f"{place.directory}/{layout.VOLUMES}/{each}" for each in volumes),
+        ],
+        "containers": [run.container(each, kind) for each, kind in _containers(spec)],
+    }
+
+
+def gates(pod: Manifest) -> bool:
+    """Whether a pod waits for its job's master."""
+    return any(text(each, "name") == GATE for each in entries(section(pod, "spec"), "initContainers"))
+
+
+def _containers(spec: Manifest) -> Iterator[tuple[Manifest, str]]:
+    for each in entries(spec, "initContainers"):
+        yield each, lifecycle.SIDECAR if text(each, "restartPolicy") == "Always" else lifecycle.INIT
+    for each in entries(spec, "containers"):
+        yield each, lifecycle.APP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What all containers of a pod have in common."""
+
+    pod: Manifest
+    place: Place
+    options: KubeletOptions
+    machine: Machine
+    trouble: str
+
+    def container(self, container: Manifest, kind: str) -> Manifest:
+        name = text(container, "name")
+        gated = kind == lifecycle.INIT and name == GATE
+        said: Manifest = {
+            "name": name,
+            "kind": kind,
+            "policy": _policy(self.pod, kind),
+            "gate": self.options.master_patience if gated else None,
+            "blocked": [],
+            "nice": self.options.nice,
+            "log": [self.options.logs.segment_bytes, self.options.logs.segments],
+            "termination": self._termination(name),
+            "message_from_log": text(container, "terminationMessagePolicy") == "FallbackToLogsOnError",
+        }
+        if gated:
+            return said
+        try:
+            return {**said, **self._program(container)}
+        except Unconfigured as wrong:
+            return {**said, "blocked": [[0, "CreateContainerConfigError", str(wrong)]]}
+
+    def _program(self, container: Manifest) -> Manifest:
+        if self.trouble:
+            raise Unconfigured(self.trouble)
+        image = text(container, "image")
+        venv = environment_of(image, self.options)
+        if venv is None:
+            return {"blocked": _unpullable(image)}
+        paths = self._paths(container)
+        said = pod_env.declared(self.pod, container, paths, self.machine)
+        argv = pod_env.command(container, said)
+        if not argv:
+            message = _NO_COMMAND.format(name=text(container, "name"))
+            return {"blocked": [[0, "CreateContainerError", message]]}
+        return {
+            "argv": argv,
+            "env": self._environment(container, said, self.machine.prefix if venv == "." else venv),
+            "cwd": self._directory(text(container, "workingDir"), paths),
+            "memory": pod_env.memory_limit(container),
+        }
+
+    def _paths(self, container: Manifest) -> Paths:
+        message = text(container, "terminationMessagePath") or "/dev/termination-log"
+        volumes = f"{self.place.directory}/{layout.VOLUMES}"
+        return Paths.of({**mounts(container, volumes), message: self._termination(text(container, "name"))})
+
+    def _termination(self, name: str) -> str:
+        return f"{self.place.directory}/{layout.TERMINATION}/{name}"
+
+    def _directory(self, asked: str, paths: Paths) -> str | None:
+        """An image has other directories than this machine: only mounts and our code are the same."""
+        code = str(self.options.code)
+        if paths.knows(asked):
+            return paths.rewrite(asked)
+        return asked if asked == code or asked.startswith(code + "/") else None
+
+    def _environment(self, container: Manifest, said: Declared, venv: str) -> Mapping[str, str]:
+        given = said.environment()
+        inherited = self.machine.environment
+        found = {name: value for name, value in inherited.items() if _is_passed(name, self.options.pass_env)}
+        found |= {
+            "TMPDIR": self.place.temporary,
+            "HOSTNAME": text(section(self.pod, "metadata"), "name"),
+            "GLOO_SOCKET_IFNAME": self.machine.loopback,
+            **given,
+            # Whatever a manifest says of paths is about an image: ours is there, too.
+            "PATH": _joined(f"{venv}/bin", given.get("PATH") or inherited.get("PATH") or _PATH),
+            "PYTHONPATH": _joined(given.get("PYTHONPATH", ""), str(self.options.code)),
+        }
+        uid = text(section(self.pod, "metadata"), "uid")
+        return {**found, layout.MARK: f"{uid}/{text(container, 'name')}"}
+
+
+def _policy(pod: Manifest, kind: str) -> str:
+    """When a container is started again after its end."""
+    if kind == lifecycle.SIDECAR:
+        return "Always"
+    said = text(section(pod, "spec"), "restartPolicy") or "Always"
+    return "OnFailure" if kind == lifecycle.INIT and said == "Always" else said
+
+
+def environment_of(image: str, options: KubeletOptions) -> str | None:
+    """The virtual environment that stands for an image; None: it cannot be pulled."""
+    fitting = (venv for pattern, venv in options.images.items() if fnmatch.fnmatchcase(image, pattern))
+    return next(fitting, None if options.strict_images else ".")
+
+
+def _unpullable(image: str) -> Sequence[JsonValue]:
+    why = (
+        f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not '
+        "found: no virtual environment of this machine stands for it"
+    )
+    return [
+        [0, "ErrImagePull", why],
+        [_PULL_SECONDS, "ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {why}'],
+    ]
+
+
+def _is_passed(name: str, further: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in (*_PASSED, *further))
+
+
+def _joined(*paths: str) -> str:
+    return ":".join(filter(None, paths))

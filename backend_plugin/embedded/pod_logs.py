@@ -1,0 +1,172 @@
+"""What containers wrote, from their files: all of it, its end, or as it comes.
+
+Lives here: reading what `shim.logfile` writes. Does not: waking whoever waits for more; see `kubelet`.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from backend_plugin.embedded.pod_status import PodState
+from backend_plugin.embedded.shim.layout import log_name
+from backend_plugin.embedded.shim.logfile import TEXT_AT
+from backend_plugin.shell.cluster import LogLine, LogRequest
+
+_CHUNK: Final = 1 << 18
+_TAG: Final = TEXT_AT - 2
+_PART: Final = ord("P")
+_TIME: Final = TEXT_AT - len(" stdout F ")
+
+
+class Source(Protocol):
+    """A pod whose containers write."""
+
+    def logs(self, container: str) -> Path:
+        """The directory of a container's files."""
+
+    def state(self) -> PodState | None:
+        """What has become of it; None: nothing is known (any more)."""
+
+    async def news(self) -> bool:
+        """Wait until there may be more since the last time; False: there never will be."""
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+
+
+class RunLog:
+    """The lines of one run of a container, across its segments."""
+
+    def __init__(self, directory: Path, run: int) -> None:
+        self._directory = directory
+        self.run = run
+        found = self._segments()
+        self._segment = found[0] if found else 0
+        self._file: int | None = None
+        self._rest = b""
+        self._parts: list[bytes] = []
+
+    def skip_to(self, tail: int) -> None:
+        """Begin so many lines before the end of what there is now."""
+        for segment in reversed(self._segments()):
+            self._segment = segment
+            data = self._path(segment).read_bytes()
+            at = data.rfind(b"\n") + 1
+            while at:
+                begin = data.rfind(b"\n", 0, at - 1) + 1
+                if data[begin + _TAG] != _PART:
+                    tail -= 1
+                if tail < 0:
+                    self._seek(at)
+                    return
+                at = begin
+
+    def chunks(self) -> Iterator[Sequence[LogLine]]:
+        """What there is since the last time, some lines at a time."""
+        while self._file is not None or self._open():
+            # Looked at before reading: nothing is added to a segment that has a successor.
+            is_last = not self._path(self._segment + 1).exists()
+            data = self._read()
+            if data:
+                yield self._lines(data)
+            elif is_last:
+                return
+            else:
+                self._seek(0, self._segment + 1)
+
+    def close(self) -> None:
+        """Let go of its file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _lines(self, data: bytes) -> Sequence[LogLine]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        found = []
+        for line in lines:
+            self._parts.append(line[TEXT_AT:])
+            if line[_TAG] != _PART:
+                text = b"".join(self._parts).decode(errors="replace")
+                found.append(LogLine(time=line[:_TIME].decode(), text=text))
+                self._parts = []
+        return found
+
+    def _seek(self, offset: int, segment: int | None = None) -> None:
+        self.close()
+        self._segment = self._segment if segment is None else segment
+        if self._open() and self._file is not None:
+            os.lseek(self._file, offset, os.SEEK_SET)
+
+    def _open(self) -> bool:
+        while self._file is None:
+            try:
+                self._file = os.open(self._path(self._segment), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                # Whoever writes more than is kept while nobody reads has removed it.
+                later = [each for each in self._segments() if each > self._segment]
+                if not later:
+                    return False
+                self._segment = later[0]
+        return True
+
+    def _read(self) -> bytes:
+        return os.read(self._file, _CHUNK) if self._file is not None else b""
+
+    def _segments(self) -> Sequence[int]:
+        return sorted(int(path.name.split(".")[1]) for path in self._directory.glob(f"{self.run}.*.log"))
+
+    def _path(self, segment: int) -> Path:
+        return self._directory / log_name(self.run, segment)
+
+
+async def read(source: Source, request: LogRequest) -> AsyncIterator[LogLine]:
+    """The lines of a request; with `follow`, of every further run, until there is none to come."""
+    log: RunLog | None = None
+    try:
+        while True:
+            # Looked at before the lines: what is done now has written all of them.
+            state = source.state()
+            log = _next(log, source, request, _run(state, request))
+            for lines in log.chunks() if log is not None else ():
+                for line in lines:
+                    yield line
+                await asyncio.sleep(0)
+            if log is not None and log.run < (_run(state, request) or 0):
+                continue
+            if not request.follow or _is_done(state, request) or not await source.news():
+                return
+    finally:
+        source.close()
+        if log is not None:
+            log.close()
+
+
+def _next(log: RunLog | None, source: Source, request: LogRequest, run: int | None) -> RunLog | None:
+    """The log of the run to read now, all of the one before having been read."""
+    if run is None or (log is not None and log.run == run):
+        return log
+    if log is not None:
+        log.close()
+        return RunLog(source.logs(request.container), log.run + 1)
+    log = RunLog(source.logs(request.container), run)
+    if request.tail is not None:
+        log.skip_to(request.tail)
+    return log
+
+
+def _run(state: PodState | None, request: LogRequest) -> int | None:
+    """The number of the run that is meant; None: it has not begun."""
+    container = state.containers.get(request.container) if state else None
+    if container is None or (container.running_since is None and container.ended is None):
+        return None
+    run = container.restarts - request.previous
+    return run if run >= 0 else None
+
+
+def _is_done(state: PodState | None, request: LogRequest) -> bool:
+    container = state.containers.get(request.container) if state else None
+    if state is None:  # It has not begun; that it is gone is for the news to say.
+        return False
+    return request.previous or state.final or container is None or container.done

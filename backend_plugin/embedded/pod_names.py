@@ -1,0 +1,83 @@
+"""A job's addresses → this machine's: its pods are not hosts, and other jobs have the same ports.
+
+PURE. Lives here: which words of a pod mean a replica of its job, and what they become. Does not: where such
+words are looked for; see `pod_env`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core.reading import section, text, texts
+from backend_plugin.core.values import Manifest
+
+PORT: Final = "kfpytorch.flyte.org/port"
+"""The annotation that says which port of this machine the job has for itself."""
+LOOPBACK: Final = "127.0.0.1"
+
+_LABEL: Final = "training.kubeflow.org/"
+_PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
+# What must not be taken for an address though it looks like one. It occurs in no variable and no argument.
+_SHIELD: Final = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one job's pods."""
+
+    pattern: re.Pattern[str] | None
+    port: str
+    own: str
+    """The name of this pod."""
+
+    @classmethod
+    def of(cls, pod: Manifest) -> "Names":
+        """Those of the job that a pod belongs to; none if it belongs to none."""
+        metadata = section(pod, "metadata")
+        job = texts(metadata, "labels").get(_LABEL + "job-name", "")
+        port = texts(metadata, "annotations").get(PORT, "")
+        pattern = _pattern(job, text(metadata, "namespace")) if job else None
+        return cls(pattern=pattern, port=port, own=text(metadata, "name"))
+
+    def rewrite(self, value: str) -> str:
+        """Replicas' names, with or without a port, become addresses of this machine."""
+        return self.pattern.sub(self._address, value) if self.pattern else value
+
+    def variable(self, name: str, value: str) -> str:
+        """The value of a variable before anybody refers to it."""
+        return self.port if name in _PORTS and self.pattern and self.port else value
+
+    def elected(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
+        """What to add for an elastic job whose rendezvous is at `endpoint`, as it was before `rewrite`.
+
+        With all replicas at the same address each would take itself for the host of the rendezvous.
+        """
+        host = endpoint.partition(":")[0].partition(".")[0]
+        said = environment.get("PET_RDZV_CONF", "")
+        if self.pattern is None or not self.pattern.fullmatch(host) or "is_host=" in said:
+            return {}
+        chosen = f"is_host={int(host == self.own)}"
+        return {"PET_RDZV_CONF": f"{said},{chosen}" if said else chosen}
+
+    def _address(self, match: re.Match[str]) -> str:
+        port = match["port"]
+        return f"{LOOPBACK}:{self.port or port}" if port else LOOPBACK
+
+
+def _pattern(job: str, namespace: str) -> re.Pattern[str]:
+    replica = rf"{re.escape(job)}-(?:master-0|worker-\d+)"
+    domain = rf"(?:\.{re.escape(namespace)}(?:\.svc(?:\.cluster\.local)?)?)?"
+    # A part of a longer word, of a path or of a file's name is none; what follows the // of a URL is.
+    before = r"(?<![\w.\-])(?<!(?<!/)/)"
+    return re.compile(rf"{before}{replica}{domain}(?![\w\-]|\.\w)(?::(?P<port>\d+))?")
+
+
+def shielded(value: str) -> str:
+    """A value that stays as it is though it may be a replica's name: who a pod is, not where."""
+    return value.replace("-", _SHIELD)
+
+
+def unshielded(value: str) -> str:
+    """The value that was shielded."""
+    return value.replace(_SHIELD, "-")

@@ -1,0 +1,232 @@
+"""What a shim says of its pod → the pod's status, as a kubelet would write it.
+
+PURE. Lives here: phases, conditions, states of containers. Does not: how any of it came to be.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.pod_names import LOOPBACK
+from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How one run of a container ended."""
+
+    exit_code: int
+    reason: str
+    message: str = ""
+    started: float
+    finished: float
+
+    def as_json(self) -> Manifest:
+        """`ContainerStateTerminated`."""
+        said = {"message": self.message} if self.message else {}
+        return {
+            "exitCode": self.exit_code,
+            "reason": self.reason,
+            "startedAt": stamp(self.started),
+            "finishedAt": stamp(self.finished),
+            **said,
+        }
+
+
+class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of a container."""
+
+    kind: str
+    done: bool = False
+    """It has ended for good."""
+    waiting: tuple[str, str] | None = None
+    running_since: float | None = None
+    ended: Ended | None = None
+    """The last run that did."""
+    previous: Ended | None = None
+    """The one before."""
+    restarts: int = 0
+    cpu_seconds: float = 0
+    memory_peak: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Without probes it is ready, too."""
+        return self.running_since is not None
+
+    @property
+    def is_well(self) -> bool:
+        """It has ended, and well."""
+        return not self.is_running and self.ended is not None and self.ended.exit_code == 0
+
+
+class PodState(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of a pod."""
+
+    since: float
+    final: bool = False
+    """No process is left, and none will be started."""
+    reason: str = ""
+    message: str = ""
+    containers: dict[str, ContainerState]
+
+    def of(self, kind: str) -> Mapping[str, ContainerState]:
+        """Its containers of one kind, by name."""
+        return {name: each for name, each in self.containers.items() if each.kind == kind}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it may be spoken to: all that serve in it run."""
+        serving = [each for each in self.containers.values() if each.kind != INIT]
+        return not self.final and all(each.is_running for each in serving)
+
+
+def decode(data: bytes) -> PodState:
+    """As a shim wrote it."""
+    return msgspec.json.decode(data, type=PodState)
+
+
+def lost(pod: Manifest, state: PodState | None, now: float) -> PodState:
+    """The state of a pod whose shim has died: nothing of it lives, and nobody saw it end."""
+    said = state.containers if state else {}
+    return PodState(
+        since=state.since if state else now,
+        final=True,
+        reason="NodeLost",
+        message=_LOST.format(text(section(pod, "spec"), "nodeName"), text(section(pod, "metadata"), "name")),
+        containers={name: _vanished(each, now) for name, each in said.items()},
+    )
+
+
+_LOST: Final = "Node {} which was running pod {} is unresponsive"
+_UNKNOWN: Final = "The container could not be located when the pod was terminated"
+
+
+def _vanished(state: ContainerState, now: float) -> ContainerState:
+    if state.running_since is None:
+        return msgspec.structs.replace(state, waiting=None if state.ended else state.waiting)
+    end = Ended(
+        exit_code=137,
+        reason="ContainerStatusUnknown",
+        message=_UNKNOWN,
+        started=state.running_since,
+        finished=now,
+    )
+    return msgspec.structs.replace(state, running_since=None, ended=end, previous=state.ended)
+
+
+def phase(state: PodState) -> str:
+    """Pending until every container has run once, then Running until nothing runs any more."""
+    apps = state.of(APP).values()
+    if state.final:
+        well = not state.reason and all(each.is_well for each in apps)
+        return "Succeeded" if well and apps else "Failed"
+    initialized = all(each.is_well for each in state.of(INIT).values())
+    begun = all(each.is_running or each.ended is not None for each in apps)
+    return "Running" if initialized and begun else "Pending"
+
+
+def status(pod: Manifest, state: PodState, before: Manifest) -> Manifest:
+    """`PodStatus`; `before` is the last one, whose conditions keep their times where they did not change."""
+    spec = section(pod, "spec")
+    now = datetime.now(timezone.utc)
+    kept = [each for each in entries(before, "conditions") if text(each, "type") not in _OURS]
+    said = {"reason": state.reason, "message": state.message}
+    inits = _statuses(entries(spec, "initContainers"), state)
+    return {
+        "phase": phase(state),
+        **{key: value for key, value in said.items() if value},
+        "conditions": [*kept, *(_since(each, before, now) for each in _conditions(state))],
+        "hostIP": LOOPBACK,
+        "podIP": LOOPBACK,
+        "podIPs": [{"ip": LOOPBACK}],
+        "startTime": stamp(state.since),
+        **({"initContainerStatuses": inits} if inits else {}),
+        "containerStatuses": _statuses(entries(spec, "containers"), state),
+    }
+
+
+def stamp(seconds: float) -> str:
+    """A time as Kubernetes writes it."""
+    return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _statuses(containers: Sequence[Manifest], state: PodState) -> list[Manifest]:
+    return [_container(each, state) for each in containers]
+
+
+def _container(container: Manifest, pod: PodState) -> Manifest:
+    name = text(container, "name")
+    state = pod.containers.get(name) or ContainerState(kind=APP)
+    now, last = _states(state, "PodInitializing" if _has_inits(pod) else "ContainerCreating")
+    done = state.kind == INIT and state.is_well
+    return {
+        "name": name,
+        "image": text(container, "image"),
+        "imageID": "",
+        "ready": done or (state.kind != INIT and state.is_running),
+        "started": state.is_running,
+        "restartCount": state.restarts,
+        "state": now,
+        "lastState": last,
+    }
+
+
+def _has_inits(pod: PodState) -> bool:
+    return any(each.kind != APP for each in pod.containers.values())
+
+
+def _states(state: ContainerState, why: str) -> tuple[Manifest, Manifest]:
+    """`state` and `lastState`."""
+    ended = {"terminated": state.ended.as_json()} if state.ended else {}
+    if state.running_since is not None:
+        return {"running": {"startedAt": stamp(state.running_since)}}, ended
+    if state.waiting is not None:
+        reason, message = state.waiting
+        return {"waiting": {"reason": reason, "message": message}}, ended
+    if ended:
+        return ended, {"terminated": state.previous.as_json()} if state.previous else {}
+    return {"waiting": {"reason": why}}, {}
+
+
+_OURS: Final = ("Initialized", "ContainersReady", "Ready")
+
+
+def _conditions(state: PodState) -> list[Manifest]:
+    initializing = _but(state, _is_initialized, kinds=(INIT, SIDECAR))
+    unready = _but(state, lambda each: each.is_running, kinds=(SIDECAR, APP))
+    ended = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase(state), "")
+    message = f"containers with unready status: [{' '.join(unready)}]"
+    ready = _condition(
+        not unready and not state.final, ended or "ContainersNotReady", "" if ended else message
+    )
+    begun = _condition(
+        not initializing,
+        "ContainersNotInitialized",
+        f"containers with incomplete status: [{' '.join(initializing)}]",
+    )
+    return [{"type": kind, **said} for kind, said in zip(_OURS, (begun, ready, ready), strict=True)]
+
+
+def _is_initialized(state: ContainerState) -> bool:
+    return state.is_well if state.kind == INIT else state.is_running or state.ended is not None
+
+
+def _but(state: PodState, good: Callable[[ContainerState], bool], *, kinds: Sequence[str]) -> list[str]:
+    return [name for name, each in state.containers.items() if each.kind in kinds and not good(each)]
+
+
+def _condition(true: bool, reason: str, message: str) -> Manifest:  # noqa: FBT001 - it is the condition.
+    if true:
+        return {"status": "True"}
+    return {"status": "False", "reason": reason, **({"message": message} if message else {})}
+
+
+def _since(condition: Manifest, before: Manifest, now: datetime) -> Manifest:
+    kind = text(condition, "type")
+    last = next((each for each in entries(before, "conditions") if text(each, "type") == kind), {})
+    same = text(last, "status") == condition["status"] and text(last, "lastTransitionTime")
+    return {**condition, "lastTransitionTime": same or now.strftime("%Y-%m-%dT%H:%M:%SZ")}

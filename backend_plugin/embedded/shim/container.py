@@ -1,0 +1,140 @@
+"""One run of a container: started, stopped, its output taken down, its end understood.
+
+Lives here: the processes and pipes of one run. Does not: whether there is another one; see `lifecycle`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from backend_plugin.embedded.shim import program
+from backend_plugin.embedded.shim.lifecycle import Ended
+from backend_plugin.embedded.shim.logfile import LogFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Spec = dict[str, Any]
+
+_CHUNK = 1 << 16
+# The largest pipe that an ordinary user gets is 1 MiB.
+_PIPE_CHUNKS = 17
+# What the kubelet takes of the file at terminationMessagePath.
+_MESSAGE_BYTES = 4096
+
+
+class Run:
+    """A container's first process, from its start until nothing of it is left."""
+
+    def __init__(self, spec: Spec, number: int, directory: str) -> None:
+        self.name: str = spec["name"]
+        self.spec = spec
+        self.began = time.time()
+        self.status: int | None = None
+        """What its first process ended with."""
+        self.out_of_memory = False
+        self._is_asked = False
+        self.pid = 0
+        self.streams: dict[int, bytes] = {}
+        work = f"{directory}/work/{self.name}"
+        _forget_work(f"{work}.{number - 1}")
+        cwd = spec["cwd"] or f"{work}.{number}"
+        os.makedirs(cwd, exist_ok=True)  # noqa: PTH103
+        _empty(spec["termination"])
+        self.log = LogFile(f"{directory}/logs/{self.name}", number, *spec["log"])
+        self._start(program.Program(spec["argv"], spec["env"], cwd, spec["nice"]))
+
+    def _start(self, what: program.Program) -> None:
+        out, write_out = os.pipe()
+        err, write_err = os.pipe()
+        self.streams = {out: b"stdout", err: b"stderr"}
+        try:
+            self.pid = program.start(what, write_out, write_err)
+        except program.CannotStart:
+            self.close()
+            raise
+        finally:
+            os.close(write_out)
+            os.close(write_err)
+        for fd in self.streams:
+            os.set_blocking(fd, False)
+
+    def read(self, fd: int) -> int:
+        """Take down what there is to read: how much that was, 0 at its end, -1 if nothing is there yet."""
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return -1
+        if data:
+            self.log.write(self.streams[fd], data)
+        return len(data)
+
+    def finish(self, fd: int) -> None:
+        """Close a stream that has come to its end before the container."""
+        del self.streams[fd]
+        os.close(fd)
+
+    def terminate(self) -> None:
+        """Ask its first process to end, once."""
+        if self.status is None and not self._is_asked:
+            self._is_asked = True
+            os.kill(self.pid, signal.SIGTERM)
+
+    def close(self) -> None:
+        """Take down the rest, as much as a pipe holds: whoever still has its other end may write for ever."""
+        for fd in self.streams:
+            for _ in range(_PIPE_CHUNKS):
+                if self.read(fd) <= 0:
+                    break
+            os.close(fd)
+        self.streams = {}
+        self.log.close()
+
+    def end(self) -> Ended:
+        """How it ended; after `close`."""
+        code = 137 if self.out_of_memory else exit_code(self.status or 0)
+        reason = "OOMKilled" if self.out_of_memory else "Error" if code else "Completed"
+        ended = Ended(code, reason, self.began, time.time())
+        ended.message = self._message(code)
+        return ended
+
+    def _message(self, code: int) -> str:
+        try:
+            fd = os.open(self.spec["termination"], os.O_RDONLY)
+        except OSError:  # The program has removed it.
+            said = b""
+        else:
+            size = os.fstat(fd).st_size
+            said = os.pread(fd, _MESSAGE_BYTES, max(0, size - _MESSAGE_BYTES))
+            os.close(fd)
+        if not said and code and self.spec["message_from_log"]:
+            return self.log.last_lines()
+        return said.decode(errors="replace")
+
+
+def exit_code(status: int) -> int:
+    """What a shell would say of it: the code, or 128 and the signal."""
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _empty(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+
+
+def _forget_work(path: str) -> None:
+    """The files of the run before: a container starts with those of its image, and there is none."""
+    for folder, folders, files in os.walk(path, topdown=False):
+        for name in (*files, *folders):
+            each = f"{folder}/{name}"
+            remove = os.unlink if os.path.islink(each) or name in files else os.rmdir  # noqa: PTH114
+            try:
+                remove(each)
+            except OSError:  # What it has protected from itself is removed with the pod, or not at all.
+                continue
+    try:
+        os.rmdir(path)  # noqa: PTH106
+    except OSError:
+        return

@@ -1,0 +1,118 @@
+"""Output of a container → lines with times, in files that cannot fill the disk.
+
+Lives here: writing, in CRI's format: ``<time> stdout|stderr F|P <text>``, P for a part of a line. Does not:
+reading; see `pod_logs`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from backend_plugin.embedded.shim.layout import log_name
+
+# As containerd cuts lines.
+LONGEST_LINE = 16 * 1024
+# Where the text of a line begins: 30 characters of time, 6 of stream, 1 of tag, and 3 blanks.
+TEXT_AT = 40
+# What the kubelet takes of a log for a termination message.
+MESSAGE_LINES = 80
+MESSAGE_BYTES = 2048
+
+
+class LogFile:
+    """What one run of a container writes, in `kept` segments of about `limit` bytes; older ones go."""
+
+    def __init__(self, directory: str, run: int, limit: int, kept: int) -> None:
+        self._directory = directory
+        self._run = run
+        self._limit = limit
+        self._kept = kept
+        self._segment = 0
+        self._size = 0
+        self._second = -1
+        self._prefix = b""
+        self._rests: dict[bytes, bytes] = {}
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - pathlib costs a shim more than it brings.
+        self._fd = self._open()
+
+    def write(self, stream: bytes, data: bytes) -> None:
+        """What came out of ``stdout`` or ``stderr``; an unfinished line is kept for the next time."""
+        data = self._rests.pop(stream, b"") + data
+        *lines, rest = data.split(b"\n")
+        stamp = self._stamp()
+        whole, part = stamp + stream + b" F ", stamp + stream + b" P "
+        out = []
+        for line in lines:
+            while len(line) > LONGEST_LINE:
+                out.append(part + line[:LONGEST_LINE])
+                line = line[LONGEST_LINE:]  # noqa: PLW2901 - what is left of it.
+            out.append(whole + line)
+        while len(rest) > LONGEST_LINE:
+            out.append(part + rest[:LONGEST_LINE])
+            rest = rest[LONGEST_LINE:]
+        if rest:
+            self._rests[stream] = rest
+        if out:
+            self._append(b"\n".join(out) + b"\n")
+
+    def close(self) -> None:
+        """Nothing more will come; an unfinished line is one, too."""
+        for stream in list(self._rests):
+            self.write(stream, b"\n")
+        os.close(self._fd)
+
+    def last_lines(self) -> str:
+        """The end of it, as the kubelet takes it for a message."""
+        lines: list[bytes] = []
+        for segment in range(max(0, self._segment - 1), self._segment + 1):
+            lines += self._tail(segment)
+        return b"\n".join(lines[-MESSAGE_LINES:])[-MESSAGE_BYTES:].decode(errors="replace")
+
+    def _tail(self, segment: int) -> list[bytes]:
+        fd = os.open(self._path(segment), os.O_RDONLY)
+        try:
+            size = os.fstat(fd).st_size
+            begin = max(0, size - MESSAGE_LINES * TEXT_AT - MESSAGE_BYTES)
+            data = os.pread(fd, size - begin, begin)
+        finally:
+            os.close(fd)
+        lines = data.split(b"\n")[:-1]
+        return [line[TEXT_AT:] for line in (lines[1:] if begin else lines)]
+
+    def _stamp(self) -> bytes:
+        second, nano = divmod(time.time_ns(), 1_000_000_000)
+        if second != self._second:
+            self._second = second
+            self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
+        return b"%b.%09dZ " % (self._prefix, nano)
+
+    def _append(self, lines: bytes) -> None:
+        if self._size and self._size + len(lines) > self._limit:
+            self._rotate()
+        try:
+            os.write(self._fd, lines)
+        except OSError:  # No room on the disk: the work is worth more than its log.
+            return
+        self._size += len(lines)
+
+    def _rotate(self) -> None:
+        os.close(self._fd)
+        self._segment += 1
+        self._size = 0
+        self._fd = self._open()
+        if self._segment >= self._kept:
+            _remove(self._path(self._segment - self._kept))
+
+    def _open(self) -> int:
+        return os.open(self._path(self._segment), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def _path(self, segment: int) -> str:
+        return f"{self._directory}/{log_name(self._run, segment)}"
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)  # noqa: PTH108 - see above.
+    except FileNotFoundError:
+        return

@@ -1,0 +1,189 @@
+"""A shim: one process a pod, which waits for whatever happens and has the supervisor act on it.
+
+Lives here: pipes, signals, the file of the state. The server starts it; see `pod_directory`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from functools import partial
+
+from backend_plugin.embedded.shim import layout
+from backend_plugin.embedded.shim.process_tree import ProcessTree
+from backend_plugin.embedded.shim.program import adopt_orphans
+from backend_plugin.embedded.shim.supervisor import Supervisor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from backend_plugin.embedded.shim.container import Run
+
+_CHUNK = 1 << 16
+# Whoever follows a log sees a line this late at most, and is not woken more often.
+_NEWS_SECONDS = 0.02
+# A disk that is full now may have room later.
+_RETRY_SECONDS = 1.0
+_NODE_LOST = "Node %s which was running pod %s is unresponsive"
+
+
+class Shim:
+    """A supervisor and all that wakes it."""
+
+    def __init__(self, directory: str, launch: dict[str, Any], wake: int) -> None:
+        self._directory = directory
+        self._launch = launch
+        self._wake = wake
+        self._poll = select.poll()
+        self._readers: dict[int, Callable[[], None]] = {}
+        self._is_watched = False
+        self._lines_at: float | None = None
+        self._state_at: float | None = None
+        self._is_lost = False
+        self._is_asked_to_stop = False
+        self._supervisor = Supervisor(launch, directory, _tree(launch), self)
+
+    def listen(self, control: int, lifeline: int) -> None:
+        """Take orders, and notice the end of children and, by the lifeline, that of the server."""
+        told, tell = os.pipe()
+        os.set_blocking(tell, False)
+        signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._note_stop)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._add(told, lambda: self._reap(told))
+        self._add(control, lambda: self._obey(control))
+        if lifeline >= 0:
+            self._add(lifeline, lambda: self._lose(lifeline))
+
+    def run(self) -> None:
+        """Until the pod is over and its end is written down."""
+        self._tell_state()  # Whoever finds no state may conclude that nothing was ever started.
+        while True:
+            self._supervisor.advance()
+            if self._supervisor.changed or (self._state_at and time.time() >= self._state_at):
+                self._tell_state()
+            if self._supervisor.is_over and (self._state_at is None or self._is_lost):
+                return
+            self._wait()
+
+    def _wait(self) -> None:
+        now = time.time()
+        wakes = [self._supervisor.wake_at, self._state_at, self._lines_at]
+        at = min((each for each in wakes if each is not None), default=None)
+        # Rounded up: a millisecond too early would be spent in turns of nothing.
+        ready = self._poll.poll(None if at is None else max(0, int((at - now) * 1000) + 1))
+        for fd, _ in ready:
+            # One that was ready may have been closed by the one before.
+            if fd in self._readers:
+                self._readers[fd]()
+        if self._lines_at is not None and time.time() >= self._lines_at:
+            self._lines_at = None
+            self._tell(layout.NEWS_LOG)
+
+    def _reap(self, told: int) -> None:
+        os.read(told, _CHUNK)
+        self._supervisor.reap()
+        if self._is_asked_to_stop:
+            self._supervisor.stop(self._launch["grace"])
+
+    def _note_stop(self, *_: object) -> None:
+        self._is_asked_to_stop = True
+
+    def _obey(self, control: int) -> None:
+        for order in os.read(control, _CHUNK).decode().splitlines():
+            word, _, value = order.partition(" ")
+            if word == layout.TERMINATE:
+                self._supervisor.stop(float(value))
+            elif word == layout.GATE:
+                self._supervisor.gate_is_open = value == "1"
+            elif word == layout.WATCH:
+                self._is_watched = value == "1"
+
+    def _lose(self, lifeline: int) -> None:
+        self._remove(lifeline)
+        self._is_lost = True
+        lost = _NODE_LOST % (self._launch["node"], self._launch["name"])
+        self._supervisor.stop(0, "NodeLost", lost)
+
+    def watch(self, run: Run) -> None:
+        """Have it read whenever there is something."""
+        for fd in run.streams:
+            self._add(fd, partial(self._read, run, fd))
+
+    def forget(self, run: Run) -> None:
+        """It is about to close what it reads from."""
+        for fd in run.streams:
+            self._remove(fd)
+        self._note_lines()
+
+    def _read(self, run: Run, fd: int) -> None:
+        if run.read(fd) == 0:
+            self._remove(fd)
+            run.finish(fd)
+        self._note_lines()
+
+    def _note_lines(self) -> None:
+        if self._is_watched and self._lines_at is None:
+            self._lines_at = time.time() + _NEWS_SECONDS
+
+    def _add(self, fd: int, reader: Callable[[], None]) -> None:
+        self._readers[fd] = reader
+        self._poll.register(fd, select.POLLIN)
+
+    def _remove(self, fd: int) -> None:
+        del self._readers[fd]
+        self._poll.unregister(fd)
+
+    def _tell_state(self) -> None:
+        path = f"{self._directory}/{layout.STATE}"
+        said = json.dumps(self._supervisor.as_json())
+        try:
+            with open(f"{path}.new", "w", encoding="utf-8") as file:  # noqa: PTH123
+                file.write(said)
+            os.replace(f"{path}.new", path)  # noqa: PTH105
+        except OSError:
+            self._state_at = time.time() + _RETRY_SECONDS
+        else:
+            self._state_at = None
+        self._tell(layout.NEWS_STATE)
+
+    def _tell(self, news: bytes) -> None:
+        try:
+            os.write(self._wake, news)
+        except BlockingIOError:  # Full of news: whoever reads it will look at everything.
+            return
+
+
+def _tree(launch: dict[str, Any]) -> ProcessTree:
+    if os.path.exists("/proc/self/environ"):  # noqa: PTH110
+        return ProcessTree(launch["uid"])
+    sys.path.append(launch["psutil"])
+    from backend_plugin.embedded.shim.portable_tree import PortableTree
+
+    return PortableTree(launch["uid"])
+
+
+def main() -> None:
+    """``DIRECTORY WAKE CONTROL LIFELINE LOCK``, the last four as numbers of open files; -1 for none.
+
+    The pipes are open for reading and writing, so that neither ends with whoever else has it open.
+    """
+    directory = sys.argv[1]
+    wake, control, lifeline, _ = fds = [int(each) for each in sys.argv[2:]]
+    for fd in fds:
+        if fd >= 0:
+            os.set_inheritable(fd, False)  # noqa: FBT003 - it has no other way.
+    with open(f"{directory}/{layout.LAUNCH}", encoding="utf-8") as file:  # noqa: PTH123
+        launch = json.load(file)
+    adopt_orphans()
+    shim = Shim(directory, launch, wake)
+    shim.listen(control, lifeline)
+    shim.run()

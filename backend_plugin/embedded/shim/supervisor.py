@@ -1,0 +1,242 @@
+"""The containers of a pod, from the first start to the last end.
+
+Lives here: what happens when something ends, is too big, takes too long or is ordered to stop. Does not:
+the rules, see `lifecycle`; waiting for what happens, see `main`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from backend_plugin.embedded.shim import lifecycle
+from backend_plugin.embedded.shim.container import Run
+from backend_plugin.embedded.shim.lifecycle import BackOff, Container, Ended, Pod
+from backend_plugin.embedded.shim.process_tree import ProcessTree, kill
+from backend_plugin.embedded.shim.program import CannotStart
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    Spec = dict[str, Any]
+
+    class Streams(Protocol):
+        """Who reads what containers write."""
+
+        def watch(self, run: Run) -> None:
+            """Have it read whenever there is something."""
+
+        def forget(self, run: Run) -> None:
+            """It is about to close what it reads from."""
+
+
+# Memory is looked at this often where it is limited, and where it is only accounted; and never so often
+# that looking takes more than a fiftieth of a core.
+_LIMITED_SECONDS = 0.25
+_ACCOUNTED_SECONDS = 1.0
+_LOOKING_SHARE = 50
+# How soon to look again whether what was killed is gone.
+_SWEEP_SECONDS = 0.005
+
+_TOO_LONG = "Pod was active on the node longer than the specified deadline"
+
+
+class Supervisor:
+    """A pod at work. `advance` whenever something may have happened, at `wake_at` at the latest."""
+
+    def __init__(self, launch: Spec, directory: str, tree: ProcessTree, streams: Streams) -> None:
+        self.launch = launch
+        self.since = time.time()
+        self.reason = self.message = ""
+        """Why the pod as a whole was ended, if it was."""
+        self.changed = True
+        """What `as_json` says has changed since somebody looked."""
+        self.is_over = False
+        """All is done, and no process is left."""
+        self.gate_is_open = False
+        self.runs: dict[str, Run] = {}
+        self._specs: dict[str, Spec] = {each["name"]: each for each in launch["containers"]}
+        self._pod = Pod(launch["pod"], [_container(each, launch) for each in launch["containers"]])
+        self._containers = {each.name: each for each in self._pod.containers}
+        self._directory = directory
+        self._tree = tree
+        self._streams = streams
+        self._gates: dict[str, float] = {}
+        self._kill_at: float | None = None
+        self._sweep_at: float | None = None
+        self._sample_at = float("inf")
+        self._again_at: float | None = None
+
+    @property
+    def wake_at(self) -> float | None:
+        """When to `advance` though nothing happened."""
+        deadline = self.launch["deadline"]
+        wakes = [self._kill_at, self._sweep_at, self._pod.wake_at, self._again_at, *self._gates.values()]
+        if self.runs:
+            wakes.append(self._sample_at)
+        if deadline is not None and not self._pod.stopping:
+            wakes.append(self.since + deadline)
+        return min((each for each in wakes if each is not None), default=None)
+
+    def advance(self) -> None:
+        """Do all that is due."""
+        now = time.time()
+        self._sweep_at = self._again_at = None
+        deadline = self.launch["deadline"]
+        if deadline is not None and now >= self.since + deadline:
+            self.stop(self.launch["grace"], "DeadlineExceeded", _TOO_LONG)
+        self._look_at_gates(now)
+        self._look_at_runs(now)
+        if self._pod.is_finished:
+            self.stop(self.launch["grace"])
+        waits = [each.waiting for each in self._pod.containers]
+        for each in self._pod.due(self.since, time.time()):
+            self._start(each)
+        self.changed = self.changed or waits != [each.waiting for each in self._pod.containers]
+        if self.runs and now >= self._sample_at:
+            self._sample(now)
+        if self._pod.stopping:
+            self._look_at_stop(now)
+
+    def stop(self, grace: float, reason: str = "", message: str = "") -> None:
+        """End all within `grace` seconds. What was ordered before is only ever hurried."""
+        at = time.time() + grace
+        self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
+        if self._pod.stopping:
+            return
+        self.reason, self.message = reason, message
+        self.changed = True
+        lifecycle.stop(self._pod)
+        for run in self._first_to_stop():
+            run.terminate()
+
+    def reap(self) -> None:
+        """Take note of every process that has ended."""
+        owners = {run.pid: run for run in self.runs.values()}
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            run = owners.get(pid)
+            if run is not None:
+                run.status = status
+            name = run.name if run else self._tree.owner(pid, list(self.runs))
+            if name in self._containers:
+                self._containers[name].cpu_seconds += usage.ru_utime + usage.ru_stime
+
+    def as_json(self) -> Spec:
+        """What the server is told."""
+        self.changed = False
+        return {
+            "since": self.since,
+            "final": self.is_over,
+            "reason": self.reason,
+            "message": self.message,
+            "containers": {each.name: each.as_json() for each in self._pod.containers},
+        }
+
+    def _start(self, container: Container) -> None:
+        now = time.time()
+        spec = self._specs[container.name]
+        lifecycle.started(container, now)
+        self.changed = True
+        if spec["gate"] is not None:
+            self._gates[container.name] = now + spec["gate"]
+            self._again_at = now
+            return
+        try:
+            run = Run(spec, container.restarts, self._directory)
+        except CannotStart as wrong:
+            # As containerd has it: it never began.
+            self._end(container, _ended(128, "StartError", 0, str(wrong)))
+        except OSError as wrong:
+            self._end(container, _ended(128, "StartError", 0, f"failed to create containerd task: {wrong}"))
+        else:
+            self.runs[container.name] = run
+            self._sample_at = min(self._sample_at, now + _LIMITED_SECONDS)
+            self._streams.watch(run)
+
+    def _look_at_gates(self, now: float) -> None:
+        for name, until in list(self._gates.items()):
+            code = 137 if self._pod.stopping else 0 if self.gate_is_open else 1 if now >= until else None
+            if code is not None:
+                del self._gates[name]
+                container = self._containers[name]
+                began = container.running_since or now
+                self._end(container, _ended(code, "Error" if code else "Completed", began, ""))
+
+    def _look_at_runs(self, now: float) -> None:
+        for run in [each for each in self.runs.values() if each.status is not None]:
+            left = self._members(run.name)
+            kill(left, signal.SIGKILL)
+            if left:
+                self._sweep_at = now + _SWEEP_SECONDS
+                continue
+            self._streams.forget(run)
+            run.close()
+            del self.runs[run.name]
+            self._end(self._containers[run.name], run.end())
+
+    def _end(self, container: Container, end: Ended) -> None:
+        lifecycle.ended(container, end)
+        self.changed = True
+        # What is to be done next is asked once more, after everybody else has had a turn.
+        self._again_at = end.finished
+
+    def _look_at_stop(self, now: float) -> None:
+        first = self._first_to_stop()
+        if not first:
+            for run in self.runs.values():
+                run.terminate()
+        if self._kill_at is not None and now >= self._kill_at:
+            kill([run.pid for run in self.runs.values() if run.status is None], signal.SIGKILL)
+            self._kill_at = None
+        if not self.runs and not self._gates:
+            left = list(self._members_by_owner())
+            kill(left, signal.SIGKILL)
+            self._sweep_at = now + _SWEEP_SECONDS if left else None
+            self.is_over = not left
+            self.changed = self.changed or self.is_over
+
+    def _first_to_stop(self) -> list[Run]:
+        """Sidecars are needed until nothing else runs."""
+        return [run for run in self.runs.values() if self._containers[run.name].kind != lifecycle.SIDECAR]
+
+    def _sample(self, now: float) -> None:
+        owners = self._members_by_owner()
+        limited = False
+        for run in self.runs.values():
+            container, limit = self._containers[run.name], run.spec["memory"]
+            limited = limited or limit is not None
+            pids = [pid for pid, owner in owners.items() if owner == run.name]
+            held = self._tree.memory(pids, limit)
+            container.memory_peak = max(container.memory_peak, held)
+            if limit is not None and held > limit and run.status is None:
+                run.out_of_memory = True
+                kill(pids, signal.SIGKILL)
+        least = _LIMITED_SECONDS if limited else _ACCOUNTED_SECONDS
+        self._sample_at = now + max(least, _LOOKING_SHARE * (time.time() - now))
+
+    def _members(self, name: str) -> list[int]:
+        return [pid for pid, owner in self._members_by_owner().items() if owner == name]
+
+    def _members_by_owner(self) -> dict[int, str]:
+        mains = {run.pid: run.name for run in self.runs.values() if run.status is None}
+        return self._tree.members(mains, list(self.runs))
+
+
+def _container(spec: Spec, launch: Spec) -> Container:
+    container = Container(spec["name"], spec["kind"], spec["policy"], BackOff(*launch["back_off"]))
+    container.blocked = [(after, reason, message) for after, reason, message in spec["blocked"]]
+    return container
+
+
+def _ended(code: int, reason: str, began: float, message: str) -> Ended:
+    end = Ended(code, reason, began, time.time())
+    end.message = message
+    return end
