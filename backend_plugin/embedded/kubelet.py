@@ -69,9 +69,14 @@ class _Pod:
         return labels.get(_LABEL + "replica-type", "").lower() == "master"
 
     @property
-    def is_ready(self) -> bool:
-        """Whether it may be spoken to."""
-        return self.last is not None and self.last.is_ready and not self.is_ended.is_set()
+    def lets_in(self) -> bool:
+        """Whether workers that wait for it may go on: it may be spoken to, or all has been said.
+
+        In a cluster they would look in vain for a master that ended well before they did, until they fail.
+        """
+        if self.last is None or self.is_silent:
+            return False
+        return self.last.is_ready or pod_status.phase(self.last) == "Succeeded"
 
 
 class Kubelet:
@@ -91,15 +96,20 @@ class Kubelet:
         self._pods: dict[str, _Pod] = {}
 
     async def run(self, pod: Manifest) -> None:
-        """Start a bound pod; nothing happens if it was started before, by whichever server."""
+        """Start a bound pod; nothing happens if it was started before, by whichever server.
+
+        Raises:
+            OSError: If this machine cannot have one more now; it may be tried again.
+        """
         uid = text(section(pod, "metadata"), "uid")
         if uid in self._pods:
             return
-        record = self._pods[uid] = _Pod(pod, PodDirectory.of(self._root, uid))
+        self._pods[uid] = record = _Pod(pod, PodDirectory.of(self._root, uid))
         try:
             self._begin(record)
-        except OSError as wrong:
-            self._refuse(record, wrong)
+        except OSError:
+            del self._pods[uid]
+            raise
         await asyncio.sleep(0)
 
     async def adopt(self, pods: Sequence[Manifest]) -> None:
@@ -174,12 +184,6 @@ class Kubelet:
         self._open_gate(pod)
         self._look(pod)
 
-    def _refuse(self, pod: _Pod, wrong: OSError) -> None:
-        """This machine cannot have one more."""
-        reason = "UnexpectedAdmissionError"
-        pod.last = PodState(since=time.time(), final=True, reason=reason, message=str(wrong), containers={})
-        self._finish(pod)
-
     def _read(self, pod: _Pod) -> None:
         assert pod.shim is not None, "there is somebody to read from"  # noqa: S101 - for the type checker.
         try:
@@ -196,10 +200,10 @@ class Kubelet:
         state = pod.directory.state()
         if state is None or state == pod.last:
             return
-        was_ready, pod.last = pod.is_ready, state
+        let_in, pod.last = pod.lets_in, state
         if not state.final:  # That is told when nothing of it is left, its shim included.
             self._tell(pod)
-        if pod.is_master and pod.is_ready is not was_ready:
+        if pod.is_master and pod.lets_in is not let_in:
             self._open_gates(pod)
 
     def _end(self, pod: _Pod) -> None:
@@ -239,12 +243,12 @@ class Kubelet:
     def _open_gates(self, master: _Pod) -> None:
         for pod in self._pods.values():
             if pod.job == master.job and gates(pod.manifest):
-                pod.directory.order(layout.GATE, str(int(master.is_ready)))
+                pod.directory.order(layout.GATE, str(int(master.lets_in)))
 
     def _open_gate(self, pod: _Pod) -> None:
         if gates(pod.manifest):
             masters = [each for each in self._pods.values() if each.is_master and each.job == pod.job]
-            pod.directory.order(layout.GATE, str(int(any(each.is_ready for each in masters))))
+            pod.directory.order(layout.GATE, str(int(any(each.lets_in for each in masters))))
 
     async def _abolish(self, uid: str) -> None:
         """A pod that nobody knows of."""
