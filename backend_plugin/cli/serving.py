@@ -15,6 +15,7 @@ from backend_plugin.embedded.cluster import EmbeddedCluster
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.shell import credentials, people, server, service
 from backend_plugin.shell.allowed import Allowed
+from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.endings import Endings
@@ -28,12 +29,12 @@ from backend_plugin.shell.prefixes import Prefixes
 from backend_plugin.shell.server import Reflection, ServerOptions
 from backend_plugin.shell.settings import Embedded, ServerSettings
 
-_SERVICES: Final = (
-    server.FLYTE,
-    "flyteidl.service.AgentMetadataService",
-    people.SERVICE,
-    "grpc.health.v1.Health",
-)
+_SERVICES: Final = {
+    server.FLYTE: "flyteidl.service.agent_pb2",
+    "flyteidl.service.AgentMetadataService": "flyteidl.service.agent_pb2",
+    people.SERVICE: "kfpytorch_idl.v1.people_pb2",
+    "grpc.health.v1.Health": "grpc_health.v1.health_pb2",
+}
 # What people and tools ask at once must not take Flyte's turn.
 _PEOPLE_AT_ONCE: Final = 64
 _GPU: Final = "nvidia.com/gpu"
@@ -56,18 +57,19 @@ def assembled(cluster: EmbeddedCluster, told: Told, token: str) -> Parts:
     metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
     cache, judge, orders = Cache(_now), Judge(settings=told.platform, now=_now), Orders(metrics)
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
-    keeper = Keeper(cluster, judge, cache, Endings(cache, outcomes, orders), orders)
+    answers = Answers(judge)
+    keeper = Keeper(cluster, cache, answers, Endings(cache, outcomes, orders))
     tasks = service.TaskService(
         service.Surroundings(
             cluster=cluster,
             cache=cache,
-            judge=judge,
+            answers=answers,
             keeper=keeper,
             metrics=metrics,
             allowed=Allowed(prefixes=prefixes, namespaces=said.namespaces),
         )
     )
-    asked = people.People(cache=cache, judge=judge, cluster=cluster)
+    asked = people.People(cache=cache, judge=judge, cluster=cluster, nodes=cluster)
     secret = Token.in_file(said.token_file) if said.token_file else Token.of(token)
     flytes = Front(service.handlers(tasks), said.concurrency, secret, metrics)
     others = Front((people.handler(asked), Reflection(_SERVICES)), _PEOPLE_AT_ONCE, secret, metrics)

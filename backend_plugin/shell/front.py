@@ -59,7 +59,7 @@ class Front(Handler):
         return found
 
     def _answer(self, found: Any, method: str) -> Callable[..., Any]:
-        behaviour, read = found.unary_unary, found.request_deserializer
+        behaviour, read = found.unary_unary, found.request_deserializer or bytes
         name = method.rpartition(".")[2]
         durations = self.metrics.request_seconds.child(name)
 

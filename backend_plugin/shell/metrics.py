@@ -119,7 +119,7 @@ class Gauge:
         yield family
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Metrics:
     """All that is counted; used on the event loop only."""
 

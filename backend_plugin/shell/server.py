@@ -6,9 +6,10 @@ Lives here: how long it lives. Does not: what is answered; whoever composes hand
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Final
 
 import grpc
@@ -179,9 +180,13 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 class Reflection(Handler):
-    """What the server can be asked, for tools that know nothing of it; loaded when one of them asks."""
+    """What the server can be asked, for tools that know nothing of it; loaded when one of them asks.
 
-    def __init__(self, services: Sequence[str]) -> None:
+    Args:
+        services: Their names, each with the module in which it is described.
+    """
+
+    def __init__(self, services: Mapping[str, str]) -> None:
         self._services = services
         self._loaded: Any = None
 
@@ -196,6 +201,8 @@ class Reflection(Handler):
     def _load(self) -> Any:
         from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+        for module in self._services.values():
+            import_module(module)
         services = (*self._services, reflection.SERVICE_NAME)
         servicer = reflection.aio.ReflectionServicer(services)  # type: ignore[attr-defined]
         return grpc.method_handlers_generic_handler(

@@ -17,6 +17,7 @@ from backend_plugin.core.errors import BackendError
 from backend_plugin.shell.prefixes import STORES, Place, PrefixRefused
 
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_DIRECTORY: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 # What the packages call it: s3fs, adlfs, gcsfs, fsspec's memory and others.
 _MODIFIED: Final = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 
@@ -126,9 +127,11 @@ class _Objects:
 
 @contextmanager
 def _on_disk(place: Place, deadline: float) -> Iterator[Directory]:
-    at = _root(place)
+    # No link leads out of the whole disk.
+    whole = place.root == "/"
+    at = os.open(f"/{place.path}", _DIRECTORY) if whole else _root(place)
     try:
-        for part in filter(None, place.path.split("/")):
+        for part in () if whole else filter(None, place.path.split("/")):
             below = _below(at, part, place)
             os.close(at)
             at = below
@@ -139,7 +142,7 @@ def _on_disk(place: Place, deadline: float) -> Iterator[Directory]:
 
 def _root(place: Place) -> int:
     try:
-        return os.open(place.root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        return os.open(place.root, _DIRECTORY)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreUnavailable(f"there is no directory {place.root}; is it mounted here?") from error
 

@@ -172,6 +172,14 @@ def test_a_listed_directory_may_itself_be_a_link(tmp_path: Path) -> None:
     assert look(str(tmp_path / "link")) == Found(outputs=True)
 
 
+def test_where_all_is_listed_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "outputs.pb").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    assert look(f"file://{tmp_path}/link", "file:///") == Found(outputs=True)
+    assert look(f"file://{tmp_path}/absent", "file:///") == Found()
+
+
 def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "error.pb")
     (file,) = look(str(tmp_path)).error_files

@@ -1,0 +1,54 @@
+"""Certificates of an authority that nobody knows."""
+
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+class Authority:
+    """Signs for whoever asks."""
+
+    def __init__(self, name: str = "authority") -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(name)
+        self._certificate = self._signed(self._name, self._key, authority=True)
+        self.pem = self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, name: str, certificate: Path, key: Path) -> None:
+        """A certificate for 127.0.0.1, and its key."""
+        secret = ec.generate_private_key(ec.SECP256R1())
+        signed = self._signed(_name(name), secret, authority=False)
+        certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        key.write_bytes(
+            secret.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+
+    def _signed(
+        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool
+    ) -> x509.Certificate:
+        now = datetime.now(timezone.utc)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
+        )
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])

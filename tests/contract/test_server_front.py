@@ -1,0 +1,196 @@
+"""Who is let in, how many at once, and what is counted of them."""
+
+import asyncio
+import os
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tiny_service import ask, code_of, health, serving, until
+
+from backend_plugin.shell import metrics
+from backend_plugin.shell.credentials import Token, UnusableCredentials
+
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
+
+
+def bearer(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        (),
+        bearer("wrong"),
+        bearer(""),
+        bearer("secret2"),
+        bearer("secre"),
+        (("authorization", "secret"),),
+        (("authorization", "Basic secret"),),
+        (("token", "Bearer secret"),),
+        (("authorization-bin", b"Bearer secret"),),
+    ],
+)
+def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) -> None:
+    async def asked() -> list[Any]:
+        async with (
+            serving(token=Token.of("secret")) as served,
+            grpc.aio.insecure_channel(served.address) as channel,
+        ):
+            stream = channel.unary_stream("/tiny.Tiny/Count")(b"", metadata=metadata)
+            reflection = channel.stream_stream(
+                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+            )(metadata=metadata)
+            return [
+                (await code_of(served.say(channel, metadata=metadata)))[0],
+                (await code_of(ask(channel, "Nothing", metadata=metadata)))[0],
+                (await code_of(stream.read()))[0],
+                (await code_of(reflection.read()))[0],
+                await health(channel, "liveness"),
+            ]
+
+    assert asyncio.run(asked()) == [UNAUTHENTICATED] * 4 + ["SERVING"]
+
+
+@pytest.mark.parametrize("word", ["Bearer secret", "bearer secret", "BEARER  secret"])
+def test_who_carries_the_token_is_answered(word: str) -> None:
+    async def asked() -> bytes:
+        async with (
+            serving(token=Token.of("secret")) as served,
+            grpc.aio.insecure_channel(served.address) as channel,
+        ):
+            return await served.say(channel, metadata=(("authorization", word),))
+
+    assert asyncio.run(asked()) == b"hello"
+
+
+def test_a_token_that_is_replaced_in_its_file_is_replaced_in_the_server(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+
+    async def asked() -> None:
+        async with (
+            serving(token=Token.in_file(file)) as served,
+            grpc.aio.insecure_channel(served.address) as channel,
+        ):
+            assert await served.say(channel, metadata=bearer("first")) == b"hello"
+            file.write_text("")  # Nobody's token: what was there before goes on.
+            await asyncio.sleep(1.1)
+            assert await served.say(channel, metadata=bearer("first")) == b"hello"
+            file.write_text("second")
+
+            async def is_second() -> bool:
+                code = asyncio.ensure_future(served.say(channel, metadata=bearer("second")))
+                await asyncio.wait([code])
+                return code.exception() is None
+
+            await until(is_second)
+            assert (await code_of(served.say(channel, metadata=bearer("first"))))[0] is UNAUTHENTICATED
+
+    asyncio.run(asked())
+
+
+@pytest.mark.parametrize(("content", "said"), [("", "no token"), ("a b", "no token"), (None, "No such file")])
+def test_a_file_without_a_token_is_told_at_the_start(tmp_path: Path, content: str | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    with pytest.raises(UnusableCredentials, match=said):
+        Token.in_file(tmp_path / "token")
+
+
+def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
+    async def asked() -> list[Any]:
+        async with serving(limit=2) as served, grpc.aio.insecure_channel(served.address) as channel:
+            running = [asyncio.ensure_future(ask(channel, "Wait", b"x")) for _ in range(2)]
+            await until(lambda: served.tiny.waiting == 2)
+            refused = await code_of(served.say(channel))
+            alive = await health(channel, "liveness")
+            served.tiny.go_on.set()
+            return [refused, alive, *await asyncio.gather(*running), await served.say(channel)]
+
+    assert asyncio.run(asked()) == [
+        (EXHAUSTED, "2 calls are being answered, which is the limit of this server"),
+        "SERVING",
+        b"x",
+        b"x",
+        b"hello",
+    ]
+
+
+def test_a_caller_that_goes_away_makes_room() -> None:
+    async def asked() -> bytes:
+        async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
+            call = channel.unary_unary("/tiny.Tiny/Wait")(b"x")
+            await until(lambda: served.tiny.waiting == 1)
+            call.cancel()
+            await until(lambda: served.server.fronts[0].running == 0)
+            assert served.metrics.requests.counts == {("Tiny/Wait", "CANCELLED"): 1}
+            return await served.say(channel)
+
+    assert asyncio.run(asked()) == b"hello"
+
+
+def test_messages_have_a_length_and_no_more() -> None:
+    async def asked() -> list[Any]:
+        async with serving(receive_bytes=1000, send_bytes=500) as served:
+            own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+            async with grpc.aio.insecure_channel(served.address, options=own) as channel:
+                received, _ = await code_of(served.say(channel, b"x" * 1001))
+                sent, _ = await code_of(served.say(channel, b"x" * 501))
+                return [received, sent, len(await served.say(channel, b"x" * 500))]
+
+    assert asyncio.run(asked()) == [EXHAUSTED, EXHAUSTED, 500]
+
+
+def test_propellers_own_largest_messages_come_in() -> None:
+    async def asked() -> int:
+        async with serving() as served:
+            own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+            async with grpc.aio.insecure_channel(served.address, options=own) as channel:
+                return len(await served.say(channel, os.urandom(1) * (20 * 2**20)))
+
+    assert asyncio.run(asked()) == 20 * 2**20
+
+
+def test_calls_are_counted_by_how_they_ended() -> None:
+    async def asked() -> dict[tuple[str, tuple[str, ...]], float]:
+        async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
+            await served.say(channel)
+            await served.say(channel)
+            await code_of(ask(channel, "Refuse"))
+            served.metrics.phases.add("RUNNING")
+            served.metrics.cached.ask = lambda: {("Job",): 3, ("Pod",): 4}
+            with metrics.shown(served.metrics, "127.0.0.1", 0) as port:
+                return await asyncio.to_thread(scraped, port)
+
+    samples = asyncio.run(asked())
+    assert samples["kfpytorch_requests_total", ("OK", "Tiny/Say")] == 2
+    assert samples["kfpytorch_requests_total", ("NOT_FOUND", "Tiny/Refuse")] == 1
+    assert samples["kfpytorch_request_seconds_count", ("Tiny/Say",)] == 2
+    assert samples["kfpytorch_request_seconds_bucket", ("+Inf", "Tiny/Say")] == 2
+    assert samples["kfpytorch_phases_total", ("RUNNING",)] == 1
+    assert samples["kfpytorch_cached_objects", ("Pod",)] == 4
+
+
+def scraped(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        families = text_string_to_metric_families(page.read().decode())
+        return {
+            (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+
+def test_metrics_cannot_be_shown_where_something_else_is() -> None:
+    with (
+        metrics.shown(metrics.Metrics(), "127.0.0.1", 0) as port,
+        pytest.raises(metrics.Unavailable, match="Address already in use"),
+        metrics.shown(metrics.Metrics(), "127.0.0.1", port),
+    ):
+        pass

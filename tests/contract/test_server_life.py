@@ -1,0 +1,182 @@
+"""A server from its start to its end, seen by its clients."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from tiny_service import Served, ask, code_of, health, serving, until
+
+from backend_plugin.shell.server import FLYTE, LIVENESS, CannotListen
+
+PROGRAM = Path(__file__).parent / "tiny_service.py"
+
+
+def test_health_says_when_it_is_ready_and_when_no_longer() -> None:
+    async def seen() -> list[Any]:
+        async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+
+            async def all_of_it() -> list[str]:
+                return [await health(channel, service) for service in ("", FLYTE, LIVENESS)]
+
+            before = await all_of_it()
+            served.ready.set()
+            await until(lambda: is_serving(channel))
+            after = await all_of_it()
+            watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
+            watched = [await watch.read()]
+            waiting = asyncio.ensure_future(ask(channel, "Wait"))
+            await until(lambda: served.tiny.waiting == 1)
+            served.server.stop()
+            watched.append(await watch.read())
+            served.tiny.go_on.set()
+            await waiting
+            return [before, after, watched]
+
+    assert asyncio.run(seen()) == [
+        ["NOT_SERVING", "NOT_SERVING", "SERVING"],
+        ["SERVING", "SERVING", "SERVING"],
+        [b"\x08\x01", b"\x08\x02"],
+    ]
+
+
+async def is_serving(channel: grpc.aio.Channel) -> bool:
+    return await health(channel) == "SERVING"
+
+
+def test_nobody_knows_the_health_of_what_is_not_there() -> None:
+    async def asked() -> grpc.StatusCode:
+        async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+            return (await code_of(health(channel, "other")))[0]
+
+    assert asyncio.run(asked()) is grpc.StatusCode.NOT_FOUND
+
+
+def test_what_runs_is_finished_what_is_new_is_refused_and_streams_end() -> None:
+    async def ended() -> tuple[bytes, grpc.StatusCode, grpc.StatusCode]:
+        async with serving(drain_seconds=60) as served, grpc.aio.insecure_channel(served.address) as channel:
+            stream = channel.unary_stream("/tiny.Tiny/Count")(b"")
+            assert await stream.read() == b"1"
+            running = asyncio.ensure_future(ask(channel, "Wait", b"done"))
+            await until(lambda: served.tiny.waiting == 1)
+            served.server.stop()
+            await until(lambda: is_refused(served))
+            served.tiny.go_on.set()
+            answer = await running
+            cut_off, _ = await code_of(stream.read())
+            refused, _ = await code_of(served.say(channel))
+            return answer, cut_off, refused
+
+    unavailable = grpc.StatusCode.UNAVAILABLE
+    assert asyncio.run(ended()) == (b"done", unavailable, unavailable)
+
+
+async def is_refused(served: Served) -> bool:
+    async with grpc.aio.insecure_channel(served.address) as channel:
+        try:
+            await served.say(channel)
+        except grpc.aio.AioRpcError as error:
+            return error.code() is grpc.StatusCode.UNAVAILABLE
+        return False
+
+
+def test_what_does_not_end_in_time_is_cut_off() -> None:
+    async def ended() -> grpc.StatusCode:
+        async with serving(drain_seconds=0.2) as served, grpc.aio.insecure_channel(served.address) as channel:
+            running = asyncio.ensure_future(ask(channel, "Wait"))
+            await until(lambda: served.tiny.waiting == 1)
+            served.server.stop()
+            return (await code_of(running))[0]
+
+    assert asyncio.run(ended()) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_two_servers_do_not_share_a_port() -> None:
+    async def both() -> None:
+        async with serving() as served:
+            port = int(served.address.rpartition(":")[2])
+            with pytest.raises(CannotListen, match="write another --port, or 0 for a free one"):
+                async with serving(port=port):
+                    pass
+            async with grpc.aio.insecure_channel(served.address) as channel:
+                assert await served.say(channel) == b"hello"
+
+    asyncio.run(both())
+
+
+def test_a_client_that_knows_no_proto_can_ask() -> None:
+    def foreign(address: str) -> tuple[list[str], list[str], Any]:
+        with grpc.insecure_channel(address) as channel:
+            database = ProtoReflectionDescriptorDatabase(channel)
+            pool = DescriptorPool(database)
+            methods = [method.name for method in pool.FindServiceByName(FLYTE).methods]
+            request = GetMessageClass(pool.FindMessageTypeByName("flyteidl.admin.ListAgentsRequest"))
+            answer = GetMessageClass(pool.FindMessageTypeByName("flyteidl.admin.ListAgentsResponse"))
+            call = channel.unary_unary(
+                "/flyteidl.service.AgentMetadataService/ListAgents",
+                request_serializer=request.SerializeToString,
+                response_deserializer=answer.FromString,
+            )
+            return sorted(database.get_services()), methods, call(request(), timeout=10).agents[0].name
+
+    async def asked() -> Any:
+        async with serving() as served:
+            return await asyncio.to_thread(foreign, served.address)
+
+    services, methods, name = asyncio.run(asked())
+    assert services == [FLYTE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
+    assert methods == ["CreateTask", "GetTask", "DeleteTask", "GetTaskMetrics", "GetTaskLogs"]
+    assert name == "tiny"
+
+
+@contextmanager
+def program(drain: float) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    command = [sys.executable, str(PROGRAM), str(drain)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, f"127.0.0.1:{process.stdout.readline().strip()}"
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_what_runs_end(word: signal.Signals) -> None:
+    with program(drain=1.0) as (process, address), grpc.insecure_channel(address) as channel:
+        running = waiting(process, channel)
+        process.send_signal(word)
+        # It never ends by itself: the deadline is what cuts it off, not the signal.
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+        assert process.wait(timeout=10) == 0
+        assert running.code() is grpc.StatusCode.UNAVAILABLE
+        assert process.stdout is not None
+        assert process.stdout.read() == "ended\n"
+
+
+def waiting(process: "subprocess.Popen[str]", channel: grpc.Channel) -> Any:
+    """A call that has reached the server, and stays there."""
+    running = channel.unary_unary("/tiny.Tiny/Wait").future(b"x", timeout=30)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    return running
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    with program(drain=600) as (process, address), grpc.insecure_channel(address) as channel:
+        running = waiting(process, channel)
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+        assert running.code() is grpc.StatusCode.UNAVAILABLE

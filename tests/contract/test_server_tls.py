@@ -1,0 +1,132 @@
+"""Who the server says it is, and what it asks of its clients."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from certificates import Authority
+from tiny_service import Served, code_of, serving, until
+
+from backend_plugin.shell.credentials import Tls, UnusableCredentials, server_credentials
+
+OURS, OTHERS = Authority("ours"), Authority("others")
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+
+
+def tls(folder: Path, *, mutual: bool = False) -> Tls:
+    said = Tls(
+        certificate=folder / "tls.crt",
+        key=folder / "tls.key",
+        client_ca=folder / "ca.crt" if mutual else None,
+    )
+    OURS.issue("server", said.certificate, said.key)
+    (folder / "ca.crt").write_bytes(OURS.pem)
+    return said
+
+
+@asynccontextmanager
+async def secured(said: Tls) -> AsyncIterator[Served]:
+    async with serving(credentials=server_credentials(said)) as served:
+        yield served
+
+
+async def asked(served: Served, root: bytes, key: bytes | None = None, chain: bytes | None = None) -> bytes:
+    """Over a connection of its own."""
+    credentials = grpc.ssl_channel_credentials(root, key, chain)
+    async with grpc.aio.secure_channel(served.address, credentials) as channel:
+        return await served.say(channel)
+
+
+def test_a_client_that_knows_the_authority_is_served_and_others_are_not(tmp_path: Path) -> None:
+    async def all_of_them() -> list[Any]:
+        async with secured(tls(tmp_path)) as served:
+            async with grpc.aio.insecure_channel(served.address) as channel:
+                plain, _ = await code_of(served.say(channel))
+            other, _ = await code_of(asked(served, OTHERS.pem))
+            return [await asked(served, OURS.pem), plain, other]
+
+    assert asyncio.run(all_of_them()) == [b"hello", UNAVAILABLE, UNAVAILABLE]
+
+
+def test_mutual_tls_wants_a_certificate_of_its_authority(tmp_path: Path) -> None:
+    OURS.issue("client", tmp_path / "ours.crt", tmp_path / "ours.key")
+    OTHERS.issue("client", tmp_path / "others.crt", tmp_path / "others.key")
+
+    def own(name: str) -> tuple[bytes, bytes]:
+        return (tmp_path / f"{name}.key").read_bytes(), (tmp_path / f"{name}.crt").read_bytes()
+
+    async def all_of_them() -> list[Any]:
+        async with secured(tls(tmp_path, mutual=True)) as served:
+            without, _ = await code_of(asked(served, OURS.pem))
+            strange, _ = await code_of(asked(served, OURS.pem, *own("others")))
+            return [await asked(served, OURS.pem, *own("ours")), without, strange]
+
+    assert asyncio.run(all_of_them()) == [b"hello", UNAVAILABLE, UNAVAILABLE]
+
+
+def test_new_certificates_are_used_without_a_restart_and_bad_ones_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = tls(tmp_path)
+
+    async def replaced() -> None:
+        async with secured(said) as served:
+            credentials = grpc.ssl_channel_credentials(OURS.pem)
+            async with grpc.aio.secure_channel(served.address, credentials) as old:
+                assert await served.say(old) == b"hello"
+                said.key.write_text("torn")
+                await asyncio.sleep(1.1)
+                assert await asked(served, OURS.pem) == b"hello"
+                assert "what was read before is kept" in caplog.text
+                OTHERS.issue("server", said.certificate, said.key)
+
+                async def is_new() -> bool:
+                    call = asyncio.ensure_future(asked(served, OTHERS.pem))
+                    await asyncio.wait([call])
+                    return call.exception() is None
+
+                await until(is_new)
+                assert (await code_of(asked(served, OURS.pem)))[0] is UNAVAILABLE
+                assert await served.say(old) == b"hello"
+
+    asyncio.run(replaced())
+
+
+def test_files_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None:
+    good = tls(tmp_path)
+    OTHERS.issue("other", tmp_path / "other.crt", tmp_path / "other.key")
+    (tmp_path / "words").write_text("words")
+    locked = tmp_path / "locked.key"
+    locked.write_text(
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIGbMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAc\n"
+        "-----END ENCRYPTED PRIVATE KEY-----\n"
+    )
+    for certificate, key, authority, word in (
+        (tmp_path / "absent", good.key, None, "absent: No such file or directory"),
+        (good.certificate, tmp_path / "absent", None, "absent: No such file or directory"),
+        (
+            good.certificate,
+            tmp_path / "other.key",
+            None,
+            r"are no certificate with its key \(KEY_VALUES_MISM",
+        ),
+        (tmp_path / "words", good.key, None, "are no certificate with its key"),
+        (good.certificate, locked, None, "the key without a password"),
+        (good.certificate, good.key, tmp_path / "words", "holds no certificate of an authority"),
+        (tmp_path, good.key, None, "Is a directory"),
+    ):
+        with pytest.raises(UnusableCredentials, match=word):
+            server_credentials(Tls(certificate=certificate, key=key, client_ca=authority))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_key_of_somebody_else_is_told_with_who_we_are(tmp_path: Path) -> None:
+    said = tls(tmp_path)
+    said.key.chmod(0)
+    with pytest.raises(UnusableCredentials, match=rf"Permission denied \(this is user {os.geteuid()}\)"):
+        server_credentials(said)

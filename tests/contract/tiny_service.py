@@ -1,0 +1,148 @@
+"""A service of a few words, and a server around it; run as a program it serves until it is told to stop."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+from flyteidl.admin import agent_pb2 as admin
+from grpc_health.v1 import health_pb2
+
+from backend_plugin.shell.front import Front
+from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.server import FLYTE, Reflection, Server, ServerOptions
+
+T = TypeVar("T")
+
+
+class Tiny:
+    """``Say`` answers, ``Wait`` does when told to, ``Count`` never ends, ``Break`` breaks."""
+
+    def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
+        self._tell = tell
+        self.waiting = 0
+        self.go_on = asyncio.Event()
+
+    async def say(self, request: bytes, context: Any) -> bytes:
+        return request
+
+    async def wait(self, request: bytes, context: Any) -> bytes:
+        self.waiting += 1
+        self._tell("waiting")
+        await self.go_on.wait()
+        return request
+
+    async def count(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield b"1"
+        await asyncio.Event().wait()
+
+    async def refuse(self, request: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "nothing here")
+        raise AssertionError
+
+    async def list_agents(self, request: Any, context: Any) -> admin.ListAgentsResponse:
+        return admin.ListAgentsResponse(agents=[admin.Agent(name="tiny")])
+
+    def handlers(self) -> Sequence[Any]:
+        unary = grpc.unary_unary_rpc_method_handler
+        words = {
+            "Say": unary(self.say),
+            "Wait": unary(self.wait),
+            "Refuse": unary(self.refuse),
+            "Count": grpc.unary_stream_rpc_method_handler(self.count),
+        }
+        listed = unary(
+            self.list_agents,
+            admin.ListAgentsRequest.FromString,
+            admin.ListAgentsResponse.SerializeToString,
+        )
+        return (
+            grpc.method_handlers_generic_handler("tiny.Tiny", words),
+            grpc.method_handlers_generic_handler(
+                "flyteidl.service.AgentMetadataService", {"ListAgents": listed}
+            ),
+        )
+
+
+@dataclass
+class Served:
+    """A server that listens."""
+
+    tiny: Tiny
+    server: Server
+    metrics: Metrics
+    ready: asyncio.Event
+    address: str
+
+    async def say(self, channel: grpc.aio.Channel, word: bytes = b"hello", **said: Any) -> bytes:
+        return await ask(channel, "Say", word, **said)
+
+
+async def ask(channel: grpc.aio.Channel, method: str, word: bytes = b"", **said: Any) -> bytes:
+    return await channel.unary_unary(f"/tiny.Tiny/{method}")(word, timeout=10, **said)  # type: ignore[no-any-return]
+
+
+async def health(channel: grpc.aio.Channel, service: str = "") -> str:
+    check = channel.unary_unary(
+        "/grpc.health.v1.Health/Check",
+        request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+        response_deserializer=health_pb2.HealthCheckResponse.FromString,
+    )
+    answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+
+@asynccontextmanager
+async def serving(*, limit: int = 10, token: Any = None, **said: Any) -> AsyncIterator[Served]:
+    """A server while inside, stopped at once at the end."""
+    tiny, metrics, ready = Tiny(), Metrics(), asyncio.Event()
+    described = {FLYTE: "flyteidl.service.agent_pb2", "grpc.health.v1.Health": "grpc_health.v1.health_pb2"}
+    front = Front((*tiny.handlers(), Reflection(described)), limit, token, metrics)
+    server = Server((front,), ServerOptions(**{"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **said}))
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    life = asyncio.ensure_future(server.run(ready, port.set_result))
+    await asyncio.wait((life, port), return_when=asyncio.FIRST_COMPLETED)
+    if life.done():
+        life.result()
+    try:
+        yield Served(tiny, server, metrics, ready, f"127.0.0.1:{port.result()}")
+    finally:
+        server.stop()
+        server.stop()
+        await life
+
+
+async def until(true: Callable[[], Awaitable[bool] | bool]) -> None:
+    """Wait for something that is to come about by itself."""
+    for _ in range(500):
+        said = true()
+        if said if isinstance(said, bool) else await said:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it did not come about")
+
+
+async def code_of(answer: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
+    """How a call ended that was to fail."""
+    try:
+        await answer
+    except grpc.aio.AioRpcError as error:
+        return error.code(), error.details() or ""
+    raise AssertionError("it was answered")
+
+
+async def _main() -> None:
+    tiny = Tiny(lambda word: print(word, flush=True))
+    server = Server(
+        (Front(tiny.handlers(), 10),),
+        ServerOptions(host="127.0.0.1", port=0, drain_seconds=float(sys.argv[1])),
+    )
+    await server.run(asyncio.Event(), lambda port: print(port, flush=True))
+    print("ended", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())
