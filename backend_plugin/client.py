@@ -1,15 +1,16 @@
 """What people can ask of a running server, as Python functions; the commands are made of them.
 
 Lives here: finding the server, asking it, and saying why it does not answer. Does not: how answers are shown.
-Each function takes `server`, as ``HOST:PORT``; without it the server is the one that ``KFPYTORCH_SERVER``
-names, or that runs with this user's state directory.
+Each function takes `server`, as ``HOST:PORT`` or as the state directory of one that runs here. Without it,
+it is the one that ``KFPYTORCH_SERVER`` names, or that runs with this user's state directory.
 """
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
@@ -36,6 +37,7 @@ _NO_CONNECTION: Final = "failed to connect to all addresses"
 # Codes with which a server says in a sentence of its own what is the matter.
 _EXPLAINED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED")
 
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 Answer = TypeVar("Answer", bound=Message)
 
 
@@ -171,7 +173,7 @@ def _set(name: str, state: "wire.NodeState", server: str | None) -> wire.Node:
 
 
 def _ask(method: str, request: Message, answer: type[Answer], server: str | None) -> Answer:
-    with _channel(server) as (channel, metadata):
+    with connected(server) as (channel, metadata):
         call = channel.unary_unary(
             f"/{_SERVICE}/{method}",
             request_serializer=_serialized,
@@ -182,7 +184,7 @@ def _ask(method: str, request: Message, answer: type[Answer], server: str | None
 
 
 def _stream(method: str, request: Message, answer: type[Answer], server: str | None) -> Iterator[Answer]:
-    with _channel(server) as (channel, metadata):
+    with connected(server) as (channel, metadata):
         call: Any = channel.unary_stream(
             f"/{_SERVICE}/{method}",
             request_serializer=_serialized,
@@ -199,7 +201,7 @@ def _serialized(message: Message) -> bytes:
 
 
 @contextmanager
-def _channel(server: str | None) -> Iterator[tuple["grpc.Channel", tuple[tuple[str, str | bytes], ...]]]:
+def connected(server: str | None) -> Iterator[tuple["grpc.Channel", Metadata]]:
     """A channel to the server, and what every call carries.
 
     Raises:
@@ -230,23 +232,22 @@ def _found(server: str | None) -> discovery.Server:
     Raises:
         NoServer: If none is named, and none runs.
     """
-    state = discovery.state_directory(os.environ)
-    told = discovery.read(state)
     named = server or os.environ.get(SERVER)
-    if named:
+    is_state = named is not None and Path(named).is_dir()
+    state = Path(named) if named is not None and is_state else discovery.state_directory(os.environ)
+    told = discovery.read(state)
+    if named is not None and not is_state:
         # The one that runs here may be named by hand, too; its token stays with it.
         token = told.token if told is not None and told.endpoint == named else ""
         return discovery.Server(endpoint=named, token=os.environ.get(TOKEN) or token)
+    where = discovery.file(state)
     if told is None:
-        where = discovery.file(state)
         raise NoServer(
             f"no server runs here ({where} tells of none); {_START}\n"
             f"  or name one: --server HOST:PORT, or {SERVER} in the environment"
         )
     if not discovery.is_alive(told):
-        raise NoServer(
-            f"the server of {discovery.file(state)} is gone: there is no process {told.pid}; {_START}"
-        )
+        raise NoServer(f"the server of {where} is gone: there is no process {told.pid}; {_START}")
     return told
 
 

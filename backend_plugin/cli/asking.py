@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _SERVER: Final = click.option(
     "--server",
     metavar="HOST:PORT",
-    help="Whom to ask. Default: KFPYTORCH_SERVER, or the server that runs here.",
+    help="Whom to ask, or its state directory. Default: KFPYTORCH_SERVER, or the server that runs here.",
 )
 _NAMESPACE: Final = click.option("--namespace", "-n", metavar="NAME", help="Jobs of this namespace only.")
 

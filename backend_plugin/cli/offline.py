@@ -40,13 +40,8 @@ def attempt(template: TaskTemplate, inputs: Mapping[str, str]) -> tuple[TaskTemp
     Raises:
         Unreadable: If its arguments name an input that is not given.
     """
-    rendered = TaskTemplate()
-    rendered.CopyFrom(template)
     known = {**_PLACEHOLDERS, **{f"{_INPUTS}{name}".lower(): value for name, value in inputs.items()}}
-    if rendered.WhichOneof("target") == "container":
-        rendered.container.args[:] = [_filled(text, known) for text in template.container.args]
-    elif rendered.WhichOneof("target") == "k8s_pod":
-        _fill(rendered.k8s_pod.pod_spec, known)
+    rendered = filled(template, known)
     task = template.id
     labels = {
         "domain": "development",
@@ -71,6 +66,25 @@ def attempt(template: TaskTemplate, inputs: Mapping[str, str]) -> tuple[TaskTemp
         service_account="default",
     )
     return rendered, run
+
+
+def filled(template: TaskTemplate, known: Mapping[str, str]) -> TaskTemplate:
+    """The task with its arguments filled in.
+
+    Args:
+        template: As it was registered.
+        known: By the names of propeller's variables, in lower case.
+
+    Raises:
+        Unreadable: If they name an input that is not known.
+    """
+    rendered = TaskTemplate()
+    rendered.CopyFrom(template)
+    if rendered.WhichOneof("target") == "container":
+        rendered.container.args[:] = [_filled(text, known) for text in template.container.args]
+    elif rendered.WhichOneof("target") == "k8s_pod":
+        _fill(rendered.k8s_pod.pod_spec, known)
+    return rendered
 
 
 def inputs_of(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]:

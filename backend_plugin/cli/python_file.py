@@ -4,21 +4,26 @@ The only module of the backend that loads flytekit.
 """
 
 import importlib
+import json
 import os
 import sys
 import traceback
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from flyteidl.core.literals_pb2 import LiteralMap
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.base_task import PythonTask
 from flytekit.core.context_manager import ExecutionState, FlyteContextManager
+from flytekit.core.type_engine import TypeEngine
 from flytekit.core.workflow import WorkflowBase
+from flytekit.models import literals
 from flytekit.tools.translator import get_serializable
 
 from backend_plugin.cli.ends import Unreadable
@@ -32,6 +37,52 @@ _STDERR: Final = 2
 def template(path: Path, task: str | None, *, image: str | None) -> TaskTemplate:
     """The task of that name in the file, serialized with nothing that differs from run to run.
 
+    Raises:
+        Unreadable: If the file cannot be imported, or has no such task.
+    """
+    return found(path, task, image=image).template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A task of a file, and what an execution of it has to convert."""
+
+    template: TaskTemplate
+    task: PythonTask
+    root: Path
+    """From which its module is imported."""
+
+    def inputs(self, said: Mapping[str, str]) -> LiteralMap:
+        """What is to be its `inputs.pb`: texts, JSON for other types than str, and the function's defaults.
+
+        Raises:
+            Unreadable: If a text is no value of its type, is for no input, or is missing.
+        """
+        context = FlyteContextManager.current_context()
+        declared = self.task.python_interface.inputs_with_defaults
+        if unknown := set(said) - set(declared):
+            raise Unreadable(f"{self.task.name} has no input {', '.join(sorted(unknown))}")
+        values = {name: _value(name, said.get(name), typed) for name, typed in declared.items()}
+        types = self.task.python_interface.inputs
+        try:
+            written: LiteralMap = TypeEngine.dict_to_literal_map(context, values, types).to_flyte_idl()
+        except (TypeError, ValueError) as error:
+            raise Unreadable(f"{self.task.name} does not take {dict(said)}: {error}") from error
+        return written
+
+    def outputs(self, written: LiteralMap) -> Mapping[str, object]:
+        """What an `outputs.pb` holds, as the author's types."""
+        context = FlyteContextManager.current_context()
+        read = literals.LiteralMap.from_flyte_idl(written)
+        values: Mapping[str, object] = TypeEngine.literal_map_to_kwargs(
+            context, read, self.task.python_interface.outputs
+        )
+        return values
+
+
+def found(path: Path, task: str | None, *, image: str | None) -> Found:
+    """The task of that name in the file.
+
     A task is found by its own name, in full or its last parts, and by that of its variable. What the file
     prints goes to stderr.
 
@@ -39,16 +90,34 @@ def template(path: Path, task: str | None, *, image: str | None) -> TaskTemplate
         Unreadable: If the file cannot be imported, or has no such task.
     """
     with _stdout_to_stderr():
-        found = vars(_imported(path))
-        named = found.get(task or "")
+        known = vars(_imported(path))
+        named = known.get(task or "")
         if isinstance(named, WorkflowBase):
             raise Unreadable(f"{path}: {task} is a workflow; name one of its tasks")
         tasks = {
-            each.name: lambda each=each: _serialized(each, image)
-            for each in found.values()
+            each.name: lambda each=each: Found(
+                template=_serialized(each, image), task=each, root=module_of(path)[0]
+            )
+            for each in known.values()
             if isinstance(each, PythonTask)
         }
         return chosen(tasks, named.name if isinstance(named, PythonTask) else task, str(path))()
+
+
+def _value(name: str, said: str | None, typed: tuple[type, object]) -> object:
+    wanted, default = typed
+    if said is None:
+        if default is None:
+            raise Unreadable(f"input {name} has no value; write --input {name}=VALUE")
+        return default
+    if wanted is str:
+        return said
+    try:
+        # Numbers, booleans, and lists and mappings of them.
+        value = json.loads(said)
+    except ValueError as error:
+        raise Unreadable(f"--input {name}={said}: is not JSON, as a {wanted} is written") from error
+    return float(value) if wanted is float and isinstance(value, int) else value
 
 
 @contextmanager
@@ -64,11 +133,17 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def _imported(path: Path) -> ModuleType:
-    """The file as the module that pyflyte would make of it: below the first folder that is no package."""
+def module_of(path: Path) -> tuple[Path, list[str]]:
+    """The first folder above a file that is no package, and the parts of the module's name below it."""
     root, parts = path.resolve().parent, [path.stem]
     while (root / "__init__.py").is_file():
         root, parts = root.parent, [root.name, *parts]
+    return root, parts
+
+
+def _imported(path: Path) -> ModuleType:
+    """The file as the module that pyflyte would make of it: below the first folder that is no package."""
+    root, parts = module_of(path)
     # As pyflyte and its pods do: what lies in the working directory can be imported, too.
     sys.path[:0] = [str(root), str(Path.cwd())]
     try:

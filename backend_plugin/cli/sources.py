@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from flyteidl.admin.task_pb2 import TaskSpec
 from flyteidl.core.tasks_pb2 import TaskTemplate
@@ -19,6 +19,8 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
 from backend_plugin.cli.ends import Unreadable
+
+T = TypeVar("T")
 
 _GZIP: Final = b"\x1f\x8b"
 _TAR_SUFFIXES: Final = (".tgz", ".gz", ".tar")
@@ -52,9 +54,7 @@ def template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
     return chosen(_tasks(data, path), task, file)()
 
 
-def chosen(
-    tasks: Mapping[str, Callable[[], TaskTemplate]], task: str | None, file: str
-) -> Callable[[], TaskTemplate]:
+def chosen(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) -> Callable[[], T]:
     """The task of that name, in full or its last parts; the only one where no name is given."""
     if not tasks:
         raise Unreadable(f"{file}: holds no task")

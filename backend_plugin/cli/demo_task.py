@@ -1,0 +1,42 @@
+"""The tasks of ``kfpytorch demo``, as the file of a user; the demo puts it where its pods find it.
+
+A text and no module: nothing of the backend imports flytekit or torch.
+"""
+
+from typing import Final
+
+NAME: Final = "training"
+SOURCE: Final = '''\
+"""A straight line, learnt on four ranks: two nodes with two processes each."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from flytekit import task
+from flytekitplugins.kfpytorch import Elastic
+from torch.nn.parallel import DistributedDataParallel
+
+
+@task(task_config=Elastic(nnodes=2, nproc_per_node=2))
+def learn(steps: int = 60, broken_rank: int = -1) -> float:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(rank)
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    loss = torch.tensor(0.0)
+    for step in range(steps):
+        if rank == broken_rank and step == steps // 2:
+            raise ValueError(f"no more data in shard {rank}")
+        x = torch.rand(32, 1)
+        loss = (model(x) - (3 * x + 1)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 20 == 0:
+            print(f"step {step:2}: loss {loss.item():.3f}", flush=True)
+    dist.all_reduce(loss, op=dist.ReduceOp.MAX)
+    dist.destroy_process_group()
+    return round(loss.item(), 4)
+'''

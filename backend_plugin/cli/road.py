@@ -1,0 +1,274 @@
+"""A task's road through a connector as FlytePropeller walks it: CreateTask, GetTask again and again, the end.
+
+Lives here: the requests, and propeller's rules for what is shown, tried again and deleted. Does not: the
+server, nor how what is seen is printed.
+"""
+
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from flyteidl.admin import agent_pb2
+from flyteidl.core import errors_pb2
+from flyteidl.core.execution_pb2 import TaskExecution
+from flyteidl.core.literals_pb2 import LiteralMap
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from flyteidl.service import agent_pb2_grpc
+from typing_extensions import assert_never
+
+from backend_plugin.cli import offline
+
+NODE: Final = "n0"
+
+_CALL_SECONDS: Final = 10.0
+# Propeller's own least is five; a person who looks on should not wait for it.
+_RESYNC_SECONDS: Final = 0.3
+_MAX_SYSTEM_FAILURES: Final = 5
+_SHOWN: Final = ("WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node of an execution that runs one task."""
+
+    template: TaskTemplate
+    inputs: LiteralMap
+    store: Path
+    """Where inputs and outputs are."""
+    execution: str
+
+    @property
+    def data(self) -> Path:
+        """Its directory in the store."""
+        task = self.template.id
+        execution = f"{task.project}-{task.domain}-{self.execution}"
+        return self.store / "metadata" / "propeller" / execution / NODE / "data"
+
+    def output(self, attempt: int) -> Path:
+        """Where the outputs of an attempt go."""
+        return self.data / str(attempt)
+
+    def upload(self) -> None:
+        """Put the inputs where each attempt reads them."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        (self.data / "inputs.pb").write_bytes(self.inputs.SerializeToString())
+
+    def request(self, attempt: int) -> agent_pb2.CreateTaskRequest:
+        """What a connector is asked."""
+        return agent_pb2.CreateTaskRequest(
+            template=offline.filled(self.template, self._variables(attempt)),
+            inputs=self.inputs,
+            output_prefix=self.output(attempt).as_uri(),
+            task_execution_metadata=self._metadata(attempt),
+        )
+
+    def _variables(self, attempt: int) -> Mapping[str, str]:
+        raw, before = (
+            (self.store / "raw" / f"{self.execution}-{NODE}-{number}").as_uri()
+            for number in (attempt, attempt - 1)
+        )
+        return {
+            "input": (self.data / "inputs.pb").as_uri(),
+            "inputprefix": self.data.as_uri(),
+            "outputprefix": self.output(attempt).as_uri(),
+            "rawoutputdataprefix": raw,
+            "checkpointoutputprefix": f"{raw}/_flytecheckpoints",
+            "prevcheckpointprefix": f"{before}/_flytecheckpoints" if attempt else '""',
+            "perretryuniquekey": f"{self.execution}-{NODE}-{attempt}",
+        }
+
+    def _metadata(self, attempt: int) -> agent_pb2.TaskExecutionMetadata:
+        task = self.template.id
+        metadata = agent_pb2.TaskExecutionMetadata(
+            namespace=f"{task.project}-{task.domain}",
+            k8s_service_account="default",
+            labels={
+                "domain": task.domain,
+                "execution-id": self.execution,
+                "interruptible": "false",
+                "node-id": NODE,
+                "project": task.project,
+            },
+        )
+        metadata.task_execution_id.task_id.CopyFrom(task)
+        metadata.task_execution_id.retry_attempt = attempt
+        node = metadata.task_execution_id.node_execution_id
+        node.node_id = NODE
+        node.execution_id.project, node.execution_id.domain = task.project, task.domain
+        node.execution_id.name = self.execution
+        return metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A phase as Flyte's console shows it: once in an attempt, with its first message."""
+
+    attempt: int
+    phase: str
+    message: str
+    logs: tuple[tuple[str, str], ...] = ()
+    """Name and address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Succeeded:
+    """The node has ended well."""
+
+    outputs: LiteralMap = field(default_factory=LiteralMap)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """An attempt, or the node, has failed."""
+
+    code: str
+    message: str
+    retry: bool = False
+    """Another attempt may follow."""
+
+
+End = Succeeded | Failed
+_Attempt = Generator[Shown, None, End]
+
+
+class Road:
+    """Leads nodes through the connector behind a channel."""
+
+    def __init__(self, channel: grpc.Channel, metadata: tuple[tuple[str, str | bytes], ...]) -> None:
+        self._stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
+        self._said = {"metadata": metadata, "timeout": _CALL_SECONDS}
+
+    def walk(self, node: Node) -> Generator[Shown | End, None, None]:
+        """What is seen of a node, attempt after attempt; the last is its end.
+
+        Who closes the iterator before aborts it, and what runs is deleted.
+        """
+        node.upload()
+        last = node.template.metadata.retries.retries
+        for attempt in range(last + 1):
+            end = yield from self._attempt(node, attempt)
+            match end:
+                case Succeeded():
+                    yield end
+                    return
+                case Failed(retry=False):
+                    yield end
+                    return
+                case Failed(code=code, message=message):
+                    if attempt == last:
+                        told = f"[{last + 1}/{last + 1}] currentAttempt done. Last Error: USER::{message}"
+                        yield Failed(code=f"RetriesExhausted|{code}", message=told)
+                        return
+                    yield Shown(attempt=attempt, phase="RETRYABLE_FAILED", message=message)
+                case _:
+                    assert_never(end)
+
+    def _attempt(self, node: Node, attempt: int) -> _Attempt:
+        """One attempt; deleted if another is to follow, or if nobody looks on any more."""
+        try:
+            created = self._stub.CreateTask(node.request(attempt), **self._said)
+        except grpc.RpcError as error:
+            said = f"rpc error: code = {_code(error)} desc = {_details(error)}"
+            return Failed(
+                code="TaskFailedWithError",
+                message=f"failed to create task from connector with {said}",
+                retry=True,
+            )
+        meta, end = bytes(created.resource_meta), None
+        try:
+            # Said by propeller itself, once CreateTask has answered; the connector's own is never seen.
+            yield Shown(attempt=attempt, phase="QUEUED", message="")
+            end = yield from self._follow(node, attempt, meta)
+        finally:
+            # Flyte's rule: after success, and after a failure that is final, nobody is told anything.
+            if end is None or (isinstance(end, Failed) and end.retry and attempt < _retries(node)):
+                self._delete(meta)
+        return end
+
+    def _follow(self, node: Node, attempt: int, meta: bytes) -> _Attempt:
+        request = agent_pb2.GetTaskRequest(
+            task_type=node.template.type,
+            resource_meta=meta,
+            task_category=_category(node.template),
+            output_prefix=node.output(attempt).as_uri(),
+        )
+        shown: set[str] = set()
+        failures = 0
+        while True:
+            try:
+                resource = self._stub.GetTask(request, **self._said).resource
+            except grpc.RpcError as error:
+                failures += 1
+                if failures > _MAX_SYSTEM_FAILURES:
+                    return Failed(code="AutoRefreshCacheFailed", message=f"{_code(error)}: {_details(error)}")
+            else:
+                seen = _seen(attempt, resource)
+                if (end := _end(node, seen)) is not None:
+                    return end
+                if seen.phase in _SHOWN and seen.phase not in shown:
+                    shown.add(seen.phase)
+                    yield seen
+            time.sleep(_RESYNC_SECONDS)
+
+    def _delete(self, meta: bytes) -> None:
+        self._stub.DeleteTask(agent_pb2.DeleteTaskRequest(resource_meta=meta), **self._said)
+
+
+def _retries(node: Node) -> int:
+    retries: int = node.template.metadata.retries.retries
+    return retries
+
+
+def _category(template: TaskTemplate) -> agent_pb2.TaskCategory:
+    return agent_pb2.TaskCategory(name=template.type, version=template.task_type_version)
+
+
+def _seen(attempt: int, resource: Any) -> Shown:
+    phase = TaskExecution.Phase.Name(resource.phase)
+    return Shown(
+        attempt=attempt,
+        phase=phase,
+        # Propeller sends RUNNING without its message.
+        message="" if phase == "RUNNING" else resource.message,
+        logs=tuple((link.name, link.uri) for link in resource.log_links),
+    )
+
+
+def _end(node: Node, seen: Shown) -> End | None:
+    """What an answer ends an attempt with; None if it goes on."""
+    said = f"failed to run the job: {seen.message}"
+    match seen.phase:
+        case "SUCCEEDED":
+            return _of_files(node, node.output(seen.attempt))
+        case "FAILED":
+            return Failed(code="TaskFailedWithError", message=said)
+        case "ABORTED":
+            return Failed(code="TaskFailedWithError", message="failed to run the job with aborted phase.")
+        case "RETRYABLE_FAILED" | "UNDEFINED":
+            return Failed(code="TaskFailedWithError", message=said, retry=True)
+        case _:
+            return None
+
+
+def _of_files(node: Node, output: Path) -> End:
+    """What has been left by a task that declares outputs; of any other nothing is read."""
+    if not node.template.interface.outputs.variables:
+        return Succeeded()
+    if (output / "error.pb").exists():
+        error = errors_pb2.ErrorDocument.FromString((output / "error.pb").read_bytes()).error
+        recoverable = error.kind == errors_pb2.ContainerError.RECOVERABLE
+        return Failed(code=error.code, message=error.message, retry=recoverable)
+    if (output / "outputs.pb").exists():
+        return Succeeded(outputs=LiteralMap.FromString((output / "outputs.pb").read_bytes()))
+    return Failed(code="OutputsNotFound", message="outputs.pb was not found", retry=True)
+
+
+def _code(error: Any) -> str:
+    return str(error.code().name)
+
+
+def _details(error: Any) -> str:
+    return str(error.details())
