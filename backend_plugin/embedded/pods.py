@@ -49,6 +49,7 @@ class Pods:
         self._reported: dict[str, Manifest] = {}
         self._gone: dict[str, None] = {}
         self._retry: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def create(self, manifest: Manifest, port: int) -> Manifest:
         """Make a pod; raises `AlreadyExists` and `admission.Refusal`."""
@@ -111,6 +112,7 @@ class Pods:
         """Go on with the pods of an earlier server; none is started a second time."""
         pods = [pod for pod in self._store.all("Pod") if node_of(pod)]
         await self._kubelet.adopt([pod_states.with_gpus(pod) for pod in pods])
+        await asyncio.sleep(0)  # What it has found out is reported before anything else happens.
         for pod in pods:
             now = self._store.by_uid(uid_of(pod))
             if now is not None and is_terminating(now):
@@ -122,6 +124,7 @@ class Pods:
 
     async def close(self) -> None:
         """Let the kubelet go; what it reports from now on is found by the next server."""
+        self._closed = True
         if self._retry is not None:
             self._retry.cancel()
         await self._tasks.close()
@@ -138,7 +141,7 @@ class Pods:
         self._take_reports()
 
     def _take_reports(self) -> None:
-        if self._retry is not None:
+        if self._closed or self._retry is not None:
             return
         try:
             while self._reported:
@@ -178,7 +181,7 @@ class Pods:
         return node is None or is_lost(node)
 
     async def _start(self, uid: str) -> None:
-        pod = self._store.by_uid(uid)
+        pod = None if self._closed else self._store.by_uid(uid)
         if pod is None:
             return
         if is_terminating(pod):  # Before anything of it ran.

@@ -1,0 +1,142 @@
+"""An emulated cluster for a test: made, followed, waited for, and jobs that are shell commands."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from backend_plugin.core.observed import Event, Job, Pod
+from backend_plugin.embedded.cluster import EmbeddedCluster
+from backend_plugin.embedded.options import EmbeddedOptions
+from backend_plugin.shell.cluster import LogRequest, Name, Record
+
+Manifest = dict[str, Any]
+Found = TypeVar("Found")
+
+PATIENCE = 20.0
+"""Seconds until a test gives up; whatever it waits for is a matter of tenths."""
+OURS = "kfpytorch.flyte.org/job"
+
+
+class Seen:
+    """A sink: what a follower of the cluster knows, and everything that it was told."""
+
+    def __init__(self) -> None:
+        self.records: dict[type[Record], dict[tuple[str, str], Record]] = {}
+        self.told: list[Record] = []
+        self._news = asyncio.Event()
+
+    def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
+        self.records[kind] = {}
+        for namespace, record in records:
+            self.put(namespace, record)
+
+    def put(self, namespace: str, record: Record) -> None:
+        # Events have no name that we read; each is kept as it was told.
+        name = getattr(record, "name", "") if not isinstance(record, Event) else str(len(self.told))
+        self.records[type(record)][namespace, name] = record
+        self.told.append(record)
+        self._news.set()
+
+    def drop(self, kind: type[Record], name: Name) -> None:
+        self.records[kind].pop((name.namespace, name.name), None)
+        self._news.set()
+
+    def job(self, name: str = "j") -> Job | None:
+        return self.records[Job].get(("a", name))
+
+    def pod(self, name: str) -> Pod | None:
+        return self.records[Pod].get(("a", name))
+
+    @property
+    def pods(self) -> dict[str, Pod]:
+        return {name: pod for (_, name), pod in self.records[Pod].items()}
+
+    @property
+    def phases(self) -> dict[str, str]:
+        return {name: pod.phase for name, pod in self.pods.items()}
+
+    def events(self, reason: str) -> list[Event]:
+        return [each for each in self.told if isinstance(each, Event) and each.reason == reason]
+
+    def states(self, name: str = "j") -> dict[str, bool]:
+        """The conditions of a job, the first written first."""
+        job = self.job(name)
+        return {} if job is None else {each.type: each.true for each in job.conditions}
+
+    async def until(self, what: Callable[[], Found]) -> Found:
+        """The first true answer."""
+        give_up = time.monotonic() + PATIENCE
+        while not (found := what()):
+            assert time.monotonic() < give_up, f"still {self.records}"
+            self._news.clear()
+            # Not everything that is waited for is news of the cluster.
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._news.wait(), 0.05)
+        return found
+
+    async def state(self, kind: str, name: str = "j") -> None:
+        """Wait until a job says so."""
+        await self.until(lambda: self.states(name).get(kind))
+
+    async def phase(self, phase: str, *pods: str) -> None:
+        """Wait until these pods are in it."""
+        await self.until(lambda: all(self.phases.get(each) == phase for each in pods))
+
+
+@contextlib.asynccontextmanager
+async def opened(state: Path, **options: Any) -> AsyncIterator[tuple[EmbeddedCluster, Seen]]:
+    """The cluster of that state, followed; closed at the end."""
+    cluster = await EmbeddedCluster.open(state, EmbeddedOptions(**{"lost_after": 0.1, **options}))
+    seen = Seen()
+    following = asyncio.create_task(cluster.follow(seen))
+    await asyncio.sleep(0)
+    try:
+        yield cluster, seen
+    finally:
+        following.cancel()
+        await cluster.close()
+
+
+def job(name: str = "j", *, run_policy: Manifest | None = None, **roles: Manifest) -> Manifest:
+    """A job of ours with these roles."""
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": "a", "labels": {OURS: name}},
+        "spec": {
+            "runPolicy": {"cleanPodPolicy": "None", **(run_policy or {})},
+            "pytorchReplicaSpecs": {
+                role: {**spec, "template": labelled(spec["template"], name)} for role, spec in roles.items()
+            },
+        },
+    }
+
+
+def labelled(template: Manifest, name: str) -> Manifest:
+    return {"metadata": {"labels": {OURS: name}}, **template}
+
+
+def role(command: str, replicas: int = 1, restart_policy: str = "Never", **more: Any) -> Manifest:
+    """Replicas that each run a shell command; what is named like a field of a container goes there."""
+    container = {"name": "pytorch", "image": "train", "command": ["/bin/sh", "-c", command]}
+    for field in ("resources", "image", "env"):
+        if field in more:
+            container[field] = more.pop(field)
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 5, **more}
+    return {"replicas": replicas, "restartPolicy": restart_policy, "template": {"spec": spec}}
+
+
+def cpus(amount: str) -> Manifest:
+    return {"requests": {"cpu": amount}}
+
+
+def named(name: str = "j") -> Name:
+    return Name(namespace="a", name=name)
+
+
+async def lines(cluster: EmbeddedCluster, pod: str) -> list[str]:
+    """What the training container of a pod has written."""
+    return [line.text async for line in cluster.log(named(pod), LogRequest(container="pytorch"))]

@@ -1,0 +1,292 @@
+"""Jobs in an emulated cluster: real processes, from the manifest to the end."""
+
+import asyncio
+
+import pytest
+
+from backend_plugin.core.observed import Pod
+from backend_plugin.shell.cluster import AlreadyExists, Refused
+from e2e.embedded.emulated import cpus, job, lines, named, opened, role
+
+# Runs until its file appears: a test says when.
+WAIT = "while ! [ -e {} ]; do sleep 0.02; done"
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+def test_a_job_runs_to_its_success(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            # Workers begin when their master is there to be found.
+            master = role(f"{WAIT.format(state / 'go')}; echo I am $RANK of $WORLD_SIZE")
+            created = await cluster.create(job(Master=master, Worker=role("echo I am $RANK", 2)))
+            await seen.phase("Succeeded", "j-worker-0", "j-worker-1")
+            (state / "go").touch()
+            await seen.state("Succeeded")
+            assert created["metadata"]["uid"] == seen.job().uid
+            assert (await cluster.get(named()))["metadata"]["uid"] == seen.job().uid
+            return (
+                seen.states(),
+                [await lines(cluster, pod) for pod in ("j-master-0", "j-worker-0", "j-worker-1")],
+                sorted({each.message.rpartition(" ")[2] for each in seen.events("Scheduled")}),
+            )
+
+    states, said, nodes = asyncio.run(run())
+    assert states == {"Created": True, "Running": False, "Succeeded": True}
+    assert said == [["I am 0 of 3"], ["I am 1"], ["I am 2"]]
+    assert nodes == ["node-1", "node-2"]
+
+
+FAILS_ONCE = "[ -e {0} ] && echo again && exit 0; touch {0}; exit {1}"
+RESTARTED = {
+    "in place": ("OnFailure", 3, "Succeeded", (1, 1)),
+    "in place, whatever the code": ("OnFailure", 137, "Succeeded", (1, 1)),
+    "as a new pod": ("ExitCode", 137, "Succeeded", (2, 0)),
+    "not at all, by the code": ("ExitCode", 3, "Failed", (1, 0)),
+    "not at all": ("Never", 3, "Failed", (1, 0)),
+}
+
+
+@pytest.mark.parametrize(("policy", "code", "end", "pods_and_restarts"), RESTARTED.values(), ids=RESTARTED)
+def test_a_worker_that_fails_is_started_again(state, policy, code, end, pods_and_restarts):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            command = FAILS_ONCE.format(state / "once", code)
+            await cluster.create(job(Worker=role(command, restart_policy=policy)))
+            await seen.state(end)
+            pods = {each.uid for each in seen.told if isinstance(each, Pod)}
+            return len(pods), seen.pod("j-worker-0").primary.restarts
+
+    assert asyncio.run(run()) == pods_and_restarts
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"), [("None", {"j-master-0", "j-worker-0"}), ("Running", {"j-master-0"}), ("All", set())]
+)
+def test_what_is_left_of_a_finished_job(tmp_path, state, policy, left):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            run_policy = {"cleanPodPolicy": policy}
+            worker = role("trap 'exit 0' TERM; sleep 60 & wait")
+            master = role(WAIT.format(tmp_path / "go"))
+            await cluster.create(job(Master=master, Worker=worker, run_policy=run_policy))
+            await seen.phase("Running", "j-master-0", "j-worker-0")
+            (tmp_path / "go").touch()
+            await seen.state("Succeeded")
+            await seen.until(lambda: set(seen.phases) == left)
+            if policy == "None":
+                assert seen.phases == {"j-master-0": "Succeeded", "j-worker-0": "Running"}
+
+    asyncio.run(run())
+
+
+def test_a_finished_job_expires_with_all_that_it_owns(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            await cluster.create(job(Worker=role("exit 0"), run_policy={"ttlSecondsAfterFinished": 1}))
+            await seen.state("Succeeded")
+            await seen.until(lambda: seen.job() is None and not seen.pods)
+            assert await cluster.get(named()) is None
+
+    asyncio.run(run())
+
+
+def test_a_job_that_takes_too_long_fails(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            await cluster.create(job(Worker=role("sleep 60"), run_policy={"activeDeadlineSeconds": 1}))
+            await seen.state("Failed")
+            await seen.until(lambda: not seen.pods)
+            (failed,) = [each for each in seen.job().conditions if each.type == "Failed"]
+            assert failed.message == "Job j has failed because it was active longer than specified deadline"
+
+    asyncio.run(run())
+
+
+def test_a_job_is_suspended_and_resumed(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            await cluster.create(job(Worker=role("exec sleep 60", 2)))
+            await seen.state("Running")
+            before = {each.uid for each in seen.pods.values()}
+            await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": True}}})
+            await seen.state("Suspended")
+            await seen.until(lambda: not seen.pods)
+            await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": False}}})
+            await seen.phase("Running", "j-worker-0", "j-worker-1")
+            await seen.state("Running")
+            assert not before & {each.uid for each in seen.pods.values()}
+            assert (await cluster.get(named()))["metadata"]["generation"] == 3
+
+    asyncio.run(run())
+
+
+def test_what_does_not_fit_waits_and_says_why_until_there_is_room(tmp_path, state):
+    async def run():
+        async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+            await cluster.create(job(Worker=role("sleep 60", 2, resources=cpus("1"))))
+            await seen.phase("Running", "j-worker-0", "j-worker-1")
+            await cluster.create(job("late", Worker=role("exit 0", resources=cpus("600m"))))
+            waits = await seen.until(lambda: (pod := seen.pod("late-worker-0")) and pod.scheduled)
+            assert (waits.true, waits.reason, waits.message) == (
+                False,
+                "Unschedulable",
+                "0/2 nodes are available: 2 Insufficient cpu. "
+                "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.",
+            )
+            assert seen.pod("late-worker-0").phase == "Pending"
+            assert [each.message for each in seen.events("FailedScheduling")] == [waits.message]
+            await cluster.delete(named())
+            await seen.state("Succeeded", "late")
+
+    asyncio.run(run())
+
+
+REFUSED = {
+    "by its schema": ({"pytorchReplicaSpecs": {"Worker": {"replicas": "two"}}}, 422, "Invalid"),
+    "by the webhook": ({"pytorchReplicaSpecs": {"Chief": role("exit 0")}}, 403, "Forbidden"),
+}
+
+
+@pytest.mark.parametrize(("spec", "code", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_a_cluster_would_not_have_is_refused(state, spec, code, reason):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            with pytest.raises(Refused) as refusal:
+                await cluster.create({**job(), "spec": spec})
+            assert (refusal.value.code, refusal.value.reason) == (code, reason)
+            await cluster.create(job(Worker=role("sleep 60")))
+            with pytest.raises(Refused) as refusal:
+                await cluster.patch(named(), {"spec": spec})
+            assert refusal.value.code == code
+            return len(await cluster.nodes()), list(seen.records)
+
+    asyncio.run(run())
+
+
+def test_a_name_is_given_once_also_while_the_first_is_ending(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            begun = state / "begun"
+            slow = role(f"trap 'sleep 0.5; exit 0' TERM; touch {begun}; sleep 60 & wait")
+            first = await cluster.create(job(Worker=slow))
+            with pytest.raises(AlreadyExists):
+                await cluster.create(job(Worker=slow))
+            await seen.until(begun.exists)
+            await cluster.delete(named())
+            await cluster.create(job(Worker=role("exit 0")))
+            assert await cluster.get(named()) != first
+            # Its pod has to wait for the name, as it would in a cluster.
+            await seen.until(lambda: seen.events("FailedCreatePod"))
+            assert seen.events("FailedCreatePod")[0].message == (
+                'Error creating: pods "j-worker-0" already exists'
+            )
+            await seen.state("Succeeded")
+
+    asyncio.run(run())
+
+
+def test_names_of_other_incarnations_mean_nothing(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            await cluster.create(job(Worker=role("exec sleep 60")))
+            await seen.phase("Running", "j-worker-0")
+            other = named()
+            other = type(other)(namespace="a", name="j", uid="another")
+            pod = type(other)(namespace="a", name="j-worker-0", uid="another")
+            await cluster.delete(other)
+            await cluster.patch(other, {"spec": {"runPolicy": {"suspend": True}}})
+            await cluster.delete_pod(pod)
+            assert await cluster.get(other) is None
+            assert await lines(cluster, "nobody") == []
+            assert seen.phases == {"j-worker-0": "Running"}
+            assert seen.states() == {"Created": True, "Running": True}
+
+    asyncio.run(run())
+
+
+def test_jobs_do_not_meet(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            says = role("echo $MASTER_ADDR $MASTER_PORT; exec sleep 60")
+            for name in ("j", "k"):
+                await cluster.create(job(name, Master=says, Worker=says))
+            pods = [f"{name}-{replica}" for name in ("j", "k") for replica in ("master-0", "worker-0")]
+            await seen.phase("Running", *pods)
+            said = {}
+            for pod in pods:
+                while not (found := await lines(cluster, pod)):
+                    await asyncio.sleep(0.02)
+                said[pod] = found[0]
+            return said
+
+    said = asyncio.run(run())
+    assert said["j-master-0"] == said["j-worker-0"] != said["k-master-0"] == said["k-worker-0"]
+    assert {each.partition(" ")[0] for each in said.values()} == {"127.0.0.1"}
+
+
+def test_every_pod_sees_gpus_of_its_own(state):
+    async def run():
+        async with opened(state, capacity={"nvidia.com/gpu": "2"}) as (cluster, seen):
+            gpu = {"limits": {"nvidia.com/gpu": "1"}}
+            await cluster.create(job(Worker=role("echo $CUDA_VISIBLE_DEVICES", 3, resources=gpu)))
+            await seen.state("Succeeded")
+            return [await lines(cluster, f"j-worker-{index}") for index in range(3)]
+
+    said = asyncio.run(run())
+    assert sorted(said) == [["0"], ["1"], ["2"]]
+
+
+def test_pod_templates_come_from_files(state, tmp_path):
+    (tmp_path / "templates.yaml").write_text(
+        "{kind: PodTemplate, metadata: {name: t, namespace: b}, template: {}}\n---\n"
+        "{kind: PodTemplate, metadata: {name: t}, template: {spec: {}}}\n"
+    )
+
+    async def run():
+        async with opened(state, pod_templates=tmp_path / "templates.yaml") as (cluster, _):
+            return [
+                (each["metadata"]["namespace"], each["template"])
+                for each in await cluster.pod_templates(["a", "b"], "t")
+            ] + list(await cluster.pod_templates(["a"], "other"))
+
+    assert asyncio.run(run()) == [("a", {"spec": {}}), ("b", {}), ("b", {"spec": {}})]
+
+
+def test_deleting_a_job_ends_its_processes(state, tmp_path):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            alive = tmp_path / "alive"
+            # A grandchild that does not hear of the end; only killing the whole group ends it.
+            command = f"(trap '' TERM; while :; do date +%N > {alive}; sleep 0.02; done) & sleep 60"
+            await cluster.create(job(Worker=role(command, terminationGracePeriodSeconds=0)))
+            await seen.until(alive.exists)
+            await cluster.delete(named())
+            await seen.until(lambda: seen.job() is None and not seen.pods)
+            alive.unlink(missing_ok=True)
+            await asyncio.sleep(0.2)
+            assert not alive.exists()
+            assert await cluster.get(named()) is None
+
+    asyncio.run(run())
+
+
+def test_a_deleted_pod_is_told_to_end_and_has_its_grace(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            polite = role("trap 'exit 143' TERM; sleep 60 & wait", restart_policy="ExitCode")
+            await cluster.create(job(Worker=polite))
+            await seen.phase("Running", "j-worker-0")
+            first = seen.pod("j-worker-0").uid
+            await cluster.delete_pod(named("j-worker-0"))
+            await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first)
+            assert [each.message for each in seen.events("Killing")] == ["Stopping container pytorch"]
+            ends = [
+                each for each in seen.told if isinstance(each, Pod) and each.deleted and each.uid == first
+            ]
+            assert ends[-1].primary.ended.exit_code == 143
+
+    asyncio.run(run())

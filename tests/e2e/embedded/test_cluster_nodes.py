@@ -1,0 +1,141 @@
+"""Nodes that are lost, drained and restored, with real processes on them."""
+
+import asyncio
+
+import pytest
+
+from backend_plugin.shell.cluster import Refused
+from e2e.embedded.emulated import cpus, job, named, opened, role
+
+FORTY = {"cpu": "1"}
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+def worker(policy, replicas=1, command="exec sleep 60"):
+    return role(command, replicas, policy, resources=cpus("1"))
+
+
+def test_the_pods_of_a_lost_node_have_failed_and_are_made_again_elsewhere(state, tmp_path):
+    async def run():
+        async with opened(state, capacity=FORTY) as (cluster, seen):
+            alive = tmp_path / "alive"
+            command = f"while :; do touch {alive}; sleep 0.02; done"
+            await cluster.create(job(Worker=worker("ExitCode", command=command)))
+            await seen.phase("Running", "j-worker-0")
+            first = seen.pod("j-worker-0")
+            await cluster.lose(first.node)
+            again = await seen.until(
+                lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
+            )
+            (lost,) = {
+                (each.phase, each.reason, each.message, each.disrupted.reason)
+                for each in seen.told
+                if getattr(each, "uid", "") == first.uid and getattr(each, "disrupted", None)
+            }
+            assert lost == (
+                "Failed",
+                "NodeLost",
+                f"Node {first.node} which was running pod j-worker-0 is unresponsive",
+                "DeletionByTaintManager",
+            )
+            assert again.node != first.node
+            assert [each.message for each in seen.events("TaintManagerEviction")] == [
+                "Marking for deletion Pod a/j-worker-0"
+            ]
+
+    asyncio.run(run())
+
+
+def test_a_job_that_is_not_restarted_fails_with_its_node(state):
+    async def run():
+        async with opened(state, capacity=FORTY) as (cluster, seen):
+            await cluster.create(job(Worker=worker("Never", 2)))
+            await seen.phase("Running", "j-worker-0", "j-worker-1")
+            lost = seen.pod("j-worker-1")
+            await cluster.lose(lost.node)
+            await seen.state("Failed")
+            assert seen.phases == {"j-worker-0": "Running", "j-worker-1": "Failed"}
+            assert seen.pod("j-worker-1").reason == "NodeLost"
+            await cluster.delete(named())
+            await seen.until(lambda: not seen.pods)
+
+    asyncio.run(run())
+
+
+def test_a_lost_node_takes_no_pods_until_it_is_restored(state):
+    async def run():
+        async with opened(state, nodes=1, capacity=FORTY) as (cluster, seen):
+            await cluster.lose("node-1")
+            await cluster.create(job(Worker=worker("Never", command="exit 0")))
+            waits = await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
+            assert waits.message.startswith(
+                "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
+            )
+            await cluster.restore("node-1")
+            await seen.state("Succeeded")
+
+    asyncio.run(run())
+
+
+def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
+    async def run():
+        async with opened(state, capacity=FORTY) as (cluster, seen):
+            command = "trap 'exit 143' TERM; sleep 60 & wait"
+            await cluster.create(job(Worker=worker("ExitCode", command=command)))
+            await seen.phase("Running", "j-worker-0")
+            first = seen.pod("j-worker-0")
+            await cluster.drain(first.node)
+            again = await seen.until(
+                lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
+            )
+            assert again.node != first.node
+            ended = [each for each in seen.told if getattr(each, "uid", "") == first.uid][-1]
+            assert ended.disrupted.reason == "EvictionByEvictionAPI"
+            assert ended.primary.ended.exit_code == 143
+            await cluster.drain(again.node)
+            waits = await seen.until(
+                lambda: (
+                    (pod := seen.pod("j-worker-0"))
+                    and pod.uid not in (first.uid, again.uid)
+                    and pod.scheduled
+                )
+            )
+            assert waits.message.startswith("0/2 nodes are available: 2 node(s) were unschedulable.")
+            await cluster.restore(first.node)
+            await seen.phase("Running", "j-worker-0")
+
+    asyncio.run(run())
+
+
+def test_what_was_done_to_nodes_outlives_the_server(state):
+    async def run():
+        async with opened(state, nodes=3) as (cluster, _):
+            await cluster.lose("node-1")
+            await cluster.drain("node-2")
+        async with opened(state, nodes=2) as (cluster, seen):
+            await cluster.create(job(Worker=role("exit 0")))
+            waits = await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
+            assert waits.message.startswith(
+                "0/2 nodes are available: 1 node(s) had untolerated taint "
+                "{node.kubernetes.io/unreachable: }, 1 node(s) were unschedulable."
+            )
+        async with opened(state, nodes=3) as (cluster, seen):
+            await seen.state("Succeeded")
+            assert seen.pod("j-worker-0").node == "node-3"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("command", ["lose", "drain", "restore"])
+def test_a_node_that_is_not_there_is_refused(state, command):
+    async def run():
+        async with opened(state) as (cluster, _):
+            with pytest.raises(Refused, match=r'^nodes "node-9" not found$') as refusal:
+                await getattr(cluster, command)("node-9")
+            assert refusal.value.code == 404
+
+    asyncio.run(run())

@@ -1,0 +1,208 @@
+"""The state of a cluster opened again: after a proper end, and after a server that was killed."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from backend_plugin.embedded.state_lock import StateUnusable
+from e2e.embedded.emulated import job, lines, named, opened, role
+
+COUNTED = "echo once >> {0}/runs; " + "while ! [ -e {0}/go ]; do sleep 0.02; done; echo done"
+# In a manifest `$$` is a dollar, so this is the shell's own process.
+PID = "echo $$$$ >> {}/pids"
+SERVER = f"""
+import asyncio, sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from pathlib import Path
+from e2e.embedded.emulated import job, opened, role
+
+async def serve(state, durable, command, policy):
+    async with opened(Path(state), durable=durable == "durable") as (cluster, seen):
+        if command:
+            await cluster.create(job(Worker=role(command, 2, policy)))
+        await seen.phase("Running", "j-worker-0", "j-worker-1")
+        print("ready", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(serve(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+@contextlib.contextmanager
+def serving(state, *said):
+    """A server of its own process whose two workers run; killed at the end."""
+    server = subprocess.Popen([sys.executable, "-c", SERVER, state, *said], stdout=subprocess.PIPE, text=True)
+    with server:
+        try:
+            assert server.stdout.readline() == "ready\n"
+            yield server
+        finally:
+            server.kill()
+
+
+def runs(directory):
+    return len((directory / "runs").read_text().split())
+
+
+def alive(directory):
+    return [pid for pid in map(int, (directory / "pids").read_text().split()) if psutil.pid_exists(pid)]
+
+
+def test_a_durable_job_goes_on_after_its_server_was_killed(tmp_path, state):
+    with serving(state, "durable", COUNTED.format(tmp_path), "Never") as server:
+        server.kill()
+
+    async def run():
+        async with opened(state, durable=True) as (cluster, seen):
+            before = {name: pod.uid for name, pod in seen.pods.items()}
+            assert seen.phases == {"j-worker-0": "Running", "j-worker-1": "Running"}
+            (tmp_path / "go").touch()
+            await seen.state("Succeeded")
+            await seen.phase("Succeeded", "j-worker-0", "j-worker-1")
+            assert {name: pod.uid for name, pod in seen.pods.items()} == before
+            assert await lines(cluster, "j-worker-1") == ["done"]
+
+    asyncio.run(run())
+    assert runs(tmp_path) == 2
+
+
+def test_what_ended_while_there_was_no_server_is_found(tmp_path, state):
+    with serving(state, "durable", f"{COUNTED.format(tmp_path)}; touch {tmp_path}/ended", "Never"):
+        pass
+    (tmp_path / "go").touch()
+    while not (tmp_path / "ended").exists():
+        time.sleep(0.02)
+
+    async def run():
+        async with opened(state, durable=True) as (_, seen):
+            await seen.state("Succeeded")
+
+    asyncio.run(run())
+    assert runs(tmp_path) == 2
+
+
+@pytest.mark.parametrize(("policy", "end", "times"), [("Never", "Failed", 2), ("ExitCode", "Succeeded", 4)])
+def test_what_is_not_durable_dies_with_its_server_and_is_lost(tmp_path, state, policy, end, times):
+    with serving(state, "", f"{PID.format(tmp_path)}; {COUNTED.format(tmp_path)}", policy):
+        while runs(tmp_path) < 2:
+            time.sleep(0.02)
+        assert len(alive(tmp_path)) == 2
+
+    async def run():
+        async with opened(state) as (_, seen):
+            if end == "Succeeded":
+                await seen.until(lambda: runs(tmp_path) == times)
+                (tmp_path / "go").touch()
+            await seen.state(end)
+
+    asyncio.run(run())
+    assert alive(tmp_path) == []
+    assert runs(tmp_path) == times
+
+
+def test_a_deletion_that_was_ordered_is_finished_by_the_next_server(tmp_path, state):
+    stubborn = f"trap 'touch {tmp_path}/told' TERM; touch {tmp_path}/begun; while :; do sleep 0.02; done"
+
+    async def delete():
+        async with opened(state, durable=True) as (cluster, seen):
+            await cluster.create(job(Worker=role(stubborn, terminationGracePeriodSeconds=2)))
+            await seen.until((tmp_path / "begun").exists)
+            await cluster.delete(named())
+            await seen.until((tmp_path / "told").exists)
+            assert set(seen.phases) == {"j-worker-0"}
+
+    async def gone():
+        async with opened(state, durable=True) as (cluster, seen):
+            await seen.until(lambda: not seen.pods)
+            assert await cluster.get(named()) is None
+
+    asyncio.run(delete())
+    asyncio.run(gone())
+    assert list((state / "pods").iterdir()) == []
+
+
+def test_a_closed_cluster_goes_on_where_it_was(state):
+    """Made, and nothing else of it: no node takes a pod until there is one."""
+
+    async def begin():
+        async with opened(state, nodes=0) as (cluster, seen):
+            await cluster.create(job(Worker=role("exit 0", 2)))
+            await seen.phase("Pending", "j-worker-0", "j-worker-1")
+            waits = await seen.until(lambda: seen.pod("j-worker-0").scheduled)
+            assert waits.message == "no nodes available to schedule pods"
+            return {name: pod.uid for name, pod in seen.pods.items()}
+
+    async def finish():
+        async with opened(state) as (_, seen):
+            await seen.state("Succeeded")
+            return {name: pod.uid for name, pod in seen.pods.items()}
+
+    assert asyncio.run(begin()) == asyncio.run(finish())
+
+
+def test_a_job_keeps_its_port_when_its_server_is_another(state, tmp_path):
+    says = role("echo $MASTER_PORT; exec sleep 60", restart_policy="ExitCode")
+
+    async def begin():
+        async with opened(state, durable=True) as (cluster, seen):
+            await cluster.create(job(Master=says, Worker=says))
+            await seen.phase("Running", "j-master-0", "j-worker-0")
+            return await said(cluster, "j-master-0")
+
+    async def another():
+        async with opened(state, durable=True) as (cluster, seen):
+            first = seen.pod("j-worker-0").uid
+            await cluster.delete_pod(named("j-worker-0"))
+            await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first)
+            await seen.phase("Running", "j-worker-0")
+            await cluster.create(job("k", Master=says))
+            await seen.phase("Running", "k-master-0")
+            both = await said(cluster, "j-worker-0"), await said(cluster, "k-master-0")
+            for name in ("j", "k"):
+                await cluster.delete(named(name))
+            await seen.until(lambda: not seen.pods)
+            return both
+
+    async def said(cluster, pod):
+        while not (found := await lines(cluster, pod)):
+            await asyncio.sleep(0.02)
+        return found[0]
+
+    port = asyncio.run(begin())
+    again, other = asyncio.run(another())
+    assert again == port != other
+
+
+def test_two_servers_never_share_a_state(tmp_path, state):
+    with serving(state, "", "exec sleep 60", "Never") as server:
+
+        async def second():
+            async with opened(state):
+                raise AssertionError("it was opened a second time")
+
+        with pytest.raises(StateUnusable, match=f"is in use by process {server.pid}; stop that server"):
+            asyncio.run(second())
+
+
+def test_a_server_that_ends_leaves_no_process(tmp_path, state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            command = f"{PID.format(tmp_path)}; trap '' TERM; while :; do sleep 0.02; done"
+            await cluster.create(job(Worker=role(command, 2)))
+            await seen.phase("Running", "j-worker-0", "j-worker-1")
+            await seen.until((tmp_path / "pids").exists)
+            await seen.until(lambda: len(alive(tmp_path)) == 2)
+
+    asyncio.run(run())
+    assert alive(tmp_path) == []
