@@ -71,7 +71,7 @@ class Asked:
         return MessageToDict(self.template)
 
     def create(self, attempt: int) -> agent_pb2.CreateTaskRequest:
-        template = _replaced(self._rendered, self._placeholders(attempt))
+        template = _replaced(self._rendered, _in_json(self._placeholders(attempt)))
         if "k8sPod" in template:
             spec = template["k8sPod"]["podSpec"]
             template["k8sPod"]["podSpec"] = _finished(spec, self._variables(attempt))
@@ -141,9 +141,11 @@ class Asked:
         """The outputs as the author's types."""
         if self.task is None:
             return {}
+        # flytekit opens no file by its URL.
+        read = _replaced(MessageToDict(outputs), {'"uri": "file://': '"uri": "'})
+        literals = LiteralMap.from_flyte_idl(ParseDict(read, literals_pb2.LiteralMap()))
         context = FlyteContextManager.current_context()
-        declared = self.task.python_interface.outputs
-        return TypeEngine.literal_map_to_kwargs(context, LiteralMap.from_flyte_idl(outputs), declared)
+        return TypeEngine.literal_map_to_kwargs(context, literals, self.task.python_interface.outputs)
 
 
 def asked(task: PythonTask, inputs: Mapping[str, Any], store: Path, **said: Any) -> Asked:
@@ -161,11 +163,16 @@ def asked(task: PythonTask, inputs: Mapping[str, Any], store: Path, **said: Any)
     return Asked(template=template, inputs=literals.to_flyte_idl(), store=store, task=task, **said)
 
 
-def _replaced(value: Any, placeholders: Mapping[str, str]) -> Any:
+def _replaced(value: Any, replacements: Mapping[str, str]) -> Any:
+    """The same JSON, with these texts in place of those."""
     text = json.dumps(value)
-    for placeholder, said in placeholders.items():
-        text = text.replace(placeholder, json.dumps(said)[1:-1])
+    for old, new in replacements.items():
+        text = text.replace(old, new)
     return json.loads(text)
+
+
+def _in_json(values: Mapping[str, str]) -> dict[str, str]:
+    return {key: json.dumps(value)[1:-1] for key, value in values.items()}
 
 
 def _finished(spec: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:

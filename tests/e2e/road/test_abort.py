@@ -46,7 +46,7 @@ def test_an_abort_after_the_end_changes_nothing(road: Road) -> None:
     execution.delete(0)
     execution.delete(0)
 
-    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 2})
+    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 2}), outcome
     assert (execution.asked.output(0) / "outputs.pb").exists()
 
 

@@ -34,7 +34,7 @@ def test_all_services_are_learnt_from_the_server_itself(road: Road) -> None:
     assert [agent["supportedTaskTypes"] for agent in seen["agents"]] == [["pytorch"]]
     assert seen["agents"][0]["supportedTaskCategories"][-1] == {"name": "pytorch", "version": 1}
     assert seen["task"]["phase"] == "FAILED"
-    assert "holds no container to train in" in seen["task"]["message"]
+    assert "task_execution_metadata.namespace" in seen["task"]["message"]
     assert len(seen["nodes"]["nodes"]) == 2
 
 
