@@ -20,7 +20,10 @@ LONGEST: Final = 1_000
 # A terminal's escapes, and halves of characters, which no encoder takes.
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
 _USER_FRAME: Final = re.compile(r'File "([^"\n]{1,300})", line (\d{1,7}), in (\S{1,100})')
-_INSTALLED: Final = re.compile(r"site-packages/|dist-packages/|/lib/python3|/flytekit/|/kfpytorch_common/|^<")
+# Ours among them, for whoever works on us and has not installed us.
+_INSTALLED: Final = re.compile(
+    r"site-packages/|dist-packages/|/lib/python3|/flytekit(?:plugins)?/|/kfpytorch_common/|^<"
+)
 _WORD: Final = re.compile(r"(?:restarted \d{1,10} times, after )?([A-Z][A-Za-z]{2,60})(?=[:,]|$)")
 _NAMED: Final = 4
 _FIRST_LINE: Final = 300

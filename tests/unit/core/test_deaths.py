@@ -72,6 +72,14 @@ def test_a_report_of_ours_names_the_rank_and_the_cause():
     assert told.message.startswith("rank 13 (worker-0) failed: OutOfMemoryError: CUDA out of memory")
 
 
+def test_the_place_of_an_error_is_the_users_own_also_where_we_are_no_installed_package():
+    ours = 'File "/src/flytekitplugins/kfpytorch/worker/local.py", line 266, in _outcome\n    raise'
+    told = verdict(
+        job(FAILED), ended("worker-0", 1), error_files=[error_file(said=f"{ours}\nReplicaFailed: {REPORT}")]
+    )
+    assert "local.py" not in told.message.splitlines()[0]
+
+
 def test_a_report_of_a_rank_that_was_killed_is_a_death_without_a_word():
     said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (oom-host)\n  killed by SIGKILL (process 7)"
     told = verdict(job(FAILED), ended("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {said}")])
