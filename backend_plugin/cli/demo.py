@@ -7,6 +7,7 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, demo_task, ends, tables
+from backend_plugin.cli import asking, commands, demo_task, ends, tables
 from backend_plugin.shell import discovery
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ console would show is printed. Without FILE two small tasks are run, and one of 
   $ kfpytorch demo train.py train_model --input epochs=2
 """
 _INDENT: Final = 24
+_WIDTH: Final = 110
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.05
 _TAIL: Final = 20
+_FAILED: Final = 1
 
 
 @click.command(name="demo", help=_HELP)
@@ -52,8 +55,8 @@ def command(file: str | None, task: str | None, inputs: Sequence[str], image: st
         try:
             if file is None:
                 _own(Path(folder))
-            else:
-                _one(Path(folder), _found(Path(file), task, image), _pairs(inputs))
+            elif not _one(Path(folder), _found(Path(file), task, image), _pairs(inputs)):
+                sys.exit(_FAILED)
         except ends.Unreadable as error:
             ends.refuse(error)
 
@@ -79,24 +82,26 @@ def _own(folder: Path) -> None:
         _title("2. The same task, and rank 1 raises an exception half way")
         _walk(state, folder, found, execution="demo2", inputs={"broken_rank": "1"})
         _title("3. What people ask the server")
-        _show("jobs", state=state)
-        _show("logs", "demo1", "--rank", "0", state=state)
+        for typed in (("jobs",), ("logs", "demo1", "--rank", "0")):
+            asking.say(f"$ kfpytorch {' '.join(typed)}")
+            commands.kfpytorch.main([*typed, "--server", str(state)], standalone_mode=False)
 
 
-def _one(folder: Path, found: "Found", inputs: Mapping[str, str]) -> None:
-    """A task of the person's own."""
+def _one(folder: Path, found: "Found", inputs: Mapping[str, str]) -> bool:
+    """A task of the person's own; gives whether it ended well."""
     with _server(folder, found.root) as state:
         _title(found.template.id.name)
-        _walk(state, folder, found, execution="demo1", inputs=inputs)
+        return _walk(state, folder, found, execution="demo1", inputs=inputs)
 
 
-def _walk(state: Path, folder: Path, found: "Found", *, execution: str, inputs: Mapping[str, str]) -> None:
+def _walk(state: Path, folder: Path, found: "Found", *, execution: str, inputs: Mapping[str, str]) -> bool:
+    """Print what is seen of an execution; gives whether it ended well."""
     from backend_plugin.cli import road
 
     node = road.Node(
         template=found.template, inputs=found.inputs(inputs), store=folder / "store", execution=execution
     )
-    began = time.monotonic()
+    began, end = time.monotonic(), None
     with (
         client.connected(str(state)) as (channel, metadata),
         closing(road.Road(channel, metadata).walk(node)) as walk,
@@ -105,8 +110,10 @@ def _walk(state: Path, folder: Path, found: "Found", *, execution: str, inputs: 
             if isinstance(seen, road.Shown):
                 _print_phase(seen, _job(state, execution) if seen.phase == "QUEUED" else "")
             else:
+                end = seen
                 _print_end(seen, found)
     asking.say(f"  ({time.monotonic() - began:.0f} s)")
+    return isinstance(end, road.Succeeded)
 
 
 def _job(state: Path, execution: str) -> str:
@@ -130,23 +137,25 @@ def _print_end(end: "End", found: "Found") -> None:
 
 
 def _print(word: str, said: Sequence[str]) -> None:
-    colour = tables.colour_of(word) if tables.coloured() else None
-    first, *rest = said or [""]
-    asking.say(f"  {click.style(word.ljust(_INDENT - 2), fg=colour)}{first}".rstrip())
-    for line in rest:
+    """A word, and what there is to say to it, in lines that a page can hold."""
+    lines = [part for line in said for part in _wrapped(line)]
+    label = word.ljust(_INDENT - 2)
+    if colour := tables.colour_of(word) if tables.coloured() else None:
+        label = click.style(label, fg=colour)
+    asking.say(f"  {label}{lines[0]}" if lines else f"  {label}".rstrip())
+    for line in lines[1:]:
         asking.say(" " * _INDENT + line)
+
+
+def _wrapped(line: str) -> Sequence[str]:
+    begin = line[: len(line) - len(line.lstrip())] + "  "
+    return textwrap.wrap(
+        line, _WIDTH - _INDENT, subsequent_indent=begin, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _title(text: str) -> None:
     asking.say("\n" + click.style(text, bold=True))
-
-
-def _show(*typed: str, state: Path) -> None:
-    """A command, and what it prints."""
-    from backend_plugin.cli.commands import kfpytorch
-
-    asking.say(f"$ kfpytorch {' '.join(typed)}")
-    kfpytorch.main([*typed, "--server", str(state)], standalone_mode=False)
 
 
 # ---- what is asked for

@@ -9,17 +9,17 @@ NAME: Final = "training"
 SOURCE: Final = '''\
 """A straight line, learnt on four ranks: two nodes with two processes each."""
 
-import os
-
-import torch
-import torch.distributed as dist
 from flytekit import task
 from flytekitplugins.kfpytorch import Elastic
-from torch.nn.parallel import DistributedDataParallel
 
 
 @task(task_config=Elastic(nnodes=2, nproc_per_node=2))
 def learn(steps: int = 60, broken_rank: int = -1) -> float:
+    # Here rather than above: who only asks for the training needs no torch.
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank)

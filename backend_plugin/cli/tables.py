@@ -32,7 +32,7 @@ class Columns:
     def __init__(self, header: Sequence[str]) -> None:
         self._header = header
         self._widths = [len(name) for name in header]
-        self._edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        self._edge = shutil.get_terminal_size().columns if _has_edge() else None
 
     def header(self) -> str:
         """The names of the columns."""
@@ -57,6 +57,11 @@ class Columns:
         if not plainly:
             cells = [_coloured(cell) for cell in cells]
         return _GAP.join(cells).rstrip()
+
+
+def _has_edge() -> bool:
+    """Whoever reads a file or a pipe wants all of it, unless he has said how wide it is to be."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
