@@ -1,0 +1,142 @@
+"""``kfpytorch serve --check``: what is in force, where it was said, and what is wrong."""
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from backend_plugin.cli.commands import kfpytorch
+from backend_plugin.shell import discovery
+
+
+@pytest.fixture(autouse=True)
+def of_nobody_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in os.environ:
+        if name.startswith(("KFPYTORCH_", "OTEL_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def check(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(kfpytorch, ["serve", "--check", "--port", "0", *arguments], env=env)
+
+
+def as_json(*arguments: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+    told = check(*arguments, "-o", "json", env=env)
+    said: dict[str, Any] = json.loads(told.stdout)
+    assert said["ok"] is (told.exit_code == 0)
+    return said
+
+
+def test_each_setting_is_told_with_where_it_was_said(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump({"server": {"drain": "5s"}, "plugins": {"k8s": {"scheduler-name": "s"}}}))
+    told = as_json("-s", str(file), "--gpus", "0", env={"KFPYTORCH_CONCURRENCY": "9"})
+    assert told["problems"] == []
+    said = {key: (each["value"], each["source"]) for key, each in told["settings"].items()}
+    assert said["drain"] == ("5s", str(file))
+    assert said["concurrency"] == (9, "KFPYTORCH_CONCURRENCY")
+    assert said["embedded.gpus"] == (0, "--gpus")
+    assert said["host"] == ("127.0.0.1", "default")
+    assert said["state"] == (str(tmp_path / "state/kfpytorch"), "default")
+    assert said["embedded.cpus"] == (None, "default")
+
+
+def test_people_read_it_line_by_line() -> None:
+    told = check("--memory", "1024Mi", "--images", "a=/v")
+    assert told.exit_code == 0
+    lines = dict(line.split(maxsplit=1) for line in told.stdout.splitlines() if len(line.split()) > 1)
+    assert lines["embedded.memory"] == "1Gi  (--memory)"
+    assert lines["embedded.images"] == '{"a":"/v"}  (--images)'
+    assert lines["port"] == "0  (--port)"
+    assert lines["embedded.nodes"] == "2"
+
+
+def test_problems_of_both_halves_of_the_file_and_of_flags_come_together(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump({"server": {"hots": 1}, "plugins": {"k8s": {"scheduler-nam": "s"}}}))
+    told = check("-s", str(file), "--nodes", "0")
+    assert told.exit_code == 1
+    assert told.stdout == ""
+    assert told.stderr.splitlines() == [
+        "server.hots: 1",
+        "  is not a setting; did you mean host?",
+        "--nodes: '0'",
+        "  is no such number; write a whole number from 1 to 1000",
+        "scheduler-nam: 's'",
+        "  is not a setting; did you mean scheduler-name?",
+    ]
+    assert [each["field"] for each in as_json("-s", str(file))["problems"]] == [
+        "server.hots",
+        "scheduler-nam",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "No such file"), ("- a", "hold no mapping"), ("a: [", "is not YAML")]
+)
+def test_a_file_that_is_none_is_told(tmp_path: Path, content: str | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "s.yaml").write_text(content)
+    told = check("-s", str(tmp_path / "s.yaml"))
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert f"settings {tmp_path}/s.yaml" in told.stderr
+    assert said in told.stderr
+
+
+def test_a_file_with_nothing_for_a_server_is_one(tmp_path: Path) -> None:
+    for text in ("", "server:", "server: {}", "plugins: {k8s: {}}"):
+        (tmp_path / "s.yaml").write_text(text)
+        assert as_json("-s", str(tmp_path / "s.yaml"))["problems"] == []
+
+
+def test_what_settings_name_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x y")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = [
+            "--tls-certificate",
+            "/absent",
+            "--tls-key",
+            "/absent",
+            "--token-file",
+            str(tmp_path / "file"),
+        ]
+        told = as_json(*said, "--state", str(tmp_path / "file/state"), "--port", port)
+    problems = {each["field"]: each["message"] for each in told["problems"]}
+    assert problems == {
+        "server.tls.certificate": "/absent: No such file or directory",
+        "server.token-file": f"{tmp_path}/file: holds no token; "
+        "write one word, such as of: openssl rand -hex 32",
+        "server.state": f"{tmp_path}/file is no directory",
+        "server.port": "cannot be listened at: Address already in use",
+    }
+
+
+def test_traces_that_cannot_be_sent_are_told() -> None:
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
+    (problem,) = as_json(env=env)["problems"]
+    assert problem["message"].startswith("traces are sent by grpc only, not by http/json")
+
+
+def test_a_server_that_runs_is_no_problem_but_said(tmp_path: Path) -> None:
+    state = tmp_path / "state/kfpytorch"
+    state.mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        here = discovery.Server(endpoint=f"127.0.0.1:{taken.getsockname()[1]}", pid=os.getpid())
+        discovery.write(state, here)
+        told = as_json("--port", here.endpoint.rpartition(":")[2])
+    assert told["problems"] == []
+    assert told["notes"] == [f"a server runs with this state: {here.endpoint}, process {os.getpid()}"]
+
+
+def test_what_is_for_later_is_said_to_be() -> None:
+    told = check("--cluster", "kubernetes")
+    assert (
+        told.stderr == "--cluster: 'kubernetes'\n  is for a later release; write embedded, or leave it out\n"
+    )

@@ -1,0 +1,100 @@
+"""``kfpytorch serve``, as a process: what it tells, to whom, and how it ends."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from grpc_health.v1 import health_pb2
+
+KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
+ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(("KFPYTORCH_", "OTEL_"))}
+
+
+@contextmanager
+def serve(state: Path, *said: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any], list[str]]]:
+    """The process, what it has written down for others, and what it has said until it was ready."""
+    command = [str(KFPYTORCH), "serve", "--state", str(state), "--port", "0", *said]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRON) as process:
+        assert process.stderr is not None
+        lines: list[str] = []
+        try:
+            while not lines or json.loads(lines[-1])["message"] != "ready":
+                lines.append(process.stderr.readline())
+                assert lines[-1], lines
+            yield process, json.loads((state / "server.json").read_text()), lines
+        finally:
+            process.kill()
+
+
+def listed(endpoint: str, token: str | None) -> list[str]:
+    with grpc.insecure_channel(endpoint) as channel:
+        ask = channel.unary_unary(
+            "/flyteidl.service.AgentMetadataService/ListAgents",
+            request_serializer=admin.ListAgentsRequest.SerializeToString,
+            response_deserializer=admin.ListAgentsResponse.FromString,
+        )
+        metadata = [("authorization", f"Bearer {token}")] if token else []
+        answer = ask(admin.ListAgentsRequest(), metadata=metadata, timeout=10)
+        return [each.name for each in answer.agents[0].supported_task_categories]
+
+
+def health(endpoint: str) -> int:
+    with grpc.insecure_channel(endpoint) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        answer = health_pb2.HealthCheckResponse.FromString(check(b"", timeout=10))
+        return answer.status
+
+
+def test_who_reads_its_file_may_call_it_and_nobody_else(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with serve(state, "--code", str(tmp_path)) as (process, here, _):
+        assert here["pid"] == process.pid
+        assert here["endpoint"].startswith("127.0.0.1:")
+        assert stat.S_IMODE((state / "server.json").stat().st_mode) == 0o600
+        assert stat.S_IMODE(state.stat().st_mode) == 0o700
+        assert listed(here["endpoint"], here["token"]) == ["pytorch", "pytorch"]
+        for token in (None, "wrong"):
+            with pytest.raises(grpc.RpcError) as refused:
+                listed(here["endpoint"], token)
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+        assert health(here["endpoint"]) == health_pb2.HealthCheckResponse.SERVING
+
+        said = [str(KFPYTORCH), "serve", "--state", str(state), "--port", "0"]
+        second = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
+        assert (second.returncode, second.stdout) == (1, "")
+        assert f"is in use by process {process.pid}" in second.stderr
+        port = here["endpoint"].rpartition(":")[2]
+        said = [str(KFPYTORCH), "serve", "--state", str(tmp_path / "other"), "--port", port]
+        third = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
+        assert (third.returncode, third.stdout) == (1, "")
+        assert f"cannot listen at 127.0.0.1:{port}" in third.stderr
+        assert not (tmp_path / "other/server.json").exists()
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert not (state / "server.json").exists()
+
+
+def test_a_server_that_was_killed_is_followed_by_another(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("mine\n")
+    tokens = []
+    for how in ((), ("--token-file", str(tmp_path / "token"), "--metrics-port", "0")):
+        with serve(tmp_path / "state", *how) as (process, here, lines):
+            assert listed(here["endpoint"], here["token"]) == ["pytorch", "pytorch"]
+            tokens.append(here["token"])
+            if how:
+                assert "metrics at http://127.0.0.1:" in "".join(lines)
+            process.kill()
+            process.wait()
+    assert tokens[1] == "mine"
+    assert len(tokens[0]) > 40

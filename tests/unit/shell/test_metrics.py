@@ -1,0 +1,66 @@
+import subprocess
+import sys
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from backend_plugin.shell.metrics import Metrics
+
+
+def page(metrics: Metrics) -> list[str]:
+    registry = CollectorRegistry()
+    registry.register(metrics)  # type: ignore[arg-type]
+    return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+
+
+def test_what_was_counted_is_shown() -> None:
+    metrics = Metrics()
+    metrics.creates.add("created")
+    metrics.creates.add("created")
+    metrics.cluster_errors.add("create", "Unavailable")
+    metrics.deletions_pending.ask = lambda: {(): 4}
+    assert page(metrics) == [
+        'kfpytorch_creates_total{result="created"} 2.0',
+        'kfpytorch_cluster_errors_total{error="Unavailable",operation="create"} 1.0',
+        "kfpytorch_deletions_pending 4.0",
+    ]
+
+
+def test_a_duration_counts_in_every_bucket_that_holds_it() -> None:
+    metrics = Metrics()
+    for seconds in (0.0004, 0.0005, 0.3, 100.0):
+        metrics.watch_lag.child("Pod").add(seconds)
+    buckets = {
+        line.split('le="')[1].split('"')[0]: line.split()[-1] for line in page(metrics) if "le=" in line
+    }
+    assert list(buckets) == [
+        *("0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.1", "0.5", "1.0", "2.5", "5.0"),
+        *("10.0", "30.0", "+Inf"),
+    ]
+    assert [buckets[bound] for bound in ("0.0005", "0.1", "0.5", "30.0", "+Inf")] == [
+        *("2.0", "2.0", "3.0", "3.0", "4.0"),
+    ]
+    assert 'kfpytorch_watch_lag_seconds_sum{kind="Pod"} 100.3009' in page(metrics)
+
+
+def test_what_happens_within_is_measured_however_it_ends() -> None:
+    metrics = Metrics()
+    durations = metrics.watch_lag.child("Job")
+    with pytest.raises(ValueError, match="x"), durations.measured():
+        int("x")
+    assert sum(durations.buckets) == 1
+
+
+def test_every_metric_says_what_it_is() -> None:
+    for family in Metrics().collect():
+        assert family.documentation.endswith(".")
+
+
+def test_who_shows_no_metrics_does_not_load_prometheus() -> None:
+    program = (
+        "import sys; from backend_plugin.shell.metrics import Metrics; Metrics().phases.add('RUNNING');"
+        "print('prometheus_client' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

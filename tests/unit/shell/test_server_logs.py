@@ -1,0 +1,123 @@
+import asyncio
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from backend_plugin.shell import logs
+
+LOG = logging.getLogger("backend_plugin.test")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def set_up(form: str | None = None, stream: io.StringIO | None = None, level: str = "info") -> io.StringIO:
+    stream = stream or io.StringIO()
+    # Pytest's own handlers close nothing when they are forced out.
+    logs.set_up(level, form, stream)
+    return stream
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_is_json_with_whose_it_is() -> None:
+    stream = set_up()
+    LOG.warning("it %s", "waits", extra={"execution": "f1", "node": "n0", "attempt": 0, "job": ""})
+    (line,) = lines(stream)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line.pop("time"))
+    assert line == {
+        "level": "WARNING",
+        "logger": "backend_plugin.test",
+        "message": "it waits",
+        "execution": "f1",
+        "node": "n0",
+        "attempt": 0,
+    }
+
+
+def test_what_is_said_within_is_about_the_same_also_in_tasks_begun_there() -> None:
+    stream = set_up()
+
+    async def said() -> None:
+        with logs.about(execution="f1"):
+            with logs.about(job="j1"):
+                inner = asyncio.create_task(elsewhere())
+            LOG.info("outer", extra={"execution": "other"})
+            LOG.info("outer")
+        await inner
+        LOG.info("after")
+
+    async def elsewhere() -> None:
+        LOG.info("inner")
+
+    asyncio.run(said())
+    told = [
+        {name: line.get(name) for name in ("message", "execution", "job")}
+        for line in lines(stream)
+        if line["logger"] == LOG.name
+    ]
+    assert told == [
+        {"message": "outer", "execution": "other", "job": None},
+        {"message": "outer", "execution": "f1", "job": None},
+        {"message": "inner", "execution": "f1", "job": "j1"},
+        {"message": "after", "execution": None, "job": None},
+    ]
+
+
+def test_people_get_a_short_line_with_whose_it_is() -> None:
+    stream = set_up("text")
+    LOG.info("started", extra={"execution": "f1", "project": "p", "namespace": "p-d"})
+    assert re.fullmatch(
+        r"\d\d:\d\d:\d\d INFO    started  execution=f1 project=p namespace=p-d\n", stream.getvalue()
+    )
+
+
+def test_a_terminal_gets_the_lines_for_people_in_colour() -> None:
+    stream = set_up(stream=Terminal())
+    LOG.error("broken")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d \x1b\[31mERROR  \x1b\[0m broken\n", stream.getvalue())
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_name_makes_a_terminal_do_anything_or_begins_a_line_of_its_own(form: str) -> None:
+    stream = set_up(form)
+    LOG.info("from %s", "a\x1b[2Jb\x9bc\rd", extra={"job": "x\ny\x07"})
+    assert len(stream.getvalue().splitlines()) == 1
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", stream.getvalue())
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_traceback_belongs_to_its_line(form: str) -> None:
+    stream = set_up(form)
+    try:
+        int("deep")
+    except ValueError:
+        LOG.exception("it broke")
+    assert "it broke" in stream.getvalue()
+    assert "ValueError: invalid literal" in stream.getvalue()
+
+
+def test_only_what_is_loud_enough_is_said() -> None:
+    stream = set_up(level="warning")
+    LOG.info("quiet")
+    LOG.warning("loud")
+    assert [line["message"] for line in lines(stream)] == ["loud"]

@@ -1,0 +1,259 @@
+"""What a server is told by a file, its environment and flags."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend_plugin.core.errors import InvalidSettings
+from backend_plugin.core.quantity import parse
+from backend_plugin.shell import prefixes
+from backend_plugin.shell.credentials import Tls
+from backend_plugin.shell.settings import ClusterKind, Embedded, InForce, Said, ServerSettings, read
+from backend_plugin.shell.settings.reading import KEYS, flag_of, variable_of
+
+HOME = {"XDG_STATE_HOME": "/var/state"}
+DEFAULTS = ServerSettings(
+    host="127.0.0.1",
+    metrics_host="127.0.0.1",
+    state=Path("/var/state/kfpytorch"),
+    output_prefixes=(*prefixes.DEFAULT, "file:///"),
+)
+# By key: as YAML has it, as a variable or a flag has it, the field, and what is meant.
+SAID: dict[str, tuple[Any, str, str, Any]] = {
+    "cluster": ("embedded", "embedded", "cluster", ClusterKind.EMBEDDED),
+    "host": ("::1", "::1", "host", "::1"),
+    "port": (9000, "9000", "port", 9000),
+    "state": ("/s", "/s", "state", Path("/s")),
+    "token-file": ("/t", "/t", "token_file", Path("/t")),
+    "receive-limit": ("64Mi", "64Mi", "receive_limit", 64 * 2**20),
+    "send-limit": (1_000_000, "1000000", "send_limit", 1_000_000),
+    "concurrency": (7, "7", "concurrency", 7),
+    "drain": ("1m30s", "1m30s", "drain", timedelta(seconds=90)),
+    "namespaces": (["a-*", "b"], "a-*, b", "namespaces", ("a-*", "b")),
+    "output-prefixes": (["s3://a", "/b"], "s3://a,/b", "output_prefixes", ("s3://a", "/b")),
+    "metrics.host": ("0.0.0.0", "0.0.0.0", "metrics_host", "0.0.0.0"),
+    "metrics.port": (0, "0", "metrics_port", 0),
+    "log.level": ("DEBUG", "debug", "log_level", "debug"),
+    "log.format": ("text", "text", "log_format", "text"),
+    "embedded.nodes": (3, "3", "nodes", 3),
+    "embedded.cpus": (0.5, "500m", "cpus", parse("500m")),
+    "embedded.memory": ("2Gi", "2Gi", "memory", parse("2Gi")),
+    "embedded.gpus": (0, "0", "gpus", 0),
+    "embedded.labels": ({"a": 1}, "a=1", "labels", {"a": "1"}),
+    "embedded.images": ({"x:*": "/v"}, "x:*=/v", "images", {"x:*": "/v"}),
+    "embedded.strict-images": (True, "true", "strict_images", True),
+    "embedded.durable": (True, "True", "durable", True),
+    "embedded.code": ("/c", "/c", "code", Path("/c")),
+    "embedded.pass-env": (["A", "B"], "A,B", "pass_env", ("A", "B")),
+    "embedded.pod-templates": ("/p", "/p", "pod_templates", Path("/p")),
+}
+
+
+def nested(flat: Mapping[str, Any]) -> Mapping[str, Any]:
+    section: dict[str, Any] = {}
+    for key, value in flat.items():
+        path, _, name = key.rpartition(".")
+        (section.setdefault(path, {}) if path else section)[name] = value
+    return section
+
+
+def told(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> InForce:
+    return read(
+        Said(
+            section=section or {}, file="s.yaml", environ={**HOME, **environ}, flags=flags.pop("flags", flags)
+        )
+    )
+
+
+def problems(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> list[str]:
+    with pytest.raises(InvalidSettings) as refusal:
+        told(section, environ, **flags)
+    return [f"{each.field}={each.value}: {each.message}; {each.remedy}" for each in refusal.value.problems]
+
+
+def field(settings: ServerSettings, key: str, name: str) -> Any:
+    return getattr(settings.embedded if key.startswith("embedded.") else settings, name)
+
+
+def test_nothing_said_means_the_defaults() -> None:
+    assert told() == InForce(settings=DEFAULTS, sources={})
+    assert told({"port": None, "embedded": {"cpus": None}}) == told()
+
+
+@pytest.mark.parametrize("key", SAID)
+def test_every_setting_is_read_alike_from_a_file_a_variable_and_a_flag(key: str) -> None:
+    yaml, text, name, meant = SAID[key]
+    ways = (
+        (told(nested({key: yaml})), "s.yaml"),
+        (told(environ={variable_of(key): text}), variable_of(key)),
+        (told(flags={key: text}), flag_of(key)),
+    )
+    for in_force, source in ways:
+        assert field(in_force.settings, key, name) == meant
+        assert in_force.sources == {key: source}
+
+
+def test_every_setting_has_a_row_here() -> None:
+    assert set(SAID) | {"tls.certificate", "tls.key", "tls.client-ca"} == set(KEYS)
+
+
+def test_every_setting_has_names_of_its_own() -> None:
+    assert len({variable_of(key) for key in KEYS}) == len({flag_of(key) for key in KEYS}) == len(KEYS)
+
+
+def test_a_flag_goes_before_a_variable_and_that_before_the_file() -> None:
+    section, environ = (
+        {"port": 1, "concurrency": 1, "drain": "1s"},
+        {
+            "KFPYTORCH_PORT": "2",
+            "KFPYTORCH_CONCURRENCY": "2",
+        },
+    )
+    in_force = told(section, environ, port="3")
+    said = in_force.settings
+    assert (said.port, said.concurrency, said.drain) == (3, 2, timedelta(seconds=1))
+    assert in_force.sources == {
+        "port": "--port",
+        "concurrency": "KFPYTORCH_CONCURRENCY",
+        "drain": "s.yaml",
+    }
+
+
+def test_the_parts_of_tls_may_come_from_several_places() -> None:
+    said = told({"tls": {"certificate": "/c"}}, {"KFPYTORCH_TLS_KEY": "/k"}, flags={"tls.client-ca": "/a"})
+    assert said.settings.tls == Tls(certificate=Path("/c"), key=Path("/k"), client_ca=Path("/a"))
+
+
+def test_a_list_may_be_typed_piece_by_piece() -> None:
+    said = told(flags={"output-prefixes": ("s3://a", "gs://b"), "embedded.images": ("a=/x", "b=/y=z")})
+    assert said.settings.output_prefixes == ("s3://a", "gs://b")
+    assert said.settings.embedded == Embedded(images={"a": "/x", "b": "/y=z"})
+
+
+def test_a_path_may_begin_at_home_and_where_the_server_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.chdir(tmp_path)
+    assert told(state="~/s").settings.state == Path("/home/me/s")
+    assert told(state="s").settings.state == tmp_path / "s"
+
+
+def test_state_is_kept_where_the_user_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert read(Said()).settings.state == Path("/home/me/.local/state/kfpytorch")
+
+
+def test_all_problems_of_all_sources_are_told_at_once() -> None:
+    assert problems(
+        {"prot": 1, "tls": {"kee": "x"}, "embedded": 3, "metrics": {"port": 70_000}},
+        {"KFPYTORCH_CONCURENCY": "1", "KFPYTORCH_DRAIN": "3"},
+        host="0.0.0.0",
+        cluster="embeded",
+    ) == [
+        "server.prot=1: is not a setting; did you mean port?",
+        "server.tls.kee='x': is not a setting; did you mean key?",
+        "server.embedded=3: is not a section; write keys with values",
+        "server.metrics.port=70000: is no such number; write a whole number from 0 to 65535",
+        "KFPYTORCH_CONCURENCY='1': is not a setting; did you mean KFPYTORCH_CONCURRENCY?",
+        "KFPYTORCH_DRAIN='3': is not a duration; write it as Go does, such as 90s, 3m or 1h30m",
+        "--cluster='embeded': is not one of them; write embedded or kubernetes",
+        "--host='0.0.0.0': would let others in, and whoever calls an embedded cluster runs commands as this "
+        "user; write 127.0.0.1, ::1 or localhost",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        ([], None),
+        ("x", "server='x': is not a section; write keys with values"),
+        ({3: 4}, "server.3=4: is not a setting; remove it"),
+        ({"port": -1}, "server.port=-1: is no such number; write a whole number from 0 to 65535"),
+        ({"port": 1.5}, "server.port=1.5: is no such number; write a whole number from 0 to 65535"),
+        ({"port": True}, "server.port=True: is no such number; write a whole number from 0 to 65535"),
+        ({"port": [1]}, "server.port=[1]: is not text; write one value, in quotes"),
+        ({"state": ""}, "server.state='': is no path; write one, or leave it out"),
+        (
+            {"state": "~nobody-at-all/x"},
+            "server.state='~nobody-at-all/x': is the home of nobody; write the whole path",
+        ),
+        (
+            {"receive-limit": "4Gi"},
+            "server.receive-limit='4Gi': is no length that a message has; write 64Ki to 2047Mi",
+        ),
+        (
+            {"receive-limit": 10},
+            "server.receive-limit=10: is no length that a message has; write 64Ki to 2047Mi",
+        ),
+        (
+            {"embedded": {"durable": "yes"}},
+            "server.embedded.durable='yes': is neither true nor false; write true or false",
+        ),
+        (
+            {"namespaces": 3},
+            "server.namespaces=3: is not a list; write a list of names, or one text with commas",
+        ),
+        (
+            {"output-prefixes": ["https://a/"]},
+            "server.output-prefixes=['https://a/']: is no list of places: 'https://a/' is in no store that "
+            "is read; known are: s3, s3a, gs, gcs, abfs, abfss, az, memory, file; write s3://bucket/, gs://* "
+            "or file:///directory",
+        ),
+        (
+            {"embedded": {"images": "a"}},
+            "server.embedded.images='a': is not a map; "
+            "write names with values: a map, or name=value,name=value",
+        ),
+        (
+            {"tls": {"key": "/k"}},
+            "server.tls.key='/k': says nothing without tls.certificate; write tls.certificate, too",
+        ),
+        (
+            {"tls": {"certificate": "/c"}},
+            "server.tls.certificate='/c': says nothing without tls.key; write tls.key, too",
+        ),
+        (
+            {"tls": {"client-ca": "/c"}},
+            "server.tls.client-ca='/c': says nothing without tls.certificate; write tls.certificate, too",
+        ),
+        (
+            {"cluster": "kubernetes"},
+            "server.cluster='kubernetes': is for a later release; write embedded, or leave it out",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_a_problem(section: Any, problem: str | None) -> None:
+    assert problem is None or problems(section) == [problem]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1", "example.org", "localhost.example.org", ""])
+def test_an_embedded_cluster_lets_nobody_in_from_elsewhere(host: str) -> None:
+    assert len(problems({"host": host})) == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_this_machine_has_several_names(host: str) -> None:
+    assert told({"host": host}).settings.host == host
+
+
+def test_what_kubernetes_says_of_a_service_of_our_name_is_not_for_us() -> None:
+    links = {
+        "KFPYTORCH_PORT": "tcp://10.0.0.1:8000",
+        "KFPYTORCH_SERVICE_HOST": "10.0.0.1",
+        "KFPYTORCH_SERVICE_PORT": "8000",
+        "KFPYTORCH_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+        "KFPYTORCH_PORT_8000_TCP_PORT": "8000",
+    }
+    assert told(environ=links) == told()
+
+
+def test_the_variables_of_commands_and_workers_are_theirs() -> None:
+    assert told(environ={"KFPYTORCH_TOKEN": "x", "KFPYTORCH_LOG_DIR": "/x", "KFPYTORCH_POD": "y"}) == told()
+
+
+def test_a_setting_of_ours_that_is_left_empty_is_not_said() -> None:
+    assert told(environ={"KFPYTORCH_PORT": ""}, port=None) == told()

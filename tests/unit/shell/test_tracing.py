@@ -1,0 +1,55 @@
+import subprocess
+import sys
+
+import pytest
+
+from backend_plugin.shell import tracing
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+@pytest.mark.parametrize(
+    ("environ", "asked"),
+    [
+        ({}, False),
+        ({ENDPOINT: ""}, False),
+        ({ENDPOINT: "http://collector:4317"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4317"}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({ENDPOINT: "http://collector:4317", "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({ENDPOINT: "http://collector:4317", "OTEL_SDK_DISABLED": "True"}, False),
+        ({"OTEL_SERVICE_NAME": "x"}, False),
+    ],
+)
+def test_traces_are_sent_where_opentelemetrys_variables_say_so(environ: dict[str, str], asked: bool) -> None:
+    assert tracing.is_asked_for(environ) is asked
+
+
+def test_nothing_is_loaded_for_who_does_not_ask() -> None:
+    program = (
+        "import sys; from backend_plugin.shell import tracing\n"
+        "with tracing.traced({}) as nothing: print(nothing, any('opentelemetry' in m for m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "() False\n"
+
+
+def test_a_protocol_that_is_not_there_is_told() -> None:
+    environ = {ENDPOINT: "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    with (
+        pytest.raises(tracing.CannotTrace, match="by grpc only, not by http/protobuf"),
+        tracing.traced(environ),
+    ):
+        pass
+
+
+def test_a_package_that_is_missing_is_told_with_what_brings_it() -> None:
+    program = (
+        "import sys; sys.modules['opentelemetry.exporter'] = None\n"
+        "from backend_plugin.shell import tracing\n"
+        "try:\n"
+        f"    with tracing.traced({{{ENDPOINT!r}: 'http://x'}}): pass\n"
+        "except tracing.CannotTrace as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert 'is not installed; write: pip install "flytekitplugins-kfpytorch[backend,otel]"' in done.stdout
