@@ -235,7 +235,7 @@ class Kubelet:
     def _tell(self, pod: _Pod) -> None:
         if pod.is_silent or pod.last is None:
             return
-        status = pod_status.status(pod.manifest, pod.last, pod.status)
+        status = pod_status.status(pod.manifest, pod.last, pod.status, time.time())
         if status != pod.status:
             pod.status = status
             _soon(self._report.status, pod.uid, status)

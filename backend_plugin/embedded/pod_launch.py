@@ -14,7 +14,7 @@ from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.embedded import pod_env
 from backend_plugin.embedded.kubelet_options import KubeletOptions, Machine
 from backend_plugin.embedded.pod_env import Declared
-from backend_plugin.embedded.pod_volumes import Paths, Unconfigured, mounts, volume_names
+from backend_plugin.embedded.pod_volumes import DNS_LABEL, Paths, Unconfigured, mounts, volume_names
 from backend_plugin.embedded.shim import layout, lifecycle
 
 GATE: Final = "init-pytorch"
@@ -114,29 +114,31 @@ class _Run:
             return {**said, "blocked": [[0, "CreateContainerConfigError", str(wrong)]]}
 
     def _program(self, container: Manifest) -> Manifest:
-        if self.trouble:
-            raise Unconfigured(self.trouble)
+        name = text(container, "name")
+        if self.trouble or not DNS_LABEL.fullmatch(name):
+            raise Unconfigured(self.trouble or f'container name "{name}" is no DNS label')
         image = text(container, "image")
         venv = environment_of(image, self.options)
         if venv is None:
             return {"blocked": _unpullable(image)}
-        paths = self._paths(container)
+        directories = mounts(container, f"{self.place.directory}/{layout.VOLUMES}")
+        message = text(container, "terminationMessagePath") or "/dev/termination-log"
+        paths = Paths.of({**directories, message: self._termination(name)})
         said = pod_env.declared(self.pod, container, paths, self.machine)
         argv = pod_env.command(container, said)
+        cwd = self._directory(text(container, "workingDir"), paths)
         if not argv:
-            message = _NO_COMMAND.format(name=text(container, "name"))
-            return {"blocked": [[0, "CreateContainerError", message]]}
+            return {"blocked": [[0, "CreateContainerError", _NO_COMMAND.format(name=name)]]}
         return {
             "argv": argv,
             "env": self._environment(container, said, self.machine.prefix if venv == "." else venv),
-            "cwd": self._directory(text(container, "workingDir"), paths),
+            "cwd": cwd,
+            "directories": [
+                *directories.values(),
+                *([cwd] if cwd and cwd.startswith(self.place.directory) else []),
+            ],
             "memory": pod_env.memory_limit(container),
         }
-
-    def _paths(self, container: Manifest) -> Paths:
-        message = text(container, "terminationMessagePath") or "/dev/termination-log"
-        volumes = f"{self.place.directory}/{layout.VOLUMES}"
-        return Paths.of({**mounts(container, volumes), message: self._termination(text(container, "name"))})
 
     def _termination(self, name: str) -> str:
         return f"{self.place.directory}/{layout.TERMINATION}/{name}"
@@ -144,6 +146,8 @@ class _Run:
     def _directory(self, asked: str, paths: Paths) -> str | None:
         """An image has other directories than this machine: only mounts and our code are the same."""
         code = str(self.options.code)
+        if ".." in asked.split("/"):
+            return None
         if paths.knows(asked):
             return paths.rewrite(asked)
         return asked if asked == code or asked.startswith(code + "/") else None

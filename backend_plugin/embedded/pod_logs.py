@@ -66,15 +66,15 @@ class RunLog:
     def chunks(self) -> Iterator[Sequence[LogLine]]:
         """What there is since the last time, some lines at a time."""
         while self._file is not None or self._open():
-            # Looked at before reading: nothing is added to a segment that has a successor.
-            is_last = not self._path(self._segment + 1).exists()
             data = self._read()
-            if data:
+            later = () if data else self._later()
+            # Once more: what came until the next segment began is there by now.
+            if later and not (data := self._read()):
+                self._seek(0, later[0])
+            elif data:
                 yield self._lines(data)
-            elif is_last:
-                return
             else:
-                self._seek(0, self._segment + 1)
+                return
 
     def close(self) -> None:
         """Let go of its file."""
@@ -105,7 +105,7 @@ class RunLog:
                 self._file = os.open(self._path(self._segment), os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 # Whoever writes more than is kept while nobody reads has removed it.
-                later = [each for each in self._segments() if each > self._segment]
+                later = self._later()
                 if not later:
                     return False
                 self._segment = later[0]
@@ -113,6 +113,9 @@ class RunLog:
 
     def _read(self) -> bytes:
         return os.read(self._file, _CHUNK) if self._file is not None else b""
+
+    def _later(self) -> Sequence[int]:
+        return [each for each in self._segments() if each > self._segment]
 
     def _segments(self) -> Sequence[int]:
         return sorted(int(path.name.split(".")[1]) for path in self._directory.glob(f"{self.run}.*.log"))

@@ -53,11 +53,11 @@ class Names:
 
         With all replicas at the same address each would take itself for the host of the rendezvous.
         """
-        host = endpoint.partition(":")[0].partition(".")[0]
+        host = self.pattern.fullmatch(endpoint) if self.pattern else None
         said = environment.get("PET_RDZV_CONF", "")
-        if self.pattern is None or not self.pattern.fullmatch(host) or "is_host=" in said:
+        if host is None or "is_host=" in said:
             return {}
-        chosen = f"is_host={int(host == self.own)}"
+        chosen = f"is_host={int(host['replica'] == self.own)}"
         return {"PET_RDZV_CONF": f"{said},{chosen}" if said else chosen}
 
     def _address(self, match: re.Match[str]) -> str:
@@ -66,7 +66,7 @@ class Names:
 
 
 def _pattern(job: str, namespace: str) -> re.Pattern[str]:
-    replica = rf"{re.escape(job)}-(?:master-0|worker-\d+)"
+    replica = rf"(?P<replica>{re.escape(job)}-(?:master-0|worker-\d+))"
     domain = rf"(?:\.{re.escape(namespace)}(?:\.svc(?:\.cluster\.local)?)?)?"
     # A part of a longer word, of a path or of a file's name is none; what follows the // of a URL is.
     before = r"(?<![\w.\-])(?<!(?<!/)/)"

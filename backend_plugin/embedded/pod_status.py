@@ -129,17 +129,15 @@ def phase(state: PodState) -> str:
     return "Running" if initialized and begun else "Pending"
 
 
-def status(pod: Manifest, state: PodState, before: Manifest) -> Manifest:
-    """`PodStatus`; `before` is the last one, whose conditions keep their times where they did not change."""
+def status(pod: Manifest, state: PodState, before: Manifest, now: float) -> Manifest:
+    """`PodStatus`, with a kubelet's conditions; those that did not change since `before` keep their times."""
     spec = section(pod, "spec")
-    now = datetime.now(timezone.utc)
-    kept = [each for each in entries(before, "conditions") if text(each, "type") not in _OURS]
     said = {"reason": state.reason, "message": state.message}
     inits = _statuses(entries(spec, "initContainers"), state)
     return {
         "phase": phase(state),
         **{key: value for key, value in said.items() if value},
-        "conditions": [*kept, *(_since(each, before, now) for each in _conditions(state))],
+        "conditions": [_since(each, before, now) for each in _conditions(state)],
         "hostIP": LOOPBACK,
         "podIP": LOOPBACK,
         "podIPs": [{"ip": LOOPBACK}],
@@ -225,8 +223,8 @@ def _condition(true: bool, reason: str, message: str) -> Manifest:  # noqa: FBT0
     return {"status": "False", "reason": reason, **({"message": message} if message else {})}
 
 
-def _since(condition: Manifest, before: Manifest, now: datetime) -> Manifest:
+def _since(condition: Manifest, before: Manifest, now: float) -> Manifest:
     kind = text(condition, "type")
     last = next((each for each in entries(before, "conditions") if text(each, "type") == kind), {})
     same = text(last, "status") == condition["status"] and text(last, "lastTransitionTime")
-    return {**condition, "lastTransitionTime": same or now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return {**condition, "lastTransitionTime": same or stamp(now)}

@@ -14,7 +14,7 @@ from backend_plugin.core.values import Manifest
 
 # The machine's own is as shared as a pod's is.
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a mount, no temporary file.
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _FAILED: Final = 'MountVolume.SetUp failed for volume "{volume}" : {why}'
 
 
@@ -27,7 +27,7 @@ def volume_names(pod: Manifest) -> Sequence[str]:
     found = []
     for volume in entries(section(pod, "spec"), "volumes"):
         name = text(volume, "name")
-        if not _NAME.fullmatch(name):
+        if not DNS_LABEL.fullmatch(name):
             raise Unconfigured(f'volume name "{name}" is no DNS label')
         why = _refusal(volume)
         if why and "persistentVolumeClaim" in volume:  # Its pod would not even be scheduled.

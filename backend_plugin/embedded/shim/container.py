@@ -42,7 +42,8 @@ class Run:
         work = f"{directory}/work/{self.name}"
         _forget_work(f"{work}.{number - 1}")
         cwd = spec["cwd"] or f"{work}.{number}"
-        os.makedirs(cwd, exist_ok=True)  # noqa: PTH103
+        for path in (*spec["directories"], *(() if spec["cwd"] else (cwd,))):
+            os.makedirs(path, exist_ok=True)  # noqa: PTH103 - pathlib costs a shim more than it brings.
         _empty(spec["termination"])
         self.log = LogFile(f"{directory}/logs/{self.name}", number, *spec["log"])
         self._start(program.Program(spec["argv"], spec["env"], cwd, spec["nice"]))

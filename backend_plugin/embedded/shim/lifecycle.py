@@ -90,6 +90,11 @@ class Container:
             return False
         return self.policy == "Never" or (self.policy == "OnFailure" and self.ended.exit_code == 0)
 
+    @property
+    def has_run(self) -> bool:
+        """It runs, or did: what could not be started never began."""
+        return self.running_since is not None or (self.ended is not None and self.ended.started > 0)
+
     def as_json(self) -> dict[str, object]:
         """What the server is told."""
         return {
@@ -134,7 +139,10 @@ class Pod:
         return failed or all(each.is_done for each in self.apps)
 
     def due(self, since: float, now: float) -> list[Container]:
-        """Those to be started now; the pod came at `since`. Says of the others why they wait."""
+        """Those to be started now, after which it is to be asked again; the pod came at `since`.
+
+        Says of the others why they wait.
+        """
         self.wake_at = None
         if self.stopping or self.is_finished:
             return []
@@ -142,9 +150,8 @@ class Pod:
         for each in self.containers:
             if each.running_since is None and not each.is_done and self._may_start(each, since, now):
                 found.append(each)
-            # A sidecar has only to be started before the next one; another init container has to be done.
-            is_begun = each in found or each.running_since is not None or each.ended is not None
-            if (each.kind == INIT and not each.is_done) or (each.kind == SIDECAR and not is_begun):
+            # A sidecar has only to have been started before the next one; others have to be done.
+            if (each.kind == INIT and not each.is_done) or (each.kind == SIDECAR and not each.has_run):
                 break
         return found
 

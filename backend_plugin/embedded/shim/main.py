@@ -66,6 +66,7 @@ class Shim:
     def run(self) -> None:
         """Until the pod is over and its end is written down."""
         self._tell_state()  # Whoever finds no state may conclude that nothing was ever started.
+        self._wait(0)  # The server may be dead already, or have sent orders.
         while True:
             self._supervisor.advance()
             if self._supervisor.changed or (self._state_at and time.time() >= self._state_at):
@@ -74,9 +75,10 @@ class Shim:
                 return
             self._wait()
 
-    def _wait(self) -> None:
+    def _wait(self, at_most: float | None = None) -> None:
         now = time.time()
-        wakes = [self._supervisor.wake_at, self._state_at, self._lines_at]
+        most = None if at_most is None else now + at_most
+        wakes = [self._supervisor.wake_at, self._state_at, self._lines_at, most]
         at = min((each for each in wakes if each is not None), default=None)
         # Rounded up: a millisecond too early would be spent in turns of nothing.
         ready = self._poll.poll(None if at is None else max(0, int((at - now) * 1000) + 1))

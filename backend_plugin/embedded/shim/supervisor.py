@@ -141,13 +141,12 @@ class Supervisor:
         }
 
     def _start(self, container: Container) -> None:
-        now = time.time()
+        self._again_at = now = time.time()
         spec = self._specs[container.name]
         lifecycle.started(container, now)
         self.changed = True
         if spec["gate"] is not None:
             self._gates[container.name] = now + spec["gate"]
-            self._again_at = now
             return
         try:
             run = Run(spec, container.restarts, self._directory)

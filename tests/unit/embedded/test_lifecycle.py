@@ -1,0 +1,193 @@
+"""What is started in a pod, and when. Nobody waits here: the clock is a number."""
+
+import pytest
+
+from backend_plugin.embedded.shim import lifecycle
+from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR, BackOff, Container, Ended, Pod
+
+BACK_OFF = (10, 300, 600)
+
+
+def container(name, kind=APP, policy="OnFailure"):
+    return Container(name, kind, "Always" if kind == SIDECAR else policy, BackOff(*BACK_OFF))
+
+
+def pod(*containers):
+    return Pod("p_a(u)", list(containers))
+
+
+def due(of, now=0.0):
+    return [each.name for each in of.due(0, now)]
+
+
+def run(of, now=0.0):
+    """Start all that is due, as often as there is something; their names, in order."""
+    names = []
+    while found := of.due(0, now):
+        for each in found:
+            lifecycle.started(each, now)
+            names.append(each.name)
+    return names
+
+
+def end(each, code=0, now=0.0):
+    lifecycle.ended(each, Ended(code, "", each.running_since or 0, now))
+
+
+def test_app_containers_are_started_at_once():
+    assert due(pod(container("a"), container("b"))) == ["a", "b"]
+
+
+def test_init_containers_go_one_by_one_before_all_others():
+    first, second, app = container("first", INIT), container("second", INIT), container("app")
+    of = pod(first, second, app)
+    assert run(of) == ["first"]
+    end(first)
+    assert run(of) == ["second"]
+    end(second)
+    assert run(of) == ["app"]
+
+
+def test_a_sidecar_has_to_be_started_before_what_comes_after_it():
+    sidecar, first, app = container("sidecar", SIDECAR), container("first", INIT), container("app")
+    of = pod(sidecar, first, app)
+    assert due(of) == ["sidecar"]
+    assert run(of) == ["sidecar", "first"]
+    end(first)
+    assert run(of) == ["app"]
+
+
+def test_nobody_goes_before_a_sidecar_that_could_not_be_started():
+    sidecar, app = container("sidecar", SIDECAR), container("app")
+    of = pod(sidecar, app)
+    lifecycle.started(sidecar, 0)
+    lifecycle.ended(sidecar, Ended(128, "StartError", 0, 0))
+    assert due(of) == ["sidecar"]
+
+
+def test_a_sidecar_is_started_again_while_the_others_run():
+    sidecar, app = container("sidecar", SIDECAR), container("app")
+    of = pod(sidecar, app)
+    run(of)
+    end(sidecar)
+    assert run(of) == ["sidecar"]
+    assert sidecar.restarts == 1
+
+
+def test_a_sidecar_does_not_keep_a_pod_alive():
+    sidecar, app = container("sidecar", SIDECAR), container("app")
+    of = pod(sidecar, app)
+    run(of)
+    end(app)
+    assert of.is_finished
+    assert due(of) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "again"),
+    [
+        ("Never", 0, False),
+        ("Never", 1, False),
+        ("OnFailure", 0, False),
+        ("OnFailure", 1, True),
+        ("Always", 0, True),
+        ("Always", 1, True),
+    ],
+)
+def test_the_policy_says_who_is_started_again(policy, code, again):
+    app = container("app", policy=policy)
+    of = pod(app)
+    run(of)
+    end(app, code)
+    assert (app.is_done, of.is_finished, due(of) == ["app"]) == (not again, not again, again)
+
+
+def test_an_init_container_that_fails_for_good_ends_the_pod():
+    first = container("first", INIT, "Never")
+    of = pod(first, container("app", policy="Never"))
+    run(of)
+    end(first, 1)
+    assert of.is_finished
+    assert due(of) == []
+
+
+def test_the_first_restart_is_at_once_and_the_others_wait_twice_as_long_each_time():
+    app = container("app")
+    of = pod(app)
+    now, waits = 0.0, []
+    run(of, now)
+    for _ in range(8):
+        end(app, 1, now)
+        begin = now
+        if not due(of, now):
+            assert of.wake_at is not None
+            now = of.wake_at
+        waits.append(now - begin)
+        assert run(of, now) == ["app"]
+    assert waits == [0, 10, 20, 40, 80, 160, 300, 300]
+    assert app.restarts == 8
+
+
+def test_who_waits_to_be_started_again_says_so_in_the_kubelets_words():
+    app = container("app")
+    of = pod(app)
+    for now in (0.0, 1.0):
+        run(of, now)
+        end(app, 1, now)
+    assert due(of, 5.0) == []
+    assert app.waiting == ("CrashLoopBackOff", "back-off 10s restarting failed container=app pod=p_a(u)")
+    assert of.wake_at == 11
+    assert run(of, 11.0) == ["app"]
+    assert app.waiting is None
+
+
+def test_a_container_that_ran_for_long_begins_anew():
+    app = container("app")
+    of = pod(app)
+    now = 0.0
+    for _ in range(4):
+        run(of, now)
+        end(app, 1, now)
+        now += 300
+    run(of, now)
+    now += 601
+    end(app, 1, now)
+    assert run(of, now) == ["app"]
+    end(app, 1, now)
+    assert due(of, now) == []
+    assert of.wake_at == now + 10
+
+
+def test_one_that_never_can_be_started_says_why_and_later_more():
+    app, other = container("app"), container("other")
+    app.blocked = [(0, "ErrImagePull", "no"), (10, "ImagePullBackOff", "still no")]
+    of = pod(app, other)
+    assert due(of, 1.0) == ["other"]
+    assert (app.waiting, of.wake_at) == (("ErrImagePull", "no"), 10)
+    due(of, 10.0)
+    assert (app.waiting, of.wake_at) == (("ImagePullBackOff", "still no"), None)
+
+
+def test_one_whose_turn_has_not_come_says_nothing():
+    first, app = container("first", INIT), container("app")
+    app.blocked = [(0, "ErrImagePull", "no")]
+    of = pod(first, app)
+    run(of)
+    assert app.waiting is None
+
+
+def test_a_pod_that_stops_starts_nothing_and_what_waited_has_ended():
+    app, other = container("app"), container("other")
+    of = pod(app, other)
+    for now in (0.0, 1.0):
+        run(of, now)
+        end(app, 1, now)
+    due(of, 2.0)
+    lifecycle.stop(of)
+    assert app.waiting is None
+    assert due(of, 100.0) == []
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(10, "10s"), (80, "1m20s"), (300, "5m0s"), (0.5, "0.5s")])
+def test_durations_are_as_go_prints_them(seconds, said):
+    assert lifecycle.duration(seconds) == said

@@ -1,0 +1,136 @@
+"""What a container's environment and arguments are."""
+
+import pytest
+from bound_pods import container, only, replica
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend_plugin.embedded.pod_env import expand
+
+
+def of(*args, **said):
+    found = only(container(*args or ("true",), **said))
+    return found["env"], found["argv"]
+
+
+def blocked(**said):
+    return only(container("true", **said))["blocked"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("$(A)", "1"),
+        ("x$(A)y$(B)", "x1y2"),
+        ("$(NONE)", "$(NONE)"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$$", "$"),
+        ("$A ${A} $", "$A ${A} $"),
+        ("$(A", "$(A"),
+        ("$(A$$", "$(A$"),
+        ("$()", "$()"),
+        ("$(B)$(A)", "21"),
+    ],
+)
+def test_references_are_read_as_kubernetes_reads_them(text, expanded):
+    assert expand(text, {"A": "1", "B": "2"}) == expanded
+
+
+@given(st.text("ab$()", max_size=12))
+def test_whoever_doubles_each_dollar_gets_his_text(text):
+    assert expand(text.replace("$", "$$"), {"a": "!", "b": "!", "": "!"}) == text
+
+
+def test_a_variable_refers_to_those_before_it_and_arguments_to_all():
+    env, argv = of("$(A) $(B) $(C)", env={"A": "$(B)", "B": "1", "C": "$(B)$(B)"})
+    assert (env["A"], env["B"], env["C"], argv) == ("$(B)", "1", "11", ["$(B) 1 11"])
+
+
+def test_of_two_variables_of_one_name_the_last_counts():
+    twice = {**container("$(A)"), "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2$(A)"}]}
+    assert only(twice)["env"]["A"] == "21"
+    assert only(twice)["argv"] == ["21"]
+
+
+def test_the_command_goes_before_the_arguments():
+    assert only(container("b", command=["a"]))["argv"] == ["a", "b"]
+
+
+def test_without_both_the_image_would_have_to_say_and_there_is_none():
+    ((_, reason, message),) = only({"name": "pytorch", "image": "i"})["blocked"]
+    assert reason == "CreateContainerError"
+    assert "no command specified" in message
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ({"fieldRef": {"fieldPath": "metadata.name"}}, "j-worker-1"),
+        ({"fieldRef": {"fieldPath": "metadata.namespace"}}, "a"),
+        ({"fieldRef": {"fieldPath": "metadata.uid"}}, "u"),
+        ({"fieldRef": {"fieldPath": "metadata.labels['team']"}}, "vision"),
+        ({"fieldRef": {"fieldPath": "metadata.annotations['none']"}}, ""),
+        ({"fieldRef": {"fieldPath": "spec.nodeName"}}, "node-1"),
+        ({"fieldRef": {"fieldPath": "status.podIP"}}, "127.0.0.1"),
+        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "2"),
+        ({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}, "1500"),
+        ({"resourceFieldRef": {"resource": "requests.cpu"}}, "2"),
+        ({"resourceFieldRef": {"resource": "requests.memory", "divisor": "1Mi"}}, "512"),
+        ({"resourceFieldRef": {"resource": "limits.memory"}}, str(1 << 33)),
+        ({"resourceFieldRef": {"resource": "requests.nvidia.com/gpu"}}, "0"),
+    ],
+)
+def test_the_downward_api(source, value):
+    resources = {"limits": {"cpu": "1500m"}, "requests": {"memory": "512Mi"}}
+    env, argv = of("$(A)", env={"A": source}, resources=resources)
+    assert (env["A"], argv) == (value, [value])
+
+
+def test_who_a_pod_is_stays_though_where_it_is_does_not():
+    env, argv = of(
+        "--name=$(ME)",
+        "--master=j-worker-1",
+        env={"ME": {"fieldRef": {"fieldPath": "metadata.name"}}, "SAID": "$(ME)", "HOST": "j-worker-1"},
+    )
+    assert (env["ME"], env["SAID"], env["HOST"]) == ("j-worker-1", "j-worker-1", "127.0.0.1")
+    assert argv == ["--name=j-worker-1", "--master=127.0.0.1"]
+    assert env["HOSTNAME"] == "j-worker-1"
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"envFrom": [{"configMapRef": {"name": "c"}}]}, 'configmap "c" not found'),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, 'secret "s" not found'),
+        ({"env": {"A": {"secretKeyRef": {"name": "s", "key": "k"}}}}, 'secret "s" not found'),
+        ({"env": {"A": {"configMapKeyRef": {"name": "c", "key": "k"}}}}, 'configmap "c" not found'),
+        ({"env": {"A": {"fieldRef": {"fieldPath": "status.no"}}}}, "unsupported fieldPath: status.no"),
+        (
+            {"env": {"A": {"resourceFieldRef": {"resource": "limits.cpu", "containerName": "x"}}}},
+            "container x not found",
+        ),
+        ({"resources": {"limits": {"memory": "much"}}}, '"much" is no quantity'),
+    ],
+)
+def test_what_is_not_there_keeps_a_container_waiting_in_the_kubelets_words(said, message):
+    assert blocked(**said) == [[0, "CreateContainerConfigError", message]]
+
+
+def test_what_is_optional_may_be_missing():
+    optional = {"configMapKeyRef": {"name": "c", "key": "k", "optional": True}}
+    env, argv = of("$(A)", env={"A": optional}, envFrom=[{"secretRef": {"name": "s", "optional": True}}])
+    assert "A" not in env
+    assert argv == ["$(A)"]
+
+
+def test_a_memory_limit_is_in_bytes():
+    assert only(container("true", resources={"limits": {"memory": "1.5Gi"}}))["memory"] == 3 << 29
+    assert only(container("true", resources={"limits": {"cpu": "1"}}))["memory"] is None
+
+
+def test_a_pod_of_no_job_is_left_as_it_is():
+    pod = replica()
+    pod["metadata"]["labels"] = {}
+    env = only(container("true", env={"MASTER_PORT": "1", "MASTER_ADDR": "j-worker-1"}), pod)["env"]
+    assert (env["MASTER_PORT"], env["MASTER_ADDR"]) == ("1", "j-worker-1")

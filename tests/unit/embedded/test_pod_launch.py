@@ -1,0 +1,113 @@
+"""What a pod's containers run in: image, environment, order, patience."""
+
+import json
+
+import pytest
+from bound_pods import MACHINE, PLACE, container, launched, only, replica
+
+from backend_plugin.embedded.kubelet_options import BackOff, KubeletOptions
+from backend_plugin.embedded.pod_launch import gates, launch
+
+GATE = {"name": "init-pytorch", "image": "alpine:3.10", "command": ["sh", "-c", "nslookup j-master-0"]}
+
+
+def test_the_environment_is_small_and_says_where_it_is():
+    assert only(container("true"))["env"] == {
+        "HOME": "/home/me",
+        "LC_ALL": "C",
+        "TMPDIR": "/tmp/u",
+        "HOSTNAME": "j-worker-1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PATH": "/server/bin:/bin",
+        "PYTHONPATH": "/code",
+        "KFPYTORCH_POD": "u/pytorch",
+    }
+
+
+def test_more_of_the_servers_environment_is_passed_on_request():
+    assert only(container("true"), pass_env=["WANTED_*"])["env"]["WANTED_A"] == "yes"
+
+
+def test_a_manifest_has_the_last_word_but_for_what_is_found_by_path():
+    said = {
+        "HOME": "/root",
+        "TMPDIR": "/scratch",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "PATH": "/opt/bin",
+        "PYTHONPATH": "/x",
+        "KFPYTORCH_POD": "another",
+    }
+    env = only(container("true", env=said))["env"]
+    assert {name: env[name] for name in said} == {
+        "HOME": "/root",
+        "TMPDIR": "/scratch",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "PATH": "/server/bin:/opt/bin",
+        "PYTHONPATH": "/x:/code",
+        "KFPYTORCH_POD": "u/pytorch",
+    }
+
+
+def test_an_image_stands_for_a_virtual_environment():
+    images = {"train:*": "/venvs/train", "ghcr.io/*": "."}
+    assert only(container("true"), images=images)["env"]["PATH"] == "/venvs/train/bin:/bin"
+    assert only(container("true", image="ghcr.io/a/b:1"), images=images)["env"]["PATH"] == "/server/bin:/bin"
+    assert only(container("true", image="other"), images=images)["env"]["PATH"] == "/server/bin:/bin"
+
+
+def test_an_unknown_image_cannot_be_pulled_if_images_are_strict():
+    pull, back_off = only(container("true"), images={"other:*": "."}, strict_images=True)["blocked"]
+    assert pull[:2] == [0, "ErrImagePull"]
+    assert pull[2].startswith('failed to pull and unpack image "train:1"')
+    assert back_off[:2] == [10, "ImagePullBackOff"]
+    assert back_off[2].startswith('Back-off pulling image "train:1"')
+
+
+@pytest.mark.parametrize(
+    ("policy", "policies"),
+    [
+        ("Always", ["OnFailure", "Always", "Always"]),
+        ("OnFailure", ["OnFailure", "Always", "OnFailure"]),
+        ("Never", ["Never", "Always", "Never"]),
+        ("", ["OnFailure", "Always", "Always"]),
+    ],
+)
+def test_who_is_started_again_depends_on_what_it_is(policy, policies):
+    first = container("true", name="first")
+    sidecar = container("true", name="sidecar", restartPolicy="Always")
+    pod = replica(restartPolicy=policy, initContainers=[first, sidecar], containers=[container("true")])
+    found = launched(pod)
+    assert [(each["name"], each["kind"]) for each in found] == [
+        ("first", "init"),
+        ("sidecar", "sidecar"),
+        ("pytorch", "app"),
+    ]
+    assert [each["policy"] for each in found] == policies
+
+
+def test_the_operators_wait_for_the_master_is_a_gate():
+    pod = replica(initContainers=[GATE], containers=[container("true")])
+    gate, main = launched(pod, master_patience=7)
+    assert gates(pod)
+    assert not gates(replica(containers=[container("true")]))
+    assert (gate["kind"], gate["gate"], main["gate"]) == ("init", 7, None)
+    assert "argv" not in gate
+
+
+@pytest.mark.parametrize(("said", "grace"), [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0)])
+def test_a_launch_is_json_and_has_the_kubelets_defaults(said, grace):
+    options = KubeletOptions(back_off=BackOff(first=1, most=2, forget=3))
+    made = launch(replica(containers=[container("true")], **said), PLACE, options, MACHINE)
+    assert json.loads(json.dumps(made)) == made
+    assert (made["grace"], made["deadline"], made["back_off"]) == (grace, None, [1, 2, 3])
+    assert made["pod"] == "j-worker-1_a(u)"
+
+
+def test_a_name_that_is_a_path_runs_nothing():
+    ((_, reason, message),) = only(container("true", name="../x"))["blocked"]
+    assert (reason, message) == ("CreateContainerConfigError", 'container name "../x" is no DNS label')
+
+
+def test_a_deadline_is_the_pods_own():
+    made = launch(replica(activeDeadlineSeconds=5), PLACE, KubeletOptions(), MACHINE)
+    assert made["deadline"] == 5

@@ -1,0 +1,190 @@
+"""Output, from a container's pipe to whoever reads it."""
+
+import asyncio
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend_plugin.embedded import pod_logs
+from backend_plugin.embedded.pod_logs import RunLog
+from backend_plugin.embedded.pod_status import ContainerState, PodState
+from backend_plugin.embedded.shim.logfile import LogFile
+from backend_plugin.shell.cluster import LogRequest
+
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z (stdout|stderr) [FP] ")
+
+
+class Written:
+    """A container's logs, written as a shim does; its pod's state is what a test says."""
+
+    def __init__(self, path, limit=1 << 20, kept=5):
+        self.path, self.limit, self.kept = path, limit, kept
+        self.container = ContainerState(kind="app")
+        self.later = []
+        """What happens while somebody waits for news, one at a time."""
+
+    def run(self, number, *outputs):
+        log = LogFile(str(self.path), number, self.limit, self.kept)
+        for stream, data in outputs:
+            log.write(stream, data)
+        log.close()
+        self.container = ContainerState(kind="app", running_since=1, restarts=number)
+
+    def logs(self, container):
+        assert container == "c"
+        return self.path
+
+    def state(self):
+        return PodState(since=0, containers={"c": self.container})
+
+    async def news(self):
+        if not self.later:
+            return False
+        self.later.pop(0)()
+        return True
+
+    def close(self):
+        self.later = None
+
+    def read(self, **request):
+        async def lines():
+            return [line.text async for line in pod_logs.read(self, LogRequest(container="c", **request))]
+
+        return asyncio.run(lines())
+
+
+@pytest.fixture
+def written(tmp_path):
+    return Written(tmp_path / "c")
+
+
+def test_lines_are_written_as_cri_has_them(written):
+    written.run(0, (b"stdout", b"one\ntwo\n"), (b"stderr", b"three\n"))
+    text = (written.path / "0.0.log").read_text()
+    assert [LINE.sub(r"\1 ", line) for line in text.splitlines()] == [
+        "stdout one",
+        "stdout two",
+        "stderr three",
+    ]
+
+
+def test_a_line_has_the_time_at_which_it_ended(written):
+    written.run(0, (b"stdout", b"one\n"))
+
+    async def lines():
+        return [line async for line in pod_logs.read(written, LogRequest(container="c"))]
+
+    (line,) = asyncio.run(lines())
+    assert LINE.match(f"{line.time} stdout F ")
+
+
+def test_streams_do_not_mix_within_a_line(written):
+    written.run(0, (b"stdout", b"he"), (b"stderr", b"no\n"), (b"stdout", b"llo\n"))
+    assert written.read() == ["no", "hello"]
+
+
+def test_a_last_line_without_an_end_is_one(written):
+    written.run(0, (b"stdout", b"one\ntwo"))
+    assert written.read() == ["one", "two"]
+
+
+def test_a_very_long_line_is_kept_in_parts_and_read_as_one(written):
+    line = "x" * 50_000
+    written.run(0, (b"stdout", line[:20_000].encode()), (b"stdout", line[20_000:].encode() + b"\nend\n"))
+    assert written.read() == [line, "end"]
+    assert written.read(tail=2) == [line, "end"]
+    assert max(map(len, (written.path / "0.0.log").read_text().splitlines())) < 17_000
+
+
+def test_what_is_no_text_is_shown_as_such(written):
+    written.run(0, (b"stdout", b"a\xff\n"))
+    assert written.read() == ["a\ufffd"]
+
+
+@given(
+    chunks=st.lists(st.binary(max_size=12).map(lambda each: each.replace(b"\0", b"\n")), max_size=8),
+    tail=st.integers(0, 5),
+)
+def test_whatever_is_written_is_read_again(tmp_path_factory, chunks, tail):
+    written = Written(tmp_path_factory.mktemp("log") / "c", limit=60, kept=1000)
+    written.run(0, *((b"stdout", chunk) for chunk in chunks))
+    text = b"".join(chunks)
+    lines = [line.decode(errors="replace") for line in text.removesuffix(b"\n").split(b"\n")] if text else []
+    assert written.read() == lines
+    assert written.read(tail=tail) == (lines[-tail:] if tail else [])
+
+
+def test_a_chatty_container_does_not_fill_the_disk(tmp_path):
+    written = Written(tmp_path / "c", limit=1_000, kept=3)
+    written.run(0, *((b"stdout", b"line %03d\n" % number) for number in range(300)))
+    files = sorted(written.path.iterdir())
+    assert len(files) == 3
+    assert sum(path.stat().st_size for path in files) <= 3_000
+    lines = written.read()
+    assert lines == [f"line {number:03}" for number in range(300 - len(lines), 300)]
+
+
+def test_the_run_before_can_be_read(written):
+    written.run(0, (b"stdout", b"first\n"))
+    assert written.read(previous=True) == []
+    written.run(1, (b"stdout", b"second\n"))
+    assert (written.read(), written.read(previous=True)) == (["second"], ["first"])
+
+
+def test_nothing_is_read_of_a_container_that_has_not_begun(written):
+    assert written.read() == []
+    written.container = ContainerState(kind="app", waiting=("ErrImagePull", ""))
+    assert written.read() == []
+
+
+def test_following_ends_with_the_container_and_not_with_its_runs(written):
+    log = LogFile(str(written.path), 0, 1 << 20, 5)
+    written.container = ContainerState(kind="app", running_since=1)
+    log.write(b"stdout", b"one\n")
+
+    def ends():
+        written.container = ContainerState(kind="app", running_since=2, restarts=2, done=False)
+
+    def ends_for_good():
+        written.container = ContainerState(kind="app", restarts=2, done=True)
+
+    written.later = [
+        lambda: log.write(b"stdout", b"two\n"),
+        log.close,
+        lambda: written.run(1, (b"stdout", b"three\n")),
+        lambda: written.run(2, (b"stdout", b"four\n")),
+        ends,
+        ends_for_good,
+    ]
+    assert written.read(follow=True) == ["one", "two", "three", "four"]
+
+
+def test_following_waits_for_a_beginning(written):
+    written.later = [lambda: None, lambda: written.run(0, (b"stdout", b"one\n"))]
+    assert written.read(follow=True, tail=3) == ["one"]
+
+
+def test_a_slow_reader_goes_on_with_what_is_left(tmp_path):
+    log = LogFile(str(tmp_path), 0, 200, 2)
+    log.write(b"stdout", b"first\n")
+    reader = RunLog(tmp_path, 0)
+    assert [line.text for lines in reader.chunks() for line in lines] == ["first"]
+    for number in range(40):
+        log.write(b"stdout", b"%d\n" % number)
+    log.close()
+    rest = [line.text for lines in reader.chunks() for line in lines]
+    reader.close()
+    assert rest[-1] == "39"
+    assert rest == [str(number) for number in range(40) if str(number) in rest]
+
+
+def test_the_end_of_a_log_is_a_message(tmp_path):
+    log = LogFile(str(tmp_path), 0, 4_000, 5)
+    for number in range(200):
+        log.write(b"stderr", b"%d\n" % number)
+    assert log.last_lines().splitlines() == [str(number) for number in range(120, 200)]
+    log.write(b"stderr", b"x" * 5_000 + b"\n")
+    assert log.last_lines() == "x" * 2048
+    log.close()

@@ -1,0 +1,88 @@
+"""Replicas' names and ports, as they are on one machine."""
+
+import pytest
+from bound_pods import container, only, replica
+
+from backend_plugin.embedded.pod_names import Names
+
+
+@pytest.mark.parametrize(
+    ("text", "rewritten"),
+    [
+        ("j-master-0", "127.0.0.1"),
+        ("j-worker-17", "127.0.0.1"),
+        ("tcp://j-master-0:23456", "tcp://127.0.0.1:40001"),
+        ("j-worker-0:29400", "127.0.0.1:40001"),
+        ("--rdzv-endpoint=j-worker-0:29400,x", "--rdzv-endpoint=127.0.0.1:40001,x"),
+        ("j-master-0.a.svc.cluster.local:1", "127.0.0.1:40001"),
+        ("j-master-0.a.svc", "127.0.0.1"),
+        ("j-master-0.a", "127.0.0.1"),
+        ("[j-master-0, j-worker-0]", "[127.0.0.1, 127.0.0.1]"),
+        ("ask j-master-0.", "ask 127.0.0.1."),
+        # What only looks like one.
+        ("j-master-1", "j-master-1"),
+        ("j-worker-", "j-worker-"),
+        ("other-j-master-0", "other-j-master-0"),
+        ("j-master-0-logs", "j-master-0-logs"),
+        ("j-master-0.log", "j-master-0.log"),
+        ("j-master-0.b.svc", "j-master-0.b.svc"),
+        ("a.j-master-0", "a.j-master-0"),
+        ("/logs/j-master-0", "/logs/j-master-0"),
+        ("s3://bucket/j-master-0/x", "s3://bucket/j-master-0/x"),
+        ("example.org:23456", "example.org:23456"),
+    ],
+)
+def test_whole_names_become_addresses(text, rewritten):
+    assert Names.of(replica()).rewrite(text) == rewritten
+
+
+def test_the_name_of_a_job_is_no_pattern():
+    pod = replica("j.x-worker-0")
+    pod["metadata"]["labels"]["training.kubeflow.org/job-name"] = "j.x"
+    assert Names.of(pod).rewrite("j.x-worker-0 jyx-worker-0") == "127.0.0.1 jyx-worker-0"
+    assert Names.of(pod).elected({}, "j.x-worker-0:1") == {"PET_RDZV_CONF": "is_host=1"}
+
+
+def test_without_a_port_of_its_own_a_job_keeps_the_one_it_says():
+    env = only(container("true", env={"MASTER_PORT": "23456", "A": "j-master-0:23456"}), replica(port=""))[
+        "env"
+    ]
+    assert (env["MASTER_PORT"], env["A"]) == ("23456", "127.0.0.1:23456")
+
+
+def test_the_operators_variables():
+    said = {
+        "MASTER_PORT": "23456",
+        "PET_MASTER_PORT": "23456",
+        "MASTER_ADDR": "j-master-0",
+        "PET_MASTER_ADDR": "j-master-0",
+        "URL": "tcp://$(MASTER_ADDR):$(MASTER_PORT)",
+    }
+    found = only(container("--port=$(MASTER_PORT)", "$(MASTER_ADDR):1234", env=said))
+    assert {name: found["env"][name] for name in said} == {
+        "MASTER_PORT": "40001",
+        "PET_MASTER_PORT": "40001",
+        "MASTER_ADDR": "127.0.0.1",
+        "PET_MASTER_ADDR": "127.0.0.1",
+        "URL": "tcp://127.0.0.1:40001",
+    }
+    assert found["argv"] == ["--port=40001", "127.0.0.1:40001"]
+
+
+@pytest.mark.parametrize(
+    ("name", "endpoint", "said", "conf"),
+    [
+        ("j-worker-0", "j-worker-0:29400", None, "is_host=1"),
+        ("j-worker-1", "j-worker-0:29400", None, "is_host=0"),
+        ("j-worker-10", "j-worker-1:29400", None, "is_host=0"),
+        ("j-worker-1", "j-worker-0:29400", "timeout=9", "timeout=9,is_host=0"),
+        ("j-worker-1", "j-worker-0:29400", "is_host=1,timeout=9", "is_host=1,timeout=9"),
+        ("j-worker-0", "j-worker-0.a.svc:29400", None, "is_host=1"),
+        ("j-worker-0", "etcd.example.org:2379", None, None),
+        ("j-worker-0", None, None, None),
+    ],
+)
+def test_one_replica_is_the_host_of_the_rendezvous(name, endpoint, said, conf):
+    env = {"PET_RDZV_ENDPOINT": endpoint, "PET_RDZV_CONF": said}
+    found = only(container("true", env={k: v for k, v in env.items() if v is not None}), replica(name))["env"]
+    assert found.get("PET_RDZV_CONF") == conf

@@ -1,0 +1,191 @@
+"""What a kubelet says of a pod."""
+
+import pytest
+from bound_pods import container, replica
+
+from backend_plugin.embedded.pod_status import ContainerState, Ended, PodState, lost, phase, status
+
+NOW = 1_700_000_100.0
+AT_ONCE = "2023-11-14T22:15:00Z"
+WELL = Ended(exit_code=0, reason="Completed", started=NOW - 9, finished=NOW - 1)
+BADLY = Ended(exit_code=3, reason="Error", message="oh", started=NOW - 9, finished=NOW - 1)
+
+
+def app(**said):
+    return ContainerState(kind="app", **said)
+
+
+def init(**said):
+    return ContainerState(kind="init", **said)
+
+
+def sidecar(**said):
+    return ContainerState(kind="sidecar", **said)
+
+
+def state(final=False, reason="", **containers):
+    return PodState(since=NOW - 10, final=final, reason=reason, containers=containers)
+
+
+def told(of, before=None):
+    def named(*kinds):
+        return [container("true", name=name) for name, one in of.containers.items() if one.kind in kinds]
+
+    pod = replica(initContainers=named("init", "sidecar"), containers=named("app"))
+    return status(pod, of, before or {}, NOW)
+
+
+def conditions(said):
+    return {
+        each["type"]: (each["status"], each.get("reason"), each.get("message")) for each in said["conditions"]
+    }
+
+
+RUNNING = {"running_since": NOW - 5}
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (state(a=app()), "Pending"),
+        (state(a=app(**RUNNING)), "Running"),
+        (state(a=app(**RUNNING), b=app()), "Pending"),
+        (state(a=app(waiting=("CrashLoopBackOff", ""), ended=BADLY)), "Running"),
+        (state(a=app(ended=WELL)), "Running"),
+        (state(i=init(**RUNNING), a=app()), "Pending"),
+        (state(i=init(waiting=("CrashLoopBackOff", ""), ended=BADLY), a=app()), "Pending"),
+        (state(i=init(ended=WELL), a=app(**RUNNING)), "Running"),
+        (state(s=sidecar(**RUNNING), a=app(ended=WELL)), "Running"),
+        (state(final=True, a=app(ended=WELL)), "Succeeded"),
+        (state(final=True, s=sidecar(ended=BADLY), a=app(ended=WELL)), "Succeeded"),
+        (state(final=True, a=app(ended=WELL), b=app(ended=BADLY)), "Failed"),
+        (state(final=True, i=init(ended=BADLY), a=app()), "Failed"),
+        (state(final=True, a=app()), "Failed"),
+        (state(final=True, reason="DeadlineExceeded", a=app(ended=WELL)), "Failed"),
+    ],
+)
+def test_phases(of, expected):
+    assert phase(of) == told(of)["phase"] == expected
+
+
+def test_a_pod_that_runs():
+    assert told(state(pytorch=app(**RUNNING, restarts=2, ended=BADLY, previous=WELL))) == {
+        "phase": "Running",
+        "hostIP": "127.0.0.1",
+        "podIP": "127.0.0.1",
+        "podIPs": [{"ip": "127.0.0.1"}],
+        "startTime": "2023-11-14T22:14:50Z",
+        "conditions": [
+            {"type": kind, "status": "True", "lastTransitionTime": AT_ONCE}
+            for kind in ("Initialized", "ContainersReady", "Ready")
+        ],
+        "containerStatuses": [
+            {
+                "name": "pytorch",
+                "image": "train:1",
+                "imageID": "",
+                "ready": True,
+                "started": True,
+                "restartCount": 2,
+                "state": {"running": {"startedAt": "2023-11-14T22:14:55Z"}},
+                "lastState": {
+                    "terminated": {
+                        "exitCode": 3,
+                        "reason": "Error",
+                        "message": "oh",
+                        "startedAt": "2023-11-14T22:14:51Z",
+                        "finishedAt": "2023-11-14T22:14:59Z",
+                    }
+                },
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("of", "now", "last"),
+    [
+        (app(), {"waiting": {"reason": "ContainerCreating"}}, {}),
+        (app(waiting=("ErrImagePull", "no")), {"waiting": {"reason": "ErrImagePull", "message": "no"}}, {}),
+        (app(ended=WELL), {"terminated": WELL.as_json()}, {}),
+        (app(ended=BADLY, previous=WELL), {"terminated": BADLY.as_json()}, {"terminated": WELL.as_json()}),
+        (
+            app(ended=BADLY, previous=WELL, waiting=("CrashLoopBackOff", "10s")),
+            {"waiting": {"reason": "CrashLoopBackOff", "message": "10s"}},
+            {"terminated": BADLY.as_json()},
+        ),
+    ],
+)
+def test_states_of_a_container(of, now, last):
+    (said,) = told(state(a=of))["containerStatuses"]
+    assert (said["state"], said["lastState"]) == (now, last)
+    assert not said["ready"]
+
+
+def test_what_never_began_did_so_at_the_epoch():
+    end = Ended(exit_code=128, reason="StartError", message="no", started=0, finished=NOW)
+    assert end.as_json()["startedAt"] == "1970-01-01T00:00:00Z"
+
+
+def test_conditions_name_who_is_missing():
+    said = told(state(one=init(ended=WELL), two=init(**RUNNING), a=app(), b=app()))
+    unready = ("False", "ContainersNotReady", "containers with unready status: [a b]")
+    assert conditions(said) == {
+        "Initialized": ("False", "ContainersNotInitialized", "containers with incomplete status: [two]"),
+        "ContainersReady": unready,
+        "Ready": unready,
+    }
+    first, second = said["initContainerStatuses"]
+    assert (first["ready"], second["ready"]) == (True, False)
+    assert said["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+
+
+@pytest.mark.parametrize(("end", "reason"), [(WELL, "PodCompleted"), (BADLY, "PodFailed")])
+def test_a_pod_that_is_over_is_not_ready(end, reason):
+    said = conditions(told(state(final=True, a=app(ended=end))))
+    assert said["Ready"] == said["ContainersReady"] == ("False", reason, None)
+
+
+def test_a_condition_keeps_its_time_until_it_changes():
+    old = "2020-01-01T00:00:00Z"
+    before = {
+        "conditions": [
+            {"type": "Initialized", "status": "True", "lastTransitionTime": old},
+            {"type": "Ready", "status": "False", "lastTransitionTime": old},
+        ]
+    }
+    times = {
+        each["type"]: each["lastTransitionTime"]
+        for each in told(state(a=app(**RUNNING)), before)["conditions"]
+    }
+    assert times == {"Initialized": old, "ContainersReady": AT_ONCE, "Ready": AT_ONCE}
+
+
+def test_why_a_pod_as_a_whole_has_ended_is_said():
+    said = told(state(final=True, reason="DeadlineExceeded", a=app(ended=WELL)))
+    assert said["reason"] == "DeadlineExceeded"
+
+
+def test_nobody_saw_how_a_lost_pod_ended():
+    of = state(
+        i=init(ended=WELL), a=app(**RUNNING), b=app(waiting=("CrashLoopBackOff", ""), ended=BADLY), c=app()
+    )
+    said = told(lost(replica(), of, NOW))
+    assert (said["phase"], said["reason"]) == ("Failed", "NodeLost")
+    assert said["message"] == "Node node-1 which was running pod j-worker-1 is unresponsive"
+    a, b, c = (each["state"] for each in said["containerStatuses"])
+    assert a == {
+        "terminated": {
+            "exitCode": 137,
+            "reason": "ContainerStatusUnknown",
+            "message": "The container could not be located when the pod was terminated",
+            "startedAt": "2023-11-14T22:14:55Z",
+            "finishedAt": AT_ONCE,
+        }
+    }
+    assert b == {"terminated": BADLY.as_json()}
+    assert c == {"waiting": {"reason": "PodInitializing"}}
+
+
+def test_a_lost_pod_of_which_nothing_was_written_has_failed():
+    assert told(lost(replica(), None, NOW))["phase"] == "Failed"

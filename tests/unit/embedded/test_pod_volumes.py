@@ -1,0 +1,146 @@
+"""Volumes, and the paths below their mounts."""
+
+import pytest
+from bound_pods import container, launched, only, replica
+
+from backend_plugin.embedded.pod_volumes import Paths
+
+DATA = {"name": "data", "emptyDir": {}}
+AT = {"name": "data", "mountPath": "/data"}
+HERE = "/pods/u/volumes/data"
+
+
+def mounted(*args, mounts=(AT,), **said):
+    one = container(*args or ("true",), volumeMounts=list(mounts), **said)
+    return only(one, replica(volumes=[DATA]))
+
+
+def refused(volume):
+    pod = replica(volumes=[{"name": "v", **volume}], containers=[container("true")])
+    return launched(pod)[0]["blocked"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rewritten"),
+    [
+        ("/data", HERE),
+        ("/data/", f"{HERE}/"),
+        ("/data/x.txt", f"{HERE}/x.txt"),
+        ("--out=/data/x", f"--out={HERE}/x"),
+        ("/a:/data:/b", f"/a:{HERE}:/b"),
+        ("cp /data/x '/data/y'", f"cp {HERE}/x '{HERE}/y'"),
+        ("echo hi >/data/x; ls /data.", f"echo hi >{HERE}/x; ls {HERE}."),
+        ("file:///data/x", f"file://{HERE}/x"),
+        # Another directory, or none.
+        ("/database", "/database"),
+        ("/data-2", "/data-2"),
+        ("/data.old", "/data.old"),
+        ("/my/data", "/my/data"),
+        ("./data", "./data"),
+        ("s3://bucket/data", "s3://bucket/data"),
+        ("s3://data/x", "s3://data/x"),
+    ],
+)
+def test_paths_below_a_mount_are_below_its_directory(text, rewritten):
+    found = mounted(text, env={"A": text})
+    assert (found["argv"], found["env"]["A"]) == ([rewritten], rewritten)
+
+
+def test_the_longer_of_two_mounts_counts():
+    paths = Paths.of({"/a": "/1", "/a/b": "/2"})
+    assert paths.rewrite("/a/c /a/b/c /a/bc") == "/1/c /2/c /1/bc"
+
+
+def test_a_part_of_a_volume_may_be_mounted():
+    found = mounted("/data/x", mounts=[{**AT, "subPath": "run/1"}])
+    assert found["argv"] == [f"{HERE}/run/1/x"]
+    assert found["directories"] == [f"{HERE}/run/1"]
+
+
+def test_a_mount_path_is_the_same_however_it_is_written():
+    assert mounted("/data/x", mounts=[{**AT, "mountPath": "/./data//"}])["argv"] == [f"{HERE}/x"]
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc"])
+def test_no_part_of_a_volume_is_outside_of_it(path):
+    ((_, reason, message),) = mounted(mounts=[{**AT, "subPath": path}])["blocked"]
+    assert reason == "CreateContainerConfigError"
+    assert path in message
+
+
+def test_shared_memory_is_the_machines_own():
+    assert mounted("/dev/shm/x", mounts=[{**AT, "mountPath": "/dev/shm"}])["argv"] == ["/dev/shm/x"]
+
+
+def test_each_volume_is_a_directory_of_the_pod():
+    from bound_pods import MACHINE, PLACE
+
+    from backend_plugin.embedded.kubelet_options import KubeletOptions
+    from backend_plugin.embedded.pod_launch import launch
+
+    memory = {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
+    absent = {"name": "c", "configMap": {"name": "c", "optional": True}}
+    several = {"name": "p", "projected": {"sources": [{"secret": {"name": "s", "optional": True}}]}}
+    made = launch(replica(volumes=[DATA, memory, absent, several]), PLACE, KubeletOptions(), MACHINE)
+    assert [each for each in made["directories"] if "/volumes/" in each] == [
+        HERE,
+        "/pods/u/volumes/m",
+        "/pods/u/volumes/c",
+        "/pods/u/volumes/p",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("volume", "message"),
+    [
+        ({"configMap": {"name": "c"}}, 'MountVolume.SetUp failed for volume "v" : configmap "c" not found'),
+        ({"secret": {"secretName": "s"}}, 'MountVolume.SetUp failed for volume "v" : secret "s" not found'),
+        (
+            {"projected": {"sources": [{"secret": {"name": "s"}}]}},
+            'MountVolume.SetUp failed for volume "v" : secret "s" not found',
+        ),
+        ({"persistentVolumeClaim": {"claimName": "p"}}, 'persistentvolumeclaim "p" not found'),
+        (
+            {"hostPath": {"path": "/"}},
+            'MountVolume.SetUp failed for volume "v" : hostPath is not allowed: a task does not reach this '
+            "machine's files by its manifest",
+        ),
+        (
+            {"nfs": {"server": "s"}},
+            'MountVolume.SetUp failed for volume "v" : an embedded cluster has no volumes of the kind nfs',
+        ),
+        ({"name": "../x", "emptyDir": {}}, 'volume name "../x" is no DNS label'),
+    ],
+)
+def test_what_cannot_be_mounted_keeps_the_pod_waiting(volume, message):
+    assert refused(volume) == [[0, "CreateContainerConfigError", message]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("/data/x", f"{HERE}/x"),
+        ("/code", "/code"),
+        ("/code/src", "/code/src"),
+        ("/codes", None),
+        ("/root", None),
+        ("/code/../etc", None),
+        ("", None),
+    ],
+)
+def test_a_working_directory_is_a_mount_or_code_or_a_fresh_one(asked, found):
+    assert mounted(workingDir=asked)["cwd"] == found
+
+
+def test_a_working_directory_below_a_mount_is_made():
+    assert mounted(workingDir="/data/x")["directories"] == [HERE, f"{HERE}/x"]
+    assert mounted(workingDir="/code/x")["directories"] == [HERE]
+
+
+def test_where_to_leave_a_last_word_is_a_file_of_the_pod():
+    found = only(container("sh", "-c", "echo bye > /dev/termination-log", env={"F": "/dev/termination-log"}))
+    assert found["termination"] == "/pods/u/termination/pytorch"
+    assert found["env"]["F"] == found["termination"]
+    assert found["argv"][-1] == f"echo bye > {found['termination']}"
+    other = only(container("/tmp/last/word", terminationMessagePath="/tmp/last"))
+    assert other["argv"] == ["/pods/u/termination/pytorch/word"]
