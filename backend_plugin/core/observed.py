@@ -11,7 +11,18 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.job import TRAINER
-from backend_plugin.core.reading import decimals_ns, entries, moment, number, section, text, texts, words
+from backend_plugin.core.reading import (
+    decimals_ns,
+    entries,
+    moment,
+    number,
+    section,
+    shared,
+    text,
+    texts,
+    word,
+    words,
+)
 from backend_plugin.core.values import Manifest
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -219,16 +230,16 @@ def read_job(manifest: Manifest) -> Job:
     )
     deadline = number(policy, "activeDeadlineSeconds")
     return Job(
-        name=text(metadata, "name"),
-        namespace=text(metadata, "namespace"),
-        uid=text(metadata, "uid"),
+        name=word(metadata, "name"),
+        namespace=word(metadata, "namespace"),
+        uid=word(metadata, "uid"),
         created=moment(metadata, "creationTimestamp"),
         deleting=bool(metadata.get("deletionTimestamp")),
         groups=_groups(section(spec, "pytorchReplicaSpecs")),
         elastic=bool(elastic),
         scales=number(elastic, "minReplicas") != number(elastic, "maxReplicas"),
         nproc_per_node=number(spec, "nprocPerNode") or number(elastic, "nProcPerNode"),
-        clean_pod_policy=text(policy, "cleanPodPolicy"),
+        clean_pod_policy=word(policy, "cleanPodPolicy"),
         active_deadline=None if deadline is None or deadline < 0 else timedelta(seconds=deadline),
         conditions=read_conditions(status),
         started=moment(status, "startTime"),
@@ -263,9 +274,9 @@ def read_conditions(status: Manifest) -> tuple[Condition, ...]:
     """The conditions of any kind's status."""
     return tuple(
         Condition(
-            type=text(each, "type"),
+            type=word(each, "type"),
             true=each.get("status") in ("True", True),  # Unquoted in YAML it is a boolean.
-            reason=text(each, "reason"),
+            reason=word(each, "reason"),
             message=words(each, "message"),
             since=moment(each, "lastTransitionTime"),
         )
@@ -277,22 +288,22 @@ def read_pod(manifest: Manifest) -> Pod:
     """A pod as the API server returned it."""
     metadata, spec, status = (section(manifest, key) for key in ("metadata", "spec", "status"))
     labels = section(metadata, "labels")
-    name = text(metadata, "name")
+    name = word(metadata, "name")
     by_type = {condition.type: condition for condition in read_conditions(status)}
     disrupted = by_type.get("DisruptionTarget")
     return Pod(
         name=name,
         uid=text(metadata, "uid"),
-        job_name=text(labels, _LABEL + "job-name"),
-        owners=tuple(text(each, "uid") for each in entries(metadata, "ownerReferences")),
-        role=text(labels, _LABEL + "replica-type").lower(),
+        job_name=word(labels, _LABEL + "job-name"),
+        owners=tuple(word(each, "uid") for each in entries(metadata, "ownerReferences")),
+        role=shared(text(labels, _LABEL + "replica-type").lower()),
         index=max(0, number(labels, _LABEL + "replica-index") or 0),
         created=moment(metadata, "creationTimestamp"),
         deleted=_ordered(metadata),
-        node=text(spec, "nodeName"),
-        hostname=text(spec, "hostname") or name,
-        phase=text(status, "phase"),
-        reason=text(status, "reason"),
+        node=word(spec, "nodeName"),
+        hostname=word(spec, "hostname") or name,
+        phase=word(status, "phase"),
+        reason=word(status, "reason"),
         message=words(status, "message"),
         started=moment(status, "startTime"),
         scheduled=by_type.get("PodScheduled"),
@@ -317,11 +328,11 @@ def _container(said: Manifest, *, init: bool = False) -> Container:
     state = section(said, "state")
     running, waiting = section(state, "running"), section(state, "waiting")
     return Container(
-        name=text(said, "name"),
-        image=text(said, "image"),
+        name=word(said, "name"),
+        image=word(said, "image"),
         id=text(said, "containerID"),
         init=init,
-        waiting=text(waiting, "reason"),
+        waiting=word(waiting, "reason"),
         waiting_message=words(waiting, "message"),
         running_since=moment(running, "startedAt"),
         ended=_termination(state),
@@ -336,7 +347,7 @@ def _termination(state: Manifest) -> Termination | None:
         return None
     return Termination(
         exit_code=number(said, "exitCode"),
-        reason=text(said, "reason"),
+        reason=word(said, "reason"),
         message=words(said, "message"),
         started=moment(said, "startedAt"),
         finished=moment(said, "finishedAt"),
@@ -369,7 +380,7 @@ def read_pod_group(manifest: Manifest) -> PodGroup:
         kind=text(manifest, "kind") or "PodGroup",
         name=text(section(manifest, "metadata"), "name"),
         queue=text(spec, "queueName") or text(spec, "queue"),
-        phase=text(status, "phase"),
+        phase=word(status, "phase"),
         conditions=(*read_conditions(status), *_kai_conditions(status)),
     )
 

@@ -10,6 +10,7 @@ import msgspec
 
 from backend_plugin.core.job import Deadlines, Run
 from backend_plugin.core.manifest import names
+from backend_plugin.core.reading import shared
 
 ANNOTATION: Final = "kfpytorch.flyte.org/task"
 
@@ -55,9 +56,20 @@ def read(annotations: Mapping[str, str], namespace: str) -> Origin | None:
         said = _DECODER.decode(annotations.get(ANNOTATION, ""))
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
-    run = {name: getattr(said, name) for name in _OF_RUN}
     return Origin(
-        run=Run(**run, namespace=namespace, output_prefix=annotations.get(names.OUTPUT_PREFIX, "")),
+        run=Run(
+            output_prefix=annotations.get(names.OUTPUT_PREFIX, ""),
+            project=shared(said.project),
+            domain=shared(said.domain),
+            execution=shared(said.execution),
+            node_id=shared(said.node_id),
+            attempt=said.attempt,
+            task_project=shared(said.task_project),
+            task_domain=shared(said.task_domain),
+            task_name=shared(said.task_name),
+            task_version=shared(said.task_version),
+            namespace=namespace,
+        ),
         deadlines=Deadlines(**{name: getattr(said, name) for name in _OF_DEADLINES}),
         task_config=said.task_config,
     )

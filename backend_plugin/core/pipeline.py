@@ -1,7 +1,8 @@
 """The page to read first: the two sentences of the program. Composes the stages; decides nothing."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from msgspec import structs
@@ -17,6 +18,8 @@ from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.task_phase import TaskPhase
 from backend_plugin.core.values import Manifest
+
+_HORIZONS: Final = (timedelta(minutes=10), timedelta(seconds=20))
 
 
 def plan(
@@ -42,3 +45,16 @@ def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:
     about = About(now=now, run=rules.run, task_config=rules.task_config)
     links = log_links.links(seen.job, seen.pods, rules.logs, about)
     return structs.replace(verdict, logs=links, info=wording.info(seen, verdict.cause))
+
+
+def lasting(observed: Observed, rules: Rules, now: datetime) -> tuple[TaskPhase, datetime]:
+    """What Flyte should believe, and until when it may as long as the cluster says nothing new.
+
+    Time changes a verdict once at most in each direction: patience ends, and does not come back. So a
+    verdict that is the same now and later is the same in between.
+    """
+    verdict = judge(observed, rules, now)
+    for ahead in _HORIZONS:
+        if judge(observed, rules, now + ahead) == verdict:
+            return verdict, now + ahead
+    return verdict, now

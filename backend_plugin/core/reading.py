@@ -6,6 +6,7 @@ Lives here: getters that never raise. Does not: what a field means.
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Final, cast
 
 from backend_plugin.core.values import JsonValue, Manifest
@@ -39,6 +40,17 @@ def text(value: Manifest, key: str) -> str:
     return found if isinstance(found, str) else ""
 
 
+def word(value: Manifest, key: str) -> str:
+    """The string under `key`, one of few or one that many objects share: equal ones are one object."""
+    return shared(text(value, key))
+
+
+@lru_cache(maxsize=8_192)
+def shared(said: str) -> str:
+    """The same text; equal ones are one object, so that thousands of objects hold it once."""
+    return said
+
+
 def words(value: Manifest, key: str) -> str:
     """The beginning of the string under `key`: nobody reads more, and what is searched has an end."""
     return text(value, key)[:_LONGEST]
@@ -70,6 +82,8 @@ def moment(value: Manifest, key: str) -> datetime | None:
     return parse_moment(found) if isinstance(found, str) else None
 
 
+# The objects of a job tell of the same seconds, and tell them again with every change.
+@lru_cache(maxsize=8_192)
 def parse_moment(said: str) -> datetime | None:
     """An RFC 3339 time with as many decimals as one likes, in UTC; None for anything else."""
     match = _TIME.fullmatch(said.strip())

@@ -1,8 +1,10 @@
 """Phases as the messages that Flyte reads."""
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Final
 
+import msgspec
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution, TaskLog
 from flyteidl.core.metrics_pb2 import ExecutionMetricResult
@@ -28,16 +30,30 @@ class UnknownQuery(BackendError):
     """A metric that no job of ours has."""
 
 
+class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What was said of a job, and what it holds for."""
+
+    phase: Phase
+    message: bytes
+    version: int
+    until: datetime
+
+
 class Answers:
-    """Entries of a cache → serialized `GetTaskResponse`s."""
+    """Entries of a cache → serialized `GetTaskResponse`s, made anew when what they say may have changed."""
 
     def __init__(self, judge: Judge) -> None:
-        self._judge = judge
+        self.judge = judge
 
-    def of(self, entry: Entry) -> tuple[TaskPhase, bytes]:
-        """The phase of a job, and its message."""
-        verdict = self._judge.phase(entry)
-        return verdict, _response(verdict)
+    def of(self, entry: Entry) -> Answer:
+        """What Flyte is told of a job at this moment."""
+        known = entry.answer
+        if known is not None and known.version == entry.version and self.judge.now() <= known.until:
+            return known
+        verdict, until = self.judge.lasting(entry)
+        answer = Answer(phase=verdict.phase, message=_response(verdict), version=entry.version, until=until)
+        entry.answer = answer
+        return answer
 
     def of_refusal(self, message: str) -> bytes:
         """Of a job that was never asked for."""

@@ -16,6 +16,7 @@ from backend_plugin.shell.cluster import Name, Record
 if TYPE_CHECKING:
     from backend_plugin.core.origin import Origin
     from backend_plugin.core.task_phase import Phase
+    from backend_plugin.shell.answers import Answer
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of a job."""
@@ -29,7 +30,7 @@ class Entry:
     """One job, and all that is known of it."""
 
     __slots__ = (
-        "error_files", "events", "gone", "job", "looking", "name", "namespace", "origin", "outputs",
+        "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace", "origin", "outputs",
         "pod_groups", "pods", "read", "told", "unconfirmed", "version",
     )  # fmt: skip
 
@@ -54,6 +55,8 @@ class Entry:
         """When it was found that there is no such job (any more)."""
         self.unconfirmed = False
         """A list has left it out, and nobody has asked the cluster itself."""
+        self.answer: Answer | None = None
+        """What was made of it last."""
         self.version = 0
         """Grows with every change."""
 

@@ -31,7 +31,7 @@ class Endings:
     def __init__(self, cache: Cache, outcomes: Outcomes, orders: Orders) -> None:
         self._cache = cache
         self._outcomes = outcomes
-        self._orders = orders
+        self.orders = orders
 
     def see(self, entry: Entry, output_prefix: str = "") -> None:
         """Have the files of a job read if it is over and they were not; from now on it counts as looked at.
@@ -45,7 +45,7 @@ class Endings:
         said = entry.job.annotations.get(names.OUTPUT_PREFIX, "") if entry.job else ""
         if prefix := said or output_prefix:
             entry.looking = True
-            self._orders.give(("read", entry.key), lambda: self._read(entry, prefix))
+            self.orders.give(("read", entry.key), lambda: self._read(entry, prefix))
 
     async def _read(self, entry: Entry, prefix: str) -> None:
         found: Found | None = None

@@ -23,6 +23,10 @@ class Judge:
         """The phase at this moment."""
         return pipeline.judge(entry.observed(), self._rules(entry.origin), self.now())
 
+    def lasting(self, entry: Entry) -> tuple[TaskPhase, datetime]:
+        """The phase at this moment, and until when it is the same unless something changes."""
+        return pipeline.lasting(entry.observed(), self._rules(entry.origin), self.now())
+
     def _rules(self, origin: Origin | None) -> Rules:
         settings = self.settings
         if origin is None:

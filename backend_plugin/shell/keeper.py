@@ -12,19 +12,19 @@ from typing import Final
 from backend_plugin.core import upkeep
 from backend_plugin.core.job import JobRef, Run
 from backend_plugin.core.observed import read_job
+from backend_plugin.core.task_phase import TaskPhase
 from backend_plugin.core.upkeep import Duties
 from backend_plugin.shell import whose
+from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import Cluster, Name, Unavailable
 from backend_plugin.shell.endings import Endings
-from backend_plugin.shell.judge import Judge
-from backend_plugin.shell.orders import Orders
 
 log = logging.getLogger(__name__)
 
 DELETE_CALL: Final = 1.0
 """Seconds that a DeleteTask waits for the deletion; then it goes on behind the answer."""
-ROUND: Final = 30.0
+ROUND: Final = 30
 """Seconds in which every job is looked at once, also one that nobody asks about: time passes for it, too."""
 REMEMBERED: Final = timedelta(hours=1)
 """How long a job that is gone is remembered; afterwards the cluster is asked for it again."""
@@ -34,15 +34,14 @@ _PAUSE: Final = 1.0
 class Keeper:
     """One for a server; `run` is its life."""
 
-    def __init__(
-        self, cluster: Cluster, judge: Judge, cache: Cache, endings: Endings, orders: Orders
-    ) -> None:
-        self._metrics = orders.metrics
+    def __init__(self, cluster: Cluster, cache: Cache, answers: Answers, endings: Endings) -> None:
         self._cluster = cluster
-        self._judge = judge
         self._cache = cache
+        self._answers = answers
+        self._judge = answers.judge
         self._endings = endings
-        self._orders = orders
+        self._orders = endings.orders
+        self._metrics = endings.orders.metrics
         self._due: set[Entry] = set()
 
     # ---- its life
@@ -65,13 +64,16 @@ class Keeper:
             await asyncio.sleep(_PAUSE)
 
     async def _rounds(self) -> None:
+        waiting: list[Entry] = []
         while True:
-            entries = list(self._cache)
-            pause = min(_PAUSE, ROUND / (len(entries) or 1))
-            for entry in entries:
+            waiting = waiting or list(self._cache)
+            share = -(-len(self._cache) // ROUND)
+            due, waiting = waiting[:share], waiting[share:]
+            for entry in due:
                 self._tend(entry)
-                await asyncio.sleep(pause)
-            await asyncio.sleep(0 if entries else _PAUSE)
+                # Calls come first: a share of thousands is many milliseconds.
+                await asyncio.sleep(0)
+            await asyncio.sleep(_PAUSE)
 
     # ---- what the calls ask for
 
@@ -120,24 +122,26 @@ class Keeper:
 
     def _tend(self, entry: Entry) -> None:
         """Whatever is to be done for one job now."""
-        now = self._judge.now()
         if entry.gone is not None:
-            if now - entry.gone > REMEMBERED:
+            if self._judge.now() - entry.gone > REMEMBERED:
                 self._cache.forget(entry)
             return
         if entry.unconfirmed:
             self._orders.give(("confirm", entry.key), lambda: self._confirm(entry))
         if entry.job is None or entry.looking:
             return
-        verdict = self._judge.phase(entry)
+        answer = self._answers.of(entry)
+        if answer.phase is not entry.told or answer.phase in upkeep.FAILURES:
+            self._see_to(entry, self._judge.phase(entry))
+
+    def _see_to(self, entry: Entry, verdict: TaskPhase) -> None:
         if verdict.phase is not entry.told:
             entry.told = verdict.phase
+            said = verdict.message.partition("\n")[0]
+            log.info("%s: %s", verdict.phase.value, said, extra=whose.of_entry(entry))
             if verdict.phase in upkeep.FAILURES and verdict.cause is not None:
                 self._metrics.causes.add(verdict.cause.value)
-            log.info(
-                "%s: %s", verdict.phase.value, verdict.message.partition("\n")[0], extra=whose.of_entry(entry)
-            )
-        if duties := upkeep.duties(entry.observed(), verdict, now):
+        if duties := upkeep.duties(entry.observed(), verdict, self._judge.now()):
             self._orders.give(("end", entry.key), lambda: self._do(entry, duties))
 
     async def _confirm(self, entry: Entry) -> None:

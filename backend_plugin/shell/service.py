@@ -28,9 +28,9 @@ from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import answers, whose
 from backend_plugin.shell.allowed import Allowed
+from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Refused, Unavailable
-from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.keeper import Keeper
 from backend_plugin.shell.metrics import Metrics
 
@@ -53,7 +53,7 @@ class Surroundings:
 
     cluster: Cluster
     cache: Cache
-    judge: Judge
+    answers: Answers
     keeper: Keeper
     metrics: Metrics
     allowed: Allowed
@@ -64,7 +64,7 @@ class TaskService:
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
-        self._answers = answers.Answers(around.judge)
+        self._answers = around.answers
 
     # ---- create
 
@@ -93,7 +93,7 @@ class TaskService:
         with gathered() as problems:
             problems.extend([*refusal.of_run(run), *around.allowed.problems(run)])
         template = execution.template_of(request.template, request.task_execution_metadata)
-        planned = plan(template, run, around.judge.settings, await self._pod_templates(template, run))
+        planned = plan(template, run, around.answers.judge.settings, await self._pod_templates(template, run))
         around.keeper.replace_earlier(run)
         (manifest,) = planned.manifests
         job = read_job(await self._made(manifest, run))
@@ -110,7 +110,7 @@ class TaskService:
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref))
 
     async def _pod_templates(self, template: TaskTemplate, run: Run) -> Sequence[Manifest]:
-        settings = self._around.judge.settings
+        settings = self._around.answers.judge.settings
         wanted = template.metadata.pod_template_name or settings.default_pod_template_name
         if not wanted:
             return ()
@@ -161,9 +161,9 @@ class TaskService:
             return self._answers.of_unseen()
         if _is_of_another(entry, ref):
             return self._answers.of_refusal(f"job {ref.namespace}/{ref.name} is another attempt's")
-        verdict, answer = self._answers.of(entry)
-        self._around.metrics.phases.add(verdict.phase.value)
-        return answer
+        answer = self._answers.of(entry)
+        self._around.metrics.phases.add(answer.phase.value)
+        return answer.message
 
     # ---- delete
 
@@ -199,7 +199,7 @@ class TaskService:
         entry = self._around.cache.of((ref.namespace, ref.name))
         try:
             return answers.metrics(
-                request.queries, None if entry is None else self._around.judge.phase(entry)
+                request.queries, None if entry is None else self._around.answers.judge.phase(entry)
             )
         except answers.UnknownQuery as unknown:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(unknown))

@@ -19,6 +19,7 @@ from backend_plugin.core import settings
 from backend_plugin.shell import keeper as keepers
 from backend_plugin.shell import service
 from backend_plugin.shell.allowed import Allowed
+from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.endings import Endings
 from backend_plugin.shell.front import Front
@@ -126,11 +127,12 @@ async def serving(
     orders = Orders(metrics)
     prefixes = Prefixes([f"file://{store}", "s3://*"])
     endings = Endings(cache, Outcomes(prefixes), orders)
-    keeper = keepers.Keeper(cluster, judge, cache, endings, orders)
+    answers = Answers(judge)
+    keeper = keepers.Keeper(cluster, cache, answers, endings)
     around = service.Surroundings(
         cluster=cluster,
         cache=cache,
-        judge=judge,
+        answers=answers,
         keeper=keeper,
         metrics=metrics,
         allowed=Allowed(prefixes=prefixes, namespaces=("flytesnacks-*",)),

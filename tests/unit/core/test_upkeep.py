@@ -9,7 +9,7 @@ from msgspec import structs
 
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.observed import Observed, read_observed
-from backend_plugin.core.pipeline import judge
+from backend_plugin.core.pipeline import judge, lasting
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.task_phase import Phase, TaskPhase
 from backend_plugin.core.upkeep import NONE, Duties, duties
@@ -103,3 +103,13 @@ def test_an_end_is_told_once_what_it_left_has_been_read() -> None:
     observed = seen(job(RUNNING, FAILED), ended("master-0", 1))
     assert judged(structs.replace(observed, looking=True))[0].phase is Phase.RUNNING
     assert judged(observed)[0].phase is Phase.FAILED
+
+
+def test_a_verdict_lasts_until_patience_would_end_it() -> None:
+    running_job = seen(job(RUNNING), running("master-0"), running("worker-0"))
+    told, until = lasting(running_job, RULES, BEGAN + timedelta(seconds=20))
+    assert (told.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=40))
+    told, until = lasting(running_job, RULES, BEGAN + timedelta(seconds=104))
+    assert (told.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=104))
+    told, until = lasting(running_job, Rules(), BEGAN + timedelta(seconds=104))
+    assert until == BEGAN + timedelta(seconds=704)

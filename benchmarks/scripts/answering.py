@@ -1,0 +1,306 @@
+"""A server that answers GetTask: ours with many jobs in its cache, or one with a constant answer.
+
+``python benchmarks/scripts/answering.py ours|bare|flytekit JOBS``: prints its port, then for every line on
+stdin the processor seconds it has used and the MiB it holds; ends with its stdin.
+"""
+
+import asyncio
+import itertools
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import grpc
+import psutil
+from flyteidl.admin import agent_pb2 as admin
+
+PROJECT = "flytesnacks-development"
+METHOD = "flyteidl.service.AsyncAgentService"
+
+
+def execution(number: int) -> str:
+    return f"f{number:08x}"
+
+
+def prefix(number: int) -> str:
+    return f"s3://bucket/metadata/propeller/{PROJECT}-{execution(number)}/n0/data/0"
+
+
+def name(number: int) -> str:
+    return f"{execution(number)}-n0-0-4fc1931eedf1"
+
+
+def reference(number: int) -> bytes:
+    from backend_plugin.core import job_ref
+    from backend_plugin.core.job import Dialect, JobRef
+
+    return job_ref.encode(
+        JobRef(
+            dialect=Dialect.PYTORCHJOB,
+            namespace=PROJECT,
+            name=name(number),
+            output_prefix=prefix(number),
+            uid=f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7a10",
+        )
+    )
+
+
+# ---- what a cluster would have said
+
+
+def job(number: int, now: datetime) -> dict[str, Any]:
+    from backend_plugin.core.job import Deadlines, Run
+    from backend_plugin.core.origin import encode
+
+    run = Run(
+        output_prefix=prefix(number),
+        project="flytesnacks",
+        domain="development",
+        execution=execution(number),
+        node_id="n0",
+        attempt=0,
+        task_project="flytesnacks",
+        task_domain="development",
+        task_name="train.workflow.train",
+        task_version="v1",
+        namespace=PROJECT,
+    )
+    began = moment(now - timedelta(minutes=number % 50 + 1))
+    replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}
+    return {
+        "metadata": {
+            "name": name(number),
+            "namespace": PROJECT,
+            "uid": f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7a10",
+            "creationTimestamp": began,
+            "annotations": {
+                "kfpytorch.flyte.org/output-prefix": run.output_prefix,
+                "kfpytorch.flyte.org/task": encode(run, Deadlines(), {}),
+            },
+        },
+        "spec": {"runPolicy": {"cleanPodPolicy": "None"}, "pytorchReplicaSpecs": replicas},
+        "status": {
+            "startTime": began,
+            "conditions": [
+                {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": began}
+                for kind in ("Created", "Running")
+            ],
+        },
+    }
+
+
+def pod(number: int, index: int, now: datetime) -> dict[str, Any]:
+    role, place = ("master", 0) if index == 0 else ("worker", index - 1)
+    began = moment(now - timedelta(minutes=number % 50 + 1))
+    kinds = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+    return {
+        "metadata": {
+            "name": f"{name(number)}-{role}-{place}",
+            "namespace": PROJECT,
+            "uid": f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7b{index:02x}",
+            "creationTimestamp": began,
+            "labels": {
+                "training.kubeflow.org/job-name": name(number),
+                "training.kubeflow.org/replica-type": role,
+                "training.kubeflow.org/replica-index": str(place),
+            },
+            "ownerReferences": [{"uid": f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7a10"}],
+        },
+        "spec": {"nodeName": f"gpu-node-{number % 500}"},
+        "status": {
+            "phase": "Running",
+            "startTime": began,
+            "conditions": [{"type": each, "status": "True", "lastTransitionTime": began} for each in kinds],
+            "containerStatuses": [
+                {
+                    "name": "pytorch",
+                    "image": "registry.example.org/team/train:v1",
+                    "containerID": f"containerd://{number:060x}{index:04x}",
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": began}},
+                }
+            ],
+        },
+    }
+
+
+def moment(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# ---- the sides
+
+
+def now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
+    from backend_plugin.core import settings
+    from backend_plugin.core.observed import Job, Pod, read_job, read_pod
+    from backend_plugin.shell import service
+    from backend_plugin.shell.allowed import Allowed
+    from backend_plugin.shell.answers import Answers
+    from backend_plugin.shell.cache import Cache
+    from backend_plugin.shell.endings import Endings
+    from backend_plugin.shell.front import Front
+    from backend_plugin.shell.judge import Judge
+    from backend_plugin.shell.keeper import Keeper
+    from backend_plugin.shell.metrics import Metrics
+    from backend_plugin.shell.orders import Orders
+    from backend_plugin.shell.outcome import Outcomes
+    from backend_plugin.shell.prefixes import Prefixes
+
+    links = {"kubernetes-enabled": True, "kubernetes-url": "https://kubernetes.example.org"}
+    judge = Judge(settings=settings.read({"kfpytorch": {"logs": links}}), now=now)
+    metrics, cache, prefixes = Metrics(), Cache(now), Prefixes()
+    orders = Orders(metrics)
+    answers = Answers(judge)
+    keeper = Keeper(Nobody(), cache, answers, Endings(cache, Outcomes(prefixes), orders))
+    began = now()
+    cache.replace(Job, ((PROJECT, read_job(plain(job(each, began)))) for each in range(jobs)))
+    cache.replace(
+        Pod, ((PROJECT, read_pod(plain(pod(each, i, began)))) for each in range(jobs) for i in range(4))
+    )
+    around = service.Surroundings(
+        cluster=Nobody(), cache=cache, answers=answers, keeper=keeper, metrics=metrics,
+        allowed=Allowed(prefixes=prefixes),
+    )  # fmt: skip
+    server = grpc.aio.server()
+    handlers = service.handlers(service.TaskService(around))
+    server.add_generic_rpc_handlers((Front(handlers=handlers, limit=1_000, metrics=metrics),))
+    KEPT.append(asyncio.create_task(keeper.run()))
+    KEPT.append(asyncio.create_task(changing(cache, jobs)))
+    return server, server.add_insecure_port("127.0.0.1:0")
+
+
+KEPT: list[Any] = []
+
+
+def plain(manifest: dict[str, Any]) -> dict[str, Any]:
+    """With strings of its own, as JSON that was just read has."""
+    read: dict[str, Any] = json.loads(json.dumps(manifest))
+    return read
+
+
+async def changing(cache: Any, jobs: int) -> None:
+    """Twenty jobs a second change their phase, to and fro."""
+    from backend_plugin.core.observed import read_job
+
+    for number in itertools.cycle(range(0, jobs, 7)):
+        said = job(number, now())
+        if number % 2:
+            said["status"]["conditions"].pop()
+        cache.put(PROJECT, read_job(said))
+        await asyncio.sleep(0.05)
+
+
+class Nobody:
+    """A cluster that is silent, and must not be asked."""
+
+    async def follow(self, _: Any) -> None:
+        """Tell nothing, for ever."""
+        await asyncio.Event().wait()
+
+    def __getattr__(self, method: str) -> Any:
+        raise AssertionError(f"the cluster was asked: {method}")
+
+
+def constant() -> bytes:
+    """What ours says of such a job."""
+    from flyteidl.core.execution_pb2 import TaskLog
+
+    links = [
+        TaskLog(
+            name=f"Kubernetes logs {index}", uri=f"https://kubernetes.example.org/#!/log/{PROJECT}/{index}"
+        )
+        for index in range(4)
+    ]
+    resource = admin.Resource(phase="RUNNING", message="4 of 4 replicas ready", log_links=links)
+    resource.custom_info.update({"state": "running", "job": name(1), "namespace": PROJECT, "ready": 4})
+    return resource.SerializeToString()  # type: ignore[no-any-return]
+
+
+async def bare(_: int) -> tuple[grpc.aio.Server, int]:
+    resource = admin.Resource.FromString(constant())
+
+    async def get(_: admin.GetTaskRequest, __: Any) -> admin.GetTaskResponse:
+        return admin.GetTaskResponse(resource=resource)
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        get, admin.GetTaskRequest.FromString, admin.GetTaskResponse.SerializeToString
+    )
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(METHOD, {"GetTask": handler}),))
+    return server, server.add_insecure_port("127.0.0.1:0")
+
+
+async def flytekit(_: int) -> tuple[grpc.aio.Server, int]:
+    from dataclasses import dataclass
+
+    from flyteidl.service.agent_pb2_grpc import add_AsyncAgentServiceServicer_to_server
+    from flytekit.extend.backend.base_connector import (
+        AsyncConnectorBase,
+        ConnectorRegistry,
+        Resource,
+        ResourceMeta,
+    )
+    from flytekit.extend.backend.connector_service import AsyncConnectorService
+
+    said = admin.Resource.FromString(constant())
+
+    @dataclass
+    class Meta(ResourceMeta):  # type: ignore[misc]  # flytekit ships no types.
+        name: str = ""
+
+        @classmethod
+        def decode(cls, _: bytes) -> "Meta":
+            return cls(name="")
+
+    class Constant(AsyncConnectorBase):  # type: ignore[misc]
+        name = "constant"
+
+        def __init__(self) -> None:
+            super().__init__(task_type_name="pytorch", task_type_version=1, metadata_type=Meta)
+
+        async def create(self, **_: Any) -> Meta:
+            return Meta()
+
+        async def get(self, **_: Any) -> Resource:
+            return Resource(phase=said.phase, message=said.message, custom_info={"state": "running"})
+
+        async def delete(self, **_: Any) -> None: ...
+
+    ConnectorRegistry.register(Constant(), override=True)
+    server = grpc.aio.server()
+    add_AsyncAgentServiceServicer_to_server(AsyncConnectorService(), server)
+    return server, server.add_insecure_port("127.0.0.1:0")
+
+
+SIDES: dict[str, Callable[[int], Awaitable[tuple[grpc.aio.Server, int]]]] = {
+    "ours": ours,
+    "bare": bare,
+    "flytekit": flytekit,
+}
+
+
+def lines() -> Iterator[str]:
+    yield from sys.stdin
+
+
+async def main(side: str, jobs: int) -> None:
+    server, port = await SIDES[side](jobs)
+    await server.start()
+    process = psutil.Process()
+    print(port, flush=True)
+    loop = asyncio.get_running_loop()
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        times = process.cpu_times()
+        print(json.dumps([times.user + times.system, process.memory_info().rss / 2**20]), flush=True)
+    await server.stop(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

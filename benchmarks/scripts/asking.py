@@ -1,0 +1,116 @@
+"""GetTask to servers in turn, at a steady rate: what each call costs the server, and how long it takes.
+
+``python benchmarks/scripts/asking.py JOBS RATE SECONDS TURNS SIDE...``: the last line is JSON.
+"""
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+from flyteidl.admin import agent_pb2 as admin
+
+from benchmarks.scripts.answering import METHOD, reference
+
+SERVER = Path(__file__).with_name("answering.py")
+
+
+class Side:
+    """A server of one kind, and a channel to it."""
+
+    def __init__(self, name: str, jobs: int) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            [sys.executable, str(SERVER), name, str(jobs)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+        self.microseconds: list[float] = []
+        self.latencies: list[float] = []
+        self.resident = 0.0
+
+    def used(self) -> float:
+        """Processor seconds since its start."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("?\n")
+        self.process.stdin.flush()
+        seconds, self.resident = json.loads(self.process.stdout.readline())
+        return float(seconds)
+
+    async def turn(self, requests: list[bytes], rate: int, seconds: float) -> None:
+        """Ask for so long, and note what it cost."""
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+            ask = channel.unary_unary(
+                f"/{METHOD}/GetTask", response_deserializer=admin.GetTaskResponse.FromString
+            )
+            await ask(requests[0])
+            before = self.used()
+            calls = await self._ask(ask, requests, rate, seconds)
+            self.microseconds.append((self.used() - before) / calls * 1e6)
+
+    async def _ask(self, ask: Any, requests: list[bytes], rate: int, seconds: float) -> int:
+        began = time.perf_counter()
+        pending = set()
+        calls = int(rate * seconds)
+        for number in range(calls):
+            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+            task = asyncio.ensure_future(self._one(ask, requests[(number * 31) % len(requests)]))
+            pending.add(task)
+            task.add_done_callback(pending.discard)
+        await asyncio.gather(*pending)
+        return calls
+
+    async def _one(self, ask: Any, request: bytes) -> None:
+        began = time.perf_counter()
+        await ask(request)
+        self.latencies.append(time.perf_counter() - began)
+
+    def result(self) -> dict[str, Any]:
+        """All that was noted."""
+        ordered = sorted(self.latencies)
+        return {
+            "microseconds": self.microseconds,
+            "p50": ordered[len(ordered) // 2] * 1e3,
+            "p99": ordered[int(len(ordered) * 0.99)] * 1e3,
+            "resident": self.resident,
+        }
+
+
+async def main(jobs: int, rate: int, seconds: float, turns: int, names: list[str]) -> None:
+    sides = [Side(name, jobs) for name in names]
+    requests = [
+        admin.GetTaskRequest(
+            task_type="pytorch",
+            resource_meta=reference(number),
+            task_category=admin.TaskCategory(name="pytorch", version=1),
+            output_prefix="s3://bucket",
+        ).SerializeToString()
+        for number in range(jobs)
+    ]
+    try:
+        for turn in range(turns + 1):
+            for side in sides:
+                await side.turn(requests, rate, seconds)
+                if turn == 0:  # One that does not count.
+                    side.microseconds.clear()
+                    side.latencies.clear()
+    finally:
+        for side in sides:
+            side.process.stdin.close()  # type: ignore[union-attr]
+            side.process.wait()
+    print(json.dumps({side.name: side.result() for side in sides}))
+    for side in sides:
+        print(side.name, statistics.median(side.microseconds), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]))
