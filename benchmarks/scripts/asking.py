@@ -49,9 +49,7 @@ class Side:
     async def turn(self, requests: list[bytes], rate: int, seconds: float) -> None:
         """Ask for so long, and note what it cost."""
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
-            ask = channel.unary_unary(
-                f"/{METHOD}/GetTask", response_deserializer=admin.GetTaskResponse.FromString
-            )
+            ask = channel.unary_unary(f"/{METHOD}/GetTask", bytes, admin.GetTaskResponse.FromString)
             await ask(requests[0])
             before = self.used()
             calls = await self._ask(ask, requests, rate, seconds)

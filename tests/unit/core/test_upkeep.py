@@ -12,7 +12,7 @@ from backend_plugin.core.observed import Observed, read_observed
 from backend_plugin.core.pipeline import judge, lasting
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.task_phase import Phase, TaskPhase
-from backend_plugin.core.upkeep import NONE, Duties, duties
+from backend_plugin.core.upkeep import NONE, Duties, duties, is_over
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import ANNOTATION
 
@@ -113,3 +113,11 @@ def test_a_verdict_lasts_until_patience_would_end_it() -> None:
     assert (told.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=104))
     told, until = lasting(running_job, Rules(), BEGAN + timedelta(seconds=104))
     assert until == BEGAN + timedelta(seconds=704)
+
+
+@pytest.mark.parametrize(
+    ("said", "over"),
+    [(job(RUNNING), False), (job(RUNNING, FAILED), True), (job(RUNNING, SUCCEEDED), True), (None, True)],
+)
+def test_what_has_ended_or_is_not_there_leaves_no_more(said: Any, *, over: bool) -> None:
+    assert is_over(seen(said)) is over
