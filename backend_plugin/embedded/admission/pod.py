@@ -58,7 +58,7 @@ def _with_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:
     """A container whose ports have a protocol, and which asks for what it is limited to."""
-    made = dict(container)
+    made = {"imagePullPolicy": _pull_policy(container), "resources": {}, **container}
     if container.get("ports"):
         made["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
     resources = container.get("resources", {})
@@ -66,6 +66,13 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
         requests = {**resources["limits"], **resources.get("requests", {})}
         made["resources"] = {**resources, "requests": requests}
     return made
+
+
+def _pull_policy(container: Mapping[str, Any]) -> str:
+    """What is not said to be one version of an image is fetched anew."""
+    name = str(container.get("image", "")).rpartition("/")[2]
+    tag = name.partition(":")[2]
+    return "IfNotPresent" if "@" in name or tag not in ("", "latest") else "Always"
 
 
 def _of_spec(spec: Mapping[str, Any]) -> Iterator[Cause]:

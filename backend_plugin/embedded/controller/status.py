@@ -76,7 +76,7 @@ class Status:
 
     def manifest(self) -> Manifest:
         """As it is stored; what is empty is left out."""
-        replicas = {name: status.manifest() for name, status in self.replicas.items()}
+        replicas = {name: self.replicas[name].manifest() for name in sorted(self.replicas)}
         said: Manifest = {"conditions": self.conditions, "replicaStatuses": replicas}
         return {**{name: value for name, value in said.items() if value}, **self.times}
 

@@ -1,0 +1,193 @@
+"""Plays a history against the controller, every way in which chance may have fallen.
+
+The operator visits roles in any order, in every pass anew, and retries a refused pass whenever it likes. That
+explains most of what was recorded; the rest is a matter of moments: it looks between two things that happen
+in one step, or reads its cache before its own last write is in it, or finds a quota that still counts a pod
+which has ended.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import permutations
+from typing import Any
+
+from stored_world import BEGAN, NAMESPACE, World
+
+from backend_plugin.embedded.admission import Refusal
+from backend_plugin.embedded.controller import (
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    DeletePod,
+    DeleteService,
+    Seen,
+    created,
+    reconcile,
+)
+
+Step = Mapping[str, Any]
+Passes = Callable[[World], list[World]]
+ORDERS = (("Master", "Worker"), ("Worker", "Master"))
+# More worlds than any step passes in which the operator comes to rest; where it does not, there is a storm.
+_MOST = 150
+
+
+def first(history: Mapping[str, Any]) -> World:
+    """The world before a history."""
+    metadata = {key: history[key] for key in ("name", "labels", "annotations")}
+    return World(
+        spec={
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {**metadata, "namespace": NAMESPACE},
+            "spec": history["spec"],
+        },
+        bound=history["bound"],
+    )
+
+
+def plain_ends(world: World, do: Step, at: Sequence[float]) -> list[World]:
+    """Where a step may end if the operator looks when all has happened; `at`: begun, done, looked at."""
+    starts = _starts(world, at)
+    for start in starts:
+        start.do(do)
+    return _ends(starts, at, _passes)
+
+
+def close_ends(world: World, do: Step, at: Sequence[float]) -> Iterator[list[World]]:
+    """Where it may end if it depends on moments, one order of these after the other."""
+    starts = _starts(world, at)
+    if world.most_pods is not None:
+        starts += [each.copy(is_quota_late=True) for each in starts]
+    for start in starts:
+        for moments in permutations(start.moments(do)):
+            yield _ends(_interleaved(start, moments), at, _close_passes)
+
+
+def _starts(world: World, at: Sequence[float]) -> list[World]:
+    begun = world.copy(refused=(), missing=(), before=None)
+    begun.now = BEGAN + timedelta(seconds=at[1])
+    return [begun, begun.copy(is_awake=True)] if begun.is_retrying else [begun]
+
+
+def _interleaved(start: World, moments: Sequence[Callable[[World], None]]) -> list[World]:
+    """Worlds in which all has happened, the operator having looked at any time between."""
+    worlds = [start.copy()]
+    for moment in moments:
+        for world in worlds:
+            moment(world)
+        if moment is not moments[-1]:
+            worlds = _distinct(then for world in worlds for then in _explored(world, _close_passes)[0])
+            worlds = [world.copy() for world in worlds]
+    return worlds
+
+
+def _ends(starts: Iterable[World], at: Sequence[float], passes: Passes) -> list[World]:
+    until = BEGAN + timedelta(seconds=at[2])
+    ends = [end for start in starts for end in _ripe(start, until, passes)]
+    return _distinct(end.copy(before=None, is_quota_late=False) for end in ends)
+
+
+def _ripe(world: World, until: datetime, passes: Passes) -> Iterator[World]:
+    """Where the operator rests, also after time has woken it."""
+    for rest in _rests(world, passes):
+        if rest.wake_at is None or rest.wake_at > until or rest.job is None:
+            yield rest
+        else:
+            woken = rest.copy(now=max(rest.now, rest.wake_at), is_awake=True, wake_at=None)
+            yield from _ripe(woken, until, passes)
+
+
+def _rests(world: World, passes: Passes) -> list[World]:
+    """Where the operator may come to rest; wherever it passes, if it does not."""
+    rests = _explored(world, passes)[1]
+    if rests:
+        return rests
+    return [each.copy(is_stormy=True) for each in _explored(world.copy(is_stormy=True), passes)[0]]
+
+
+def _explored(world: World, passes: Passes) -> tuple[list[World], list[World]]:
+    """The worlds that the operator may pass through, and those of them in which it may rest."""
+    seen, waiting, rests = {_key(world)}, [world], []
+    for each in waiting:
+        if not each.is_awake or each.job is None:
+            rests.append(each)
+            continue
+        for then in passes(each):
+            if not then.is_awake:
+                rests.append(then)
+            elif _key(then) not in seen and len(waiting) < _MOST:
+                seen.add(_key(then))
+                waiting.append(then)
+    return waiting, _distinct(rests)
+
+
+def _passes(world: World) -> list[World]:
+    assert world.job is not None
+    cached = world.cached or created(world.job, world.now)
+    has_order = len(world.job["spec"]["pytorchReplicaSpecs"]) > 1
+    return [_pass(world, cached, order) for order in (ORDERS if has_order else ORDERS[:1])]
+
+
+def _close_passes(world: World) -> list[World]:
+    """Those, too, that begin before the last write has reached the cache, and so fail at theirs."""
+    if world.before is None or world.job is None or world.before["metadata"] != world.job["metadata"]:
+        return _passes(world)
+    late = [_pass(world, world.before, order, is_late=True) for order in ORDERS]
+    return [*_passes(world), *late]
+
+
+def _pass(world: World, cached: Mapping[str, Any], order: Sequence[str], *, is_late: bool = False) -> World:
+    """The world after one pass; awake if that changed anything."""
+    then = world.copy(is_awake=is_late, is_retrying=False, cached=cached, before=None)
+    if is_late:
+        then.cached = world.cached
+    pods, services = list(then.pods.values()), list(then.services.values())
+    wanted = reconcile(
+        Seen(job=cached, pods=pods, services=services, now=then.now), upstream=True, order=order
+    )
+    try:
+        for action in wanted.actions:
+            _act(then, action)
+    except Refusal:
+        then.is_retrying = True
+        return then
+    if wanted.status is not None and then.job is not None and not is_late:
+        then.put_status(wanted.status)
+    then.wake_at = wanted.wake_at
+    return then
+
+
+def _act(world: World, action: Any) -> None:
+    match action:
+        case CreatePod(manifest):
+            world.create_pod(manifest)
+        case CreateService(manifest):
+            world.create_service(manifest)
+        case DeletePod(name):
+            world.delete_pod(name)
+        case DeleteService(name):
+            world.delete_service(name)
+        case DeleteJob():
+            world.delete_job()
+
+
+def _distinct(worlds: Iterable[World]) -> list[World]:
+    return list({_key(world): world for world in worlds}.values())
+
+
+def _key(world: World) -> str:
+    """What tells worlds apart; in a storm, not how often a pod was made."""
+    pods = [
+        (
+            name,
+            world.is_stormy or world.incarnations[name],
+            pod["status"],
+            pod["metadata"].get("deletionTimestamp"),
+        )
+        for name, pod in sorted(world.pods.items())
+    ]
+    flags = [world.is_awake, world.is_retrying, str(world.wake_at), world.refused, world.missing]
+    jobs = [world.job, world.cached, world.before]
+    return json.dumps([jobs, pods, sorted(world.services), flags], default=str)

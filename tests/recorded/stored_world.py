@@ -1,0 +1,367 @@
+"""An API server with its garbage collector, as far as the histories need one, and what happens to it.
+
+Everything stored is a plain value that is never changed: a copy of a world is a copy of its few mappings.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from backend_plugin.embedded.admission import (
+    Refusal,
+    admit,
+    admit_pod,
+    admit_service,
+    admit_update,
+    merge_patch,
+)
+
+BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+NAMESPACE = "ns"
+ENDED = ("Succeeded", "Failed")
+_WEBHOOK = "validator.pytorchjob.training-operator.kubeflow.org"
+AWAY = Refusal(
+    500,
+    "InternalError",
+    f'Internal error occurred: failed calling webhook "{_WEBHOOK}": failed to call webhook: Post'
+    ' "https://127.0.0.1:9443/validate-kubeflow-org-v1-pytorchjob?timeout=10s": dial tcp 127.0.0.1:9443:'
+    " connect: connection refused",
+)
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass
+class World:
+    """What is stored, and what the operator has of it."""
+
+    spec: Manifest
+    """What every `create` sends, with its metadata."""
+    bound: bool
+    """Whether pods get a node, and so die slowly."""
+    now: datetime = BEGAN
+    job: Manifest | None = None
+    cached: Manifest | None = None
+    """The job in the operator's cache."""
+    pods: dict[str, Manifest] = field(default_factory=dict)
+    services: dict[str, Manifest] = field(default_factory=dict)
+    incarnations: dict[str, int] = field(default_factory=dict)
+    times: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The start and completion times that there were."""
+    most_pods: int | None = None
+    made: int = 0
+    uid: str = ""
+    """Of the last job."""
+    refused: tuple[Mapping[str, Any], ...] = ()
+    """Of this step."""
+    missing: tuple[str, ...] = ()
+    """Likewise."""
+    is_awake: bool = False
+    """Something has happened that the operator looks at."""
+    is_retrying: bool = False
+    """Its last pass ended early, so that it may come back at any time."""
+    is_away: bool = False
+    is_quota_late: bool = False
+    """The quota still counts pods that have ended."""
+    is_stormy: bool = False
+    """The operator has made and deleted pods without end, so that nobody knows how many."""
+    before: Manifest | None = None
+    """The job before the operator's last write, which its cache may still hold."""
+    wake_at: datetime | None = None
+
+    def copy(self, **changes: Any) -> "World":
+        mappings = {name: dict(getattr(self, name)) for name in ("pods", "services", "incarnations", "times")}
+        return replace(self, **mappings, **changes)
+
+    # ---- people and kubelets
+
+    def do(self, step: Manifest) -> None:
+        """Do what a step says."""
+        for moment in self.moments(step):
+            moment(self)
+
+    def moments(self, step: Manifest) -> list[Callable[["World"], None]]:
+        """What happens in a step, one thing after the other; between any two the operator may look."""
+        said = {key: value for key, value in step.items() if key != "op"}
+        name = self._name(said.get("pod", ""))
+        match step["op"]:
+            case "pods":
+                return [lambda world, each=each: world.report(each) for each in said["set"]]
+            case "dying":
+                return [
+                    lambda world, name=name: world.die(name, said["exit"])
+                    for name, pod in self.pods.items()
+                    if is_terminating(pod)
+                ]
+            case "delete_pod" if self._dies_at_once(name):
+                return [lambda world: world.begin_deletion(name), lambda world: world.remove_pod(name)]
+            case op:
+                return [lambda world: getattr(world, "_" + op)(**said)]
+
+    def _create(self) -> None:
+        self._ask("create", self._make_job)
+
+    def _make_job(self) -> None:
+        if self.is_away:
+            raise AWAY
+        admitted = admit(self.spec, upstream=True)
+        self.job = {**admitted, "metadata": {**admitted["metadata"], **self._identity()}}
+        self.uid = self.job["metadata"]["uid"]
+        self.is_awake, self.cached = True, None
+
+    def _touch(self) -> None:
+        self._edit({"metadata": {"annotations": {"touched": str(self.now)}}})
+
+    def _patch(self, patch: Manifest) -> None:
+        self._edit(patch)
+
+    def _suspend(self) -> None:
+        self._edit({"spec": {"runPolicy": {"suspend": True}}})
+
+    def _resume(self) -> None:
+        self._edit({"spec": {"runPolicy": {"suspend": False}}})
+
+    def _scale(self, replicas: int, via: str) -> None:
+        patch = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": replicas}}}}
+        if via == "spec" or self.job is None:
+            self._edit(patch)
+        else:
+            self._put_job(merge_patch(self.job, patch))
+
+    def _edit(self, patch: Manifest) -> None:
+        self._ask("patch", lambda: self._patch_job(patch))
+
+    def _patch_job(self, patch: Manifest) -> None:
+        if self.job is None:
+            name = self.spec["metadata"]["name"]
+            raise Refusal(404, "NotFound", f'pytorchjobs.kubeflow.org "{name}" not found')
+        if self.is_away:
+            raise AWAY
+        self._put_job(admit_update(self.job, merge_patch(self.job, patch), upstream=True))
+
+    def _ask(self, what: str, do: Any) -> None:
+        try:
+            do()
+        except Refusal as refusal:
+            said = {"what": what, "code": refusal.code, "reason": refusal.reason, "message": refusal.message}
+            self.refused += (said,)
+
+    def report(self, said: Manifest) -> None:
+        """A kubelet says how a pod is."""
+        if self._name(said["pod"]) in self.pods:
+            self._ask(f"status {said['pod']}", lambda: self._report(self._name(said["pod"]), said))
+        else:
+            self.missing += (said["pod"],)
+
+    def _report(self, name: str, said: Manifest) -> None:
+        pod = self.pods[name]
+        status = _pod_status(pod, said)
+        _check_containers(pod, status)
+        if self.bound and "unschedulable" not in said:
+            pod = {**pod, "spec": {**pod["spec"], "nodeName": "node"}}
+        self._put_pod({**pod, "status": status})
+
+    def _delete_pod(self, pod: str) -> None:
+        if self._name(pod) in self.pods:
+            self.delete_pod(self._name(pod))
+        else:
+            self.missing += (pod,)
+
+    def die(self, name: str, code: int) -> None:
+        """A terminating pod gets its last status."""
+        if name in self.pods:
+            said = {"phase": "Failed" if code else "Succeeded", "exit": code}
+            self._put_pod({**self.pods[name], "status": _pod_status(self.pods[name], said)})
+
+    def _reap(self) -> None:
+        for name, pod in list(self.pods.items()):
+            if is_terminating(pod):
+                self.remove_pod(name)
+
+    def _delete_service(self, service: str) -> None:
+        if self._name(service) in self.services:
+            self.delete_service(self._name(service))
+        else:
+            self.missing += (service,)
+
+    def _patch_pod(self, pod: str, patch: Manifest) -> None:
+        self._put_pod(merge_patch(self.pods[self._name(pod)], patch))
+
+    def _foreign_pod(self, pod: str) -> None:
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": self._name(pod), "namespace": NAMESPACE},
+            "spec": {"containers": [{"name": "c", "image": "c"}]},
+        }
+        self.create_pod(manifest)
+
+    def _quota(self, hard: Manifest | None) -> None:
+        self.most_pods = None if hard is None else int(hard["pods"])
+
+    def _wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def _delete_job(self, propagation: str) -> None:
+        if propagation == "Orphan":
+            self.pods = {name: _orphan(pod) for name, pod in self.pods.items()}
+            self.services = {name: _orphan(service) for name, service in self.services.items()}
+        self.delete_job()
+
+    def _restart_operator(self, while_down: list[Manifest]) -> None:
+        self.is_away = True
+        for step in while_down:
+            self.do(step)
+        self.is_away = False
+        # It has everything to learn anew.
+        self.cached, self.is_awake = None, True
+
+    # ---- what the operator asks for
+
+    def create_pod(self, manifest: Manifest) -> None:
+        name = manifest["metadata"]["name"]
+        if name in self.pods:
+            raise Refusal(409, "AlreadyExists", f'pods "{name}" already exists')
+        if manifest["spec"].get("priorityClassName"):
+            raise Refusal(403, "Forbidden", "no PriorityClass with that name was found")
+        is_used = [self.is_quota_late or pod["status"]["phase"] not in ENDED for pod in self.pods.values()]
+        if self.most_pods is not None and sum(is_used) >= self.most_pods:
+            raise Refusal(403, "Forbidden", "exceeded quota")
+        admitted = admit_pod(manifest)
+        self.incarnations[name] = self.incarnations.get(name, 0) + 1
+        self._put_pod({**admitted, "metadata": {**admitted["metadata"], **self._identity()}})
+
+    def delete_pod(self, name: str) -> None:
+        """Pods on a node that have not ended wait for its kubelet."""
+        if self._dies_at_once(name):
+            self.remove_pod(name)
+        elif not is_terminating(self.pods[name]):
+            self.begin_deletion(name)
+
+    def begin_deletion(self, name: str) -> None:
+        if name in self.pods:
+            pod = self.pods[name]
+            self._put_pod({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": stamp(self.now)}})
+
+    def create_service(self, manifest: Manifest) -> None:
+        name = manifest["metadata"]["name"]
+        if name in self.services:
+            raise Refusal(409, "AlreadyExists", f'services "{name}" already exists')
+        self.services[name] = admit_service(manifest)
+        self.is_awake = True
+
+    def delete_service(self, name: str) -> None:
+        service = self.services.pop(name)
+        self.is_awake |= self._is_owned(service)
+
+    def delete_job(self) -> None:
+        """Delete it and, as the garbage collector would, what it owns."""
+        if self.job is None:
+            return
+        owned = [name for name, pod in self.pods.items() if self._is_owned(pod)]
+        self.services = {name: each for name, each in self.services.items() if not self._is_owned(each)}
+        self.job = self.cached = None
+        for name in owned:
+            self.delete_pod(name)
+
+    def put_status(self, status: Manifest) -> None:
+        assert self.job is not None
+        for name in ("startTime", "completionTime"):
+            seen = self.times.get(name, ())
+            if name in status and status[name] not in seen:
+                self.times[name] = (*seen, status[name])
+        self.before = self.cached
+        self._put_job({**self.job, "status": status})
+
+    def _put_job(self, job: Manifest) -> None:
+        if job != self.job:
+            # What the operator has added to its own copy is lost.
+            self.job = self.cached = job
+            self.is_awake = True
+
+    def _put_pod(self, pod: Manifest) -> None:
+        self.pods[pod["metadata"]["name"]] = pod
+        self.is_awake |= self._is_owned(pod)
+
+    def remove_pod(self, name: str) -> None:
+        if name in self.pods:
+            pod = self.pods.pop(name)
+            self.is_awake |= self._is_owned(pod)
+
+    def _dies_at_once(self, name: str) -> bool:
+        pod = self.pods.get(name)
+        if pod is None or is_terminating(pod):
+            return False
+        return not pod["spec"].get("nodeName") or pod["status"]["phase"] in ENDED
+
+    def _is_owned(self, manifest: Manifest) -> bool:
+        owners = manifest["metadata"].get("ownerReferences", [])
+        return self.job is not None and any(o["uid"] == self.job["metadata"]["uid"] for o in owners)
+
+    def _identity(self) -> Manifest:
+        self.made += 1
+        return {"uid": f"uid-{self.made}", "creationTimestamp": stamp(self.now)}
+
+    def _name(self, short: str) -> str:
+        return f"{self.spec['metadata']['name']}-{short}"
+
+
+def stamp(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def is_terminating(pod: Manifest) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _orphan(manifest: Manifest) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": []}}
+
+
+def _pod_status(pod: Manifest, said: Manifest) -> Manifest:
+    """As a kubelet would have it."""
+    status: dict[str, Any] = {"phase": said["phase"]}
+    if "pod_reason" in said:
+        status |= {"reason": said["pod_reason"], "message": said.get("message", "")}
+    if "unschedulable" in said:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        status["conditions"] = [{**condition, "message": said["unschedulable"]}]
+    elif said.get("containers", True):
+        names = [container["name"] for container in pod["spec"]["containers"]]
+        status["containerStatuses"] = [_container_status(name, said) for name in names]
+        if "init_exit" in said or "init_waiting" in said:
+            status["initContainerStatuses"] = [_init_status(said)]
+    return status
+
+
+def _container_status(name: str, said: Manifest) -> Manifest:
+    state: Manifest = {"running": {}}
+    has_ended = said["phase"] in ENDED or said.get("terminated_while_running")
+    if "waiting" in said:
+        state = {"waiting": {"reason": said["waiting"], "message": said.get("message", "")}}
+    elif said["phase"] == "Pending" or "init_exit" in said:
+        state = {"waiting": {"reason": "PodInitializing"}}
+    elif has_ended:
+        state = {"terminated": {"exitCode": said["exit"], "reason": said.get("reason", "Completed")}}
+    return {"name": name, "restartCount": said.get("restarts", 0), "state": state}
+
+
+def _init_status(said: Manifest) -> Manifest:
+    state: Manifest = {"waiting": {"reason": said.get("init_waiting")}}
+    if "init_exit" in said:
+        state = {"terminated": {"exitCode": said["init_exit"], "reason": "Error"}}
+    return {"name": "init-pytorch", "restartCount": 0, "state": state}
+
+
+def _check_containers(pod: Manifest, status: Manifest) -> None:
+    """What has ended does not run again, unless its policy says so."""
+    policy = pod["spec"]["restartPolicy"]
+    new = {each["name"]: each["state"] for each in status.get("containerStatuses", ())}
+    for index, old in enumerate(pod["status"].get("containerStatuses", ())):
+        terminated = old["state"].get("terminated")
+        may_restart = policy == "Always" or (policy == "OnFailure" and (terminated or {}).get("exitCode"))
+        if terminated and not may_restart and "terminated" not in new.get(old["name"], {"terminated": 0}):
+            path = f"status.containerStatuses[{index}].state"
+            said = f"{path}: Forbidden: may not be transitioned to non-terminated state"
+            raise Refusal(422, "Invalid", f'Pod "{pod["metadata"]["name"]}" is invalid: {said}')

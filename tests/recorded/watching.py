@@ -1,0 +1,153 @@
+"""What is compared of a world and of what was observed: the same fields, in the same form."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stored_world import NAMESPACE, World, is_terminating
+
+Manifest = Mapping[str, Any]
+_CONDITION = ("type", "status", "reason", "message")
+_COUNTS = ("active", "succeeded", "failed")
+_TIMES = ("startTime", "completionTime")
+_OF_POD = ("name", "incarnation", "phase", "terminating", "labels", "annotations", "owners", "restartPolicy")
+_OF_POD_TOO = ("schedulerName", "env", "ports", "initContainers")
+
+
+def like(worlds: Sequence[World], observed: Manifest) -> list[World]:
+    """Those worlds that are as it was observed.
+
+    In a storm nothing is observed at once: each part may be that of another world, and any may come next.
+    """
+    expected = recorded(observed)
+    found = [played(world) for world in worlds]
+    stormy = [each for world, each in zip(worlds, found, strict=True) if world.is_stormy]
+    if not stormy:
+        return [world for world, each in zip(worlds, found, strict=True) if each == expected]
+    for each in (expected, *stormy):
+        each["pods"] = [{**pod, "incarnation": 0, "terminating": False} for pod in each["pods"]]
+    is_like = all(any(each[part] == expected[part] for each in stormy) for part in expected)
+    return [world for world in worlds if world.is_stormy] if is_like else []
+
+
+def recorded(observed: Manifest) -> dict[str, Any]:
+    """What was observed, without what depends on chance."""
+    job = observed["job"]
+    return {
+        "job": job and {"spec": job["spec"], "status": _recorded_status(job["status"])},
+        "pods": [{key: pod[key] for key in (*_OF_POD, *_OF_POD_TOO)} for pod in observed["pods"]],
+        "services": [_sorted(service) for service in observed["services"]],
+        "refused": [_refusal(each) for each in observed.get("refused", ())],
+        "missing": observed.get("missing", []),
+    }
+
+
+def played(world: World) -> dict[str, Any]:
+    """The same of a world."""
+    job = world.job
+    return {
+        "job": job and {"spec": job["spec"], "status": _status(job.get("status", {}), world)},
+        "pods": [_pod(pod, world) for _, pod in sorted(world.pods.items())],
+        "services": [_service(service, world) for _, service in sorted(world.services.items())],
+        "refused": [_refusal(each) for each in world.refused],
+        "missing": list(world.missing),
+    }
+
+
+def _refusal(said: Manifest) -> Manifest:
+    """The webhook lists what it supports in any order."""
+    message, _, supported = said["message"].partition("supported values: ")
+    return {**said, "message": (message, sorted(supported.split(", ")))}
+
+
+def _recorded_status(status: Manifest) -> Manifest:
+    return {
+        "conditions": [{key: each[key] for key in _CONDITION} for each in status["conditions"]],
+        "replicas": _counts(status),
+        **{name: status[name] for name in _TIMES},
+    }
+
+
+def _status(status: Manifest, world: World) -> Manifest:
+    """Times are the first, the second, ... of their kind."""
+    return {
+        "conditions": [_condition(each) for each in status.get("conditions", ())],
+        "replicas": _counts(status),
+        **{name: 1 + world.times[name].index(status[name]) if name in status else None for name in _TIMES},
+    }
+
+
+def _condition(condition: Manifest) -> Manifest:
+    message = condition["message"].replace(f"{NAMESPACE}/", "NS/")
+    return {**{key: condition[key] for key in _CONDITION}, "message": message}
+
+
+def _counts(status: Manifest) -> Manifest:
+    replicas = status.get("replicaStatuses") or {}
+    return {role: {key: each[key] for key in _COUNTS if key in each} for role, each in replicas.items()}
+
+
+def _pod(pod: Manifest, world: World) -> Manifest:
+    metadata, spec = pod["metadata"], pod["spec"]
+    return {
+        "name": metadata["name"],
+        "incarnation": world.incarnations[metadata["name"]],
+        "phase": pod["status"]["phase"],
+        "terminating": is_terminating(pod),
+        "labels": metadata.get("labels", {}),
+        "annotations": metadata.get("annotations", {}),
+        "owners": _owners(metadata, world),
+        "restartPolicy": spec["restartPolicy"],
+        "schedulerName": spec["schedulerName"],
+        "env": {each["name"]: _appended(each) for each in spec["containers"]},
+        "ports": {each["name"]: _ports(each) for each in spec["containers"]},
+        "initContainers": [_init_container(each) for each in spec.get("initContainers", ())],
+    }
+
+
+def _appended(container: Manifest) -> list[list[str]]:
+    """The operator's variables: from the one with which they begin."""
+    variables = [[each["name"], each.get("value")] for each in container.get("env", ())]
+    begins = [index for index, (name, _) in enumerate(variables) if name == "PYTHONUNBUFFERED"]
+    return variables[begins[-1] :] if begins else []
+
+
+def _init_container(container: Manifest) -> Manifest:
+    fields = ("name", "image", "imagePullPolicy", "command", "resources")
+    return {**{key: container.get(key) for key in fields}, "env": container.get("env", [])}
+
+
+def _ports(container: Manifest) -> list[list[Any]]:
+    return [[each.get("name"), each["containerPort"]] for each in container.get("ports", ())]
+
+
+def _service(service: Manifest, world: World) -> Manifest:
+    metadata, spec = service["metadata"], service["spec"]
+    return _sorted(
+        {
+            "name": metadata["name"],
+            "labels": metadata["labels"],
+            "selector": spec["selector"],
+            "clusterIP": spec["clusterIP"],
+            "owners": _owners(metadata, world),
+            "publishNotReadyAddresses": False,
+            "ports": spec["ports"],
+        }
+    )
+
+
+def _sorted(service: Manifest) -> Manifest:
+    """The operator puts ports into any order."""
+    return {**service, "ports": sorted(service["ports"], key=lambda port: port["port"])}
+
+
+def _owners(metadata: Manifest, world: World) -> list[Manifest]:
+    return [
+        {
+            "kind": owner["kind"],
+            "name": owner["name"],
+            "controller": owner["controller"],
+            "blockOwnerDeletion": owner["blockOwnerDeletion"],
+            "current": owner["uid"] == world.uid,
+        }
+        for owner in metadata.get("ownerReferences", ())
+    ]
