@@ -40,6 +40,12 @@ class Served:
 
     def start(self) -> "Served":
         """Returns when it listens; on the same port as before."""
+        self.begin()
+        self._port = int(str(self._found()["endpoint"]).rpartition(":")[2])
+        return self
+
+    def begin(self) -> None:
+        """Returns when the process is there."""
         command = [KFPYTORCH, "serve", "--cluster", "embedded", "--port", str(self._port)]
         command += ["--state", self.state, "--settings", self.root / "settings.yaml"]
         command += ["--token-file", self.root / "token", "--output-prefixes", self.store.as_uri()]
@@ -49,18 +55,12 @@ class Served:
                 [str(word) for word in command], cwd=TESTS, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self.starts += 1
-        self._port = int(str(self._found()["endpoint"]).rpartition(":")[2])
-        return self
 
     def kill(self) -> None:
         """As the kernel does when memory runs out."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
-
-    def restart(self) -> None:
-        self.kill()
-        self.start()
 
     def stop(self) -> int:
         assert self._process is not None
