@@ -79,6 +79,11 @@ def is_ended(pod: Manifest) -> bool:
     return phase_of(pod) in GONE_FOR_GOOD
 
 
+def has_begun(pod: Manifest) -> bool:
+    """Whether the kubelet has said anything of a pod's containers."""
+    return bool(entries(section(pod, "status"), "containerStatuses"))
+
+
 def is_terminating(manifest: Manifest) -> bool:
     """Whether its deletion has been ordered."""
     return bool(section(manifest, "metadata").get("deletionTimestamp"))

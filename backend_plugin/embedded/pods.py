@@ -18,6 +18,7 @@ from backend_plugin.embedded.node_states import is_lost
 from backend_plugin.embedded.nodes import Binding, Unschedulable
 from backend_plugin.embedded.objects import (
     Key,
+    has_begun,
     is_ended,
     is_terminating,
     key_of,
@@ -45,6 +46,8 @@ class Pods:
         self._clock = clock
         self._kubelet = kubelet(self)
         self._tasks = Tasks()
+        # To start a process takes milliseconds; between two of them whoever asks us something gets an answer.
+        self._starting = asyncio.Semaphore(1)
         self._loop = asyncio.get_running_loop()
         self._reported: dict[str, Manifest] = {}
         self._gone: dict[str, None] = {}
@@ -111,7 +114,8 @@ class Pods:
     async def adopt(self) -> None:
         """Go on with the pods of an earlier server; none is started a second time."""
         pods = [pod for pod in self._store.all("Pod") if node_of(pod)]
-        await self._kubelet.adopt([pod_states.with_gpus(pod) for pod in pods])
+        known = [pod for pod in pods if has_begun(pod) or self._may_begin(pod)]
+        await self._kubelet.adopt([pod_states.with_gpus(pod) for pod in known])
         await asyncio.sleep(0)  # What it has found out is reported before anything else happens.
         for pod in pods:
             now = self._store.by_uid(uid_of(pod))
@@ -176,16 +180,24 @@ class Pods:
         if pod is not None and is_terminating(pod):
             self.remove(pod)
 
+    def _may_begin(self, pod: Manifest) -> bool:
+        return not (is_terminating(pod) or self._is_cut_off(pod))
+
     def _is_cut_off(self, pod: Manifest) -> bool:
         node = self._store.get(Key("Node", "", node_of(pod)))
         return node is None or is_lost(node)
 
     async def _start(self, uid: str) -> None:
+        async with self._starting:
+            await self._run(uid)
+
+    async def _run(self, uid: str) -> None:
         pod = None if self._closed else self._store.by_uid(uid)
         if pod is None:
             return
-        if is_terminating(pod):  # Before anything of it ran.
-            self.remove(pod)
+        if not self._may_begin(pod):
+            if is_terminating(pod):
+                self.remove(pod)
             return
         try:
             await self._kubelet.run(pod_states.with_gpus(pod))
