@@ -96,12 +96,12 @@ async def _serve(told: Told) -> None:
         cluster = await EmbeddedCluster.open(said.state, serving.embedded(said.embedded))
         stack.push_async_callback(cluster.close)
         token = serving.token_of(said)
-        parts = serving.assembled(cluster, told, token)
+        parts = serving.assembled(cluster, told)
         if said.metrics_port is not None:
             port = stack.enter_context(metrics.shown(parts.metrics, said.metrics_host, said.metrics_port))
             _LOG.info("metrics at http://%s:%d/metrics", said.metrics_host, port)
         interceptors = stack.enter_context(tracing.traced(os.environ))
-        server = Server(parts.fronts, serving.options(said, interceptors))
+        server = Server(serving.fronts(parts, said, token), serving.options(said, interceptors))
 
         def started(port: int) -> None:
             host = f"[{said.host}]" if ":" in said.host else said.host

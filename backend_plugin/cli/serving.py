@@ -44,14 +44,15 @@ _GPU: Final = "nvidia.com/gpu"
 class Parts:
     """A server without its port."""
 
-    fronts: Sequence[Front]
+    tasks: service.TaskService
+    people: people.People
     cache: Cache
     keeper: Keeper
     orders: Orders
     metrics: Metrics
 
 
-def assembled(cluster: EmbeddedCluster, told: Told, token: str) -> Parts:
+def assembled(cluster: EmbeddedCluster, told: Told) -> Parts:
     """All that answers, and all that goes on behind the answers."""
     said = told.server.settings
     metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
@@ -70,13 +71,19 @@ def assembled(cluster: EmbeddedCluster, told: Told, token: str) -> Parts:
         )
     )
     asked = people.People(cache=cache, judge=judge, cluster=cluster, nodes=cluster)
-    secret = Token.in_file(said.token_file) if said.token_file else Token.of(token)
-    flytes = Front(service.handlers(tasks), said.concurrency, secret, metrics)
-    others = Front((people.handler(asked), Reflection(_SERVICES)), _PEOPLE_AT_ONCE, secret, metrics)
-    metrics.running.ask = lambda: {("flyte",): flytes.running, ("people",): others.running}
     metrics.cached.ask = lambda: _counts(cache)
-    metrics.deletions_pending.ask = lambda: {(): len(orders)}
-    return Parts(fronts=(flytes, others), cache=cache, keeper=keeper, orders=orders, metrics=metrics)
+    metrics.orders_pending.ask = lambda: {(): len(orders)}
+    return Parts(tasks=tasks, people=asked, cache=cache, keeper=keeper, orders=orders, metrics=metrics)
+
+
+def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
+    """What calls come in by: Flyte's, and people's and tools'."""
+    secret = Token.in_file(said.token_file) if said.token_file else Token.of(token)
+    flytes = Front(service.handlers(parts.tasks), said.concurrency, secret, parts.metrics)
+    theirs = (people.handler(parts.people), Reflection(_SERVICES))
+    others = Front(theirs, _PEOPLE_AT_ONCE, secret, parts.metrics)
+    parts.metrics.running.ask = lambda: {("flyte",): flytes.running, ("people",): others.running}
+    return flytes, others
 
 
 def token_of(said: ServerSettings) -> str:

@@ -142,6 +142,8 @@ class Token:
     @classmethod
     def of(cls, secret: str) -> "Token":
         """One that does not change."""
+        if not secret:
+            raise UnusableCredentials("an empty token lets everybody in")
         return cls(_Followed((), secret.encode))
 
     @classmethod

@@ -159,8 +159,10 @@ class Metrics:
     cached: Gauge = field(
         default_factory=lambda: Gauge("cached_objects", "Objects that are remembered.", ("kind",))
     )
-    deletions_pending: Gauge = field(
-        default_factory=lambda: Gauge("deletions_pending", "Deletions that are taken and not finished.", ())
+    orders_pending: Gauge = field(
+        default_factory=lambda: Gauge(
+            "orders_pending", "What is under way behind the calls: deletions, confirmations, reads.", ()
+        )
     )
 
     def collect(self) -> "Iterator[Metric]":

@@ -61,7 +61,10 @@ KEYS: Final[Mapping[str, Read]] = {
 # Read by commands, by workers and by their tests.
 _OF_OTHERS: Final = frozenset(
     f"{_VARIABLE}{name}"
-    for name in ("FORK", "LOCAL", "LOG_DIR", "POD", "PRESTART", "SERVER", "SETTINGS", "TOKEN", "VERBOSE")
+    for name in (
+        *("FORK", "LOCAL", "LOG_DIR", "OPEN_TO_ALL", "POD", "PRESTART"),
+        *("SERVER", "SETTINGS", "TOKEN", "VERBOSE"),
+    )
 )
 # Kubernetes tells every pod of a Service that is called kfpytorch, whether it wants to know or not.
 _SERVICE_LINKS: Final = ("tcp://", "udp://", "sctp://")

@@ -1,0 +1,109 @@
+"""The server behind flytekit's own, as a stock connector image starts it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.execution_pb2 import TaskExecution
+from flyteidl.service.agent_pb2_grpc import AgentMetadataServiceStub, AsyncAgentServiceStub
+from serving import metadata, template
+
+SERVER = Path(__file__).with_name("flytekit_server.py")
+MODULE = "backend_plugin.flytekit_connector"
+CATEGORY = admin.TaskCategory(name="pytorch", version=1)
+
+
+def environ(state: Path, **said: str) -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("KFPYTORCH_")}
+    return {**ours, "KFPYTORCH_STATE": str(state), **said}
+
+
+@contextmanager
+def hosted(state: Path) -> Iterator[grpc.Channel]:
+    command = [sys.executable, str(SERVER), MODULE]
+    with (
+        state.with_suffix(".log").open("w+") as log,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environ(state, KFPYTORCH_OPEN_TO_ALL="true"),
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            port = process.stdout.readline().strip()
+            assert port, state.with_suffix(".log").read_text()
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                yield channel
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+
+
+def phase(stub: AsyncAgentServiceStub, reference: bytes) -> str:
+    request = admin.GetTaskRequest(resource_meta=reference, task_category=CATEGORY)
+    return TaskExecution.Phase.Name(stub.GetTask(request, timeout=10).resource.phase)
+
+
+def until(stub: AsyncAgentServiceStub, reference: bytes, wanted: str) -> None:
+    deadline = time.monotonic() + 60
+    while (now := phase(stub, reference)) != wanted:
+        assert time.monotonic() < deadline, now
+        time.sleep(0.1)
+
+
+@pytest.mark.timeout(180)
+def test_a_stock_connector_runs_jobs_and_tells_of_them(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    container = {"image": "any", "command": ["/bin/sh", "-c", f"echo >> {mark}; exec sleep $SECONDS_TO_RUN"]}
+
+    def create(stub: AsyncAgentServiceStub, execution: str, seconds: int) -> bytes:
+        env = [{"key": "SECONDS_TO_RUN", "value": str(seconds)}]
+        request = admin.CreateTaskRequest(
+            template=template(container={**container, "env": env}),
+            output_prefix=f"file://{tmp_path}/{execution}/n0/data/0",
+            task_execution_metadata=metadata(execution=execution),
+        )
+        return bytes(stub.CreateTask(request, timeout=10).resource_meta)
+
+    with hosted(tmp_path / "state") as channel:
+        agents = AgentMetadataServiceStub(channel).ListAgents(admin.ListAgentsRequest(), timeout=10).agents
+        (ours,) = [agent for agent in agents if agent.name == "kfpytorch"]
+        assert [each.version for each in ours.supported_task_categories] == [0, 1]
+
+        stub = AsyncAgentServiceStub(channel)
+        done, endless = create(stub, "f1", 0), create(stub, "f2", 600)
+        until(stub, done, "SUCCEEDED")
+        until(stub, endless, "RUNNING")
+        assert len(mark.read_text().splitlines()) == 4
+        request = admin.DeleteTaskRequest(resource_meta=endless, task_category=CATEGORY)
+        stub.DeleteTask(request, timeout=10)
+        until(stub, endless, "RETRYABLE_FAILED")
+
+        refused = admin.CreateTaskRequest(template=template(), output_prefix="http://x/y")
+        reference = bytes(stub.CreateTask(refused, timeout=10).resource_meta)
+        assert phase(stub, reference) == "FAILED"
+
+
+def test_it_does_not_let_everybody_run_commands_unless_told_to(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {MODULE}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environ(tmp_path / "state"),
+    )
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())  # flytekit has it folded.
+    assert "NotHere: pyflyte serve connector listens at all addresses" in said
+    assert "use kfpytorch serve, or set KFPYTORCH_OPEN_TO_ALL=true" in said
