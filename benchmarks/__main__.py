@@ -14,11 +14,13 @@ from typing import Final
 import psutil
 
 from benchmarks import (
+    bench_connector,
     bench_core,
     bench_ddp_step,
     bench_eight_processes,
     bench_hand_over,
     bench_import,
+    bench_serve,
     bench_start,
     bench_two_processes,
     upstream,
@@ -35,6 +37,8 @@ FIGURES: Final = MappingProxyType(
         "hand_over": bench_hand_over.measure,
         "core": bench_core.measure,
         "start": bench_start.measure,
+        "connector": bench_connector.measure,
+        "serve": bench_serve.measure,
     }
 )
 

@@ -1,14 +1,15 @@
 """GetTask to servers in turn, at a steady rate: what each call costs the server, and how long it takes.
 
-``python benchmarks/scripts/asking.py JOBS RATE SECONDS TURNS SIDE...``: the last line is JSON.
+``python benchmarks/scripts/asking.py JOBS RATE SECONDS TURNS WARM SIDE...``: the last line is JSON. WARM is
+for how many seconds the servers are up before.
 """
 
 import asyncio
 import json
-import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,16 @@ from flyteidl.admin import agent_pb2 as admin
 from benchmarks.scripts.answering import METHOD, reference
 
 SERVER = Path(__file__).with_name("answering.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """How much is asked, and for how long."""
+
+    rate: int
+    seconds: float
+    turns: int
+    warm: float
 
 
 class Side:
@@ -46,21 +57,21 @@ class Side:
         seconds, self.resident = json.loads(self.process.stdout.readline())
         return float(seconds)
 
-    async def turn(self, requests: list[bytes], rate: int, seconds: float) -> None:
+    async def turn(self, requests: list[bytes], load: Load) -> None:
         """Ask for so long, and note what it cost."""
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
             ask = channel.unary_unary(f"/{METHOD}/GetTask", bytes, admin.GetTaskResponse.FromString)
             await ask(requests[0])
             before = self.used()
-            calls = await self._ask(ask, requests, rate, seconds)
+            calls = await self._ask(ask, requests, load)
             self.microseconds.append((self.used() - before) / calls * 1e6)
 
-    async def _ask(self, ask: Any, requests: list[bytes], rate: int, seconds: float) -> int:
+    async def _ask(self, ask: Any, requests: list[bytes], load: Load) -> int:
         began = time.perf_counter()
         pending = set()
-        calls = int(rate * seconds)
+        calls = int(load.rate * load.seconds)
         for number in range(calls):
-            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+            await asyncio.sleep(max(0.0, began + number / load.rate - time.perf_counter()))
             task = asyncio.ensure_future(self._one(ask, requests[(number * 31) % len(requests)]))
             pending.add(task)
             task.add_done_callback(pending.discard)
@@ -83,7 +94,7 @@ class Side:
         }
 
 
-async def main(jobs: int, rate: int, seconds: float, turns: int, names: list[str]) -> None:
+async def main(jobs: int, load: Load, names: list[str]) -> None:
     sides = [Side(name, jobs) for name in names]
     requests = [
         admin.GetTaskRequest(
@@ -95,9 +106,10 @@ async def main(jobs: int, rate: int, seconds: float, turns: int, names: list[str
         for number in range(jobs)
     ]
     try:
-        for turn in range(turns + 1):
+        await asyncio.sleep(load.warm)
+        for turn in range(load.turns + 1):
             for side in sides:
-                await side.turn(requests, rate, seconds)
+                await side.turn(requests, load)
                 if turn == 0:  # One that does not count.
                     side.microseconds.clear()
                     side.latencies.clear()
@@ -106,9 +118,9 @@ async def main(jobs: int, rate: int, seconds: float, turns: int, names: list[str
             side.process.stdin.close()  # type: ignore[union-attr]
             side.process.wait()
     print(json.dumps({side.name: side.result() for side in sides}))
-    for side in sides:
-        print(side.name, statistics.median(side.microseconds), file=sys.stderr)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]))
+    said = sys.argv
+    load = Load(rate=int(said[2]), seconds=float(said[3]), turns=int(said[4]), warm=float(said[5]))
+    asyncio.run(main(int(said[1]), load, said[6:]))

@@ -1,0 +1,52 @@
+"""A server with an embedded cluster: how soon it is there, what it holds, and how soon a task begins."""
+
+from typing import Any, Final
+
+from benchmarks.comparison import Row, Spread, Target
+from benchmarks.measure import SCRIPTS, Command
+
+READY: Final = Target(text="≤ 1.5 s", high=1.5)
+IDLE: Final = Target(text="≤ 80 MiB", high=80)
+FIRST_LINE: Final = Target(text="≤ 1.30", high=1.3)
+
+
+def measure(repeat: int) -> list[Row]:
+    """Ready, idle, and from CreateTask to the first line of the user's function."""
+    starts = [_printed("serve_idle.py") for _ in range(repeat)]
+    ready = Spread.of(each["seconds"] for each in starts)
+    idle = Spread.of(each["resident"] for each in starts)
+    taken = _printed("first_line.py", str(3 * repeat))
+    embedded, alone = Spread.of(taken["embedded"]), Spread.of(taken["alone"])
+    ratio = Spread.of(one / other for one, other in zip(taken["embedded"], taken["alone"], strict=True))
+    return [
+        Row(
+            what="kfpytorch serve with an embedded cluster, until it is ready",
+            ours=ready.text(unit=" s"),
+            against="",
+            theirs="",
+            target=READY.text,
+            is_reached=READY.is_reached(ready.median),
+        ),
+        Row(
+            what="its memory while it has nothing to do",
+            ours=idle.text(pattern="{:.0f}", unit=" MiB"),
+            against="",
+            theirs="",
+            target=IDLE.text,
+            is_reached=IDLE.is_reached(idle.median),
+        ),
+        Row(
+            what="from CreateTask to the first line of the user's function",
+            ours=embedded.text(unit=" s"),
+            against="the same command by itself",
+            theirs=alone.text(unit=" s"),
+            compared=ratio.text(pattern="{:.2f}"),
+            target=FIRST_LINE.text,
+            is_reached=FIRST_LINE.is_reached(ratio.median),
+        ),
+    ]
+
+
+def _printed(script: str, *arguments: str) -> Any:
+    print(f"  {script} {' '.join(arguments)}", flush=True)
+    return Command(program="python", arguments=(str(SCRIPTS / script), *arguments)).run().printed

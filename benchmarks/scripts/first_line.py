@@ -1,0 +1,113 @@
+"""From asking for a task to the first line of its function: through the connector, and by its command alone.
+
+``python benchmarks/scripts/first_line.py TIMES``: the last line is JSON, seconds by side.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from backend_plugin import client, execution
+from backend_plugin.cli import python_file, road
+from backend_plugin.core import settings
+from backend_plugin.core.pipeline import plan
+from backend_plugin.shell import discovery
+
+TASK = """
+import time
+from flytekit import task
+from flytekitplugins.kfpytorch import PyTorch, Worker
+
+@task(task_config=PyTorch(worker=Worker(replicas=0)), environment={"OMP_NUM_THREADS": "1"})
+def first_line(path: str) -> None:
+    with open(path, "w") as file:
+        file.write(repr(time.time()))
+"""
+PATIENCE = 60.0
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[Path]:
+    state = folder / "state"
+    program = Path(sys.executable).with_name("kfpytorch")
+    command = [str(program), "serve", "--cluster", "embedded", "--port", "0"]
+    options = ["--state", str(state), "--code", str(folder), "--output-prefixes", folder.as_uri()]
+    process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not discovery.file(state).exists():
+            assert process.poll() is None, "the server has ended"
+            assert time.monotonic() < deadline, "the server did not start"
+            time.sleep(0.01)
+        yield state
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def written(path: Path) -> float:
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists() or not path.read_text():
+        assert time.monotonic() < deadline, "the function never began"
+        time.sleep(0.005)
+    return float(path.read_text())
+
+
+def through(state: Path, node: road.Node, line: Path) -> float:
+    with client.connected(str(state)) as (channel, metadata):
+        began = time.time()
+        with closing(road.Road(channel, metadata).walk(node)) as walk:
+            ends = [each for each in walk if isinstance(each, road.Succeeded | road.Failed)]
+    assert isinstance(ends[-1], road.Succeeded), ends
+    return written(line) - began
+
+
+def alone(folder: Path, node: road.Node, line: Path) -> float:
+    node.upload()
+    asked = node.request(0)
+    planned = plan(
+        *execution.asked(asked.template, asked.task_execution_metadata, asked.output_prefix),
+        settings.read({}),
+    )
+    manifest: Any = planned.manifests[0]
+    container = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    said = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, **said, "PYTHONPATH": str(folder), "PATH": path, "RANK": "0"}
+    command = [*container.get("command", ()), *container["args"]]
+    began = time.time()
+    subprocess.run(command, env=env, cwd=folder, check=True, capture_output=True)
+    return written(line) - began
+
+
+def main(times: int) -> None:
+    folder = Path(tempfile.mkdtemp())
+    (folder / "first.py").write_text(TASK)
+    found = python_file.found(folder / "first.py", None, image=None)
+    taken: dict[str, list[float]] = {"embedded": [], "alone": []}
+    with server(folder) as state:
+        for number in range(times + 1):
+            for side in taken:
+                line = folder / f"{side}{number}"
+                inputs = found.inputs({"path": str(line)})
+                node = road.Node(
+                    template=found.template,
+                    inputs=inputs,
+                    store=folder / "store",
+                    execution=f"{side[0]}{number}",
+                )
+                seconds = through(state, node, line) if side == "embedded" else alone(folder, node, line)
+                if number:  # The first does not count.
+                    taken[side].append(seconds)
+    print(json.dumps(taken))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

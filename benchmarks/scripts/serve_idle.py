@@ -1,0 +1,59 @@
+"""A server with an embedded cluster and nothing to do: how soon it is ready, and what it holds.
+
+``python benchmarks/scripts/serve_idle.py``: the last line is JSON, seconds and MiB.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import grpc
+import psutil
+from grpc_health.v1 import health_pb2
+
+from backend_plugin.shell import discovery
+
+PATIENCE = 60.0
+# Long enough for what is done once, at start.
+SETTLED = 3.0
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder) / "state"
+        program = Path(sys.executable).with_name("kfpytorch")
+        command = [str(program), "serve", "--cluster", "embedded", "--port", "0", "--state", str(state)]
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            while not is_ready(state):
+                assert time.perf_counter() - began < PATIENCE, "the server never became ready"
+                time.sleep(0.01)
+            seconds = time.perf_counter() - began
+            time.sleep(SETTLED)
+            resident = psutil.Process(process.pid).memory_info().rss / 2**20
+        finally:
+            process.terminate()
+            process.wait()
+    print(json.dumps({"seconds": seconds, "resident": resident}))
+
+
+def is_ready(state: Path) -> bool:
+    server = discovery.read(state)
+    if server is None:
+        return False
+    with grpc.insecure_channel(server.endpoint) as channel:
+        ask = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            health_pb2.HealthCheckRequest.SerializeToString,
+            health_pb2.HealthCheckResponse.FromString,
+        )
+        status = ask(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=PATIENCE).status
+        return bool(status == health_pb2.HealthCheckResponse.SERVING)
+
+
+if __name__ == "__main__":
+    main()
