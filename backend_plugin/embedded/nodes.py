@@ -202,7 +202,8 @@ class _Room:
             return None
         return _Refusal(
             reasons=[f"Insufficient {each}" if each != PODS else "Too many pods" for each in lacking],
-            hopeless=any(claim.requests[each] > has.get(each, 0) for each in lacking),
+            # The scheduler takes every number of pods for one that may become less.
+            hopeless=any(claim.requests[each] > has.get(each, 0) for each in lacking if each != PODS),
         )
 
     def score(self, claim: Claim) -> tuple[float, float]:

@@ -86,7 +86,7 @@ def test_every_lack_of_every_node_is_told():
         refusal([asked], [small, tainted, cordoned, node("d", **{"nvidia.com/gpu": "1", "pods": "0"})])
         == "0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Insufficient nvidia.com/gpu, 1 Too many pods, "
         "1 node(s) had untolerated taint {gpu: yes}, 1 node(s) were unschedulable. "
-        "preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."
+        "preemption: 0/4 nodes are available: 1 No preemption victims found for incoming pod, 3 Preemption is not helpful for scheduling."
     )
 
 
