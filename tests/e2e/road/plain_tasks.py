@@ -30,5 +30,7 @@ def replicas(value: int) -> tuple[int, str]:
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
-def fails() -> int:
-    raise ValueError("batch 7 has 31 labels for 32 images")
+def fails(labels: int) -> int:
+    if labels != 32:
+        raise ValueError(f"batch 7 has {labels} labels for 32 images")
+    return labels

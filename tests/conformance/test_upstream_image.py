@@ -1,0 +1,34 @@
+"""An image that still has upstream's plugin, under our backend: a task does not care which it finds."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from e2e.road import conftest as roads
+from e2e.road import plain_tasks
+from e2e.road.conftest import Road, ended
+
+pytestmark = [pytest.mark.conformance, pytest.mark.torch, pytest.mark.timeout(900)]
+
+serve = roads.serve
+
+
+def test_an_image_with_upstreams_plugin_runs_under_our_backend(
+    serve: Callable[..., Road], upstream: Path
+) -> None:
+    """Both environments' packages write and read the same files; `where` says which one ran."""
+    road = serve("--images", f"upstream:1={upstream}", "--images", f"image:1={sys.prefix}")
+    started = [
+        road.propeller.ask(task, {"value": 10}, image="upstream:1").start()
+        for task in (plain_tasks.elastic, plain_tasks.replicas)
+    ]
+    failing = road.propeller.ask(plain_tasks.fails, {"labels": 31}, image="upstream:1").start()
+    outcomes = [ended(execution, 120) for execution in started]
+    failed = ended(failing, 120)
+
+    assert [outcome.phase for outcome in outcomes] == ["SUCCEEDED", "SUCCEEDED"]
+    assert [outcome.outputs["o0"] for outcome in outcomes] == [21, 10]
+    assert all(Path(outcome.outputs["o1"]).is_relative_to(upstream) for outcome in outcomes)
+    assert failed.phase == "FAILED"
+    assert "ValueError: batch 7 has 31 labels" in failed.error
