@@ -1,0 +1,92 @@
+"""What tasks have left in a store of objects, over HTTP as S3 speaks it."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
+from object_store import Bucket, served
+
+from backend_plugin.shell.outcome import Bounds, Found, Outcomes
+from backend_plugin.shell.prefixes import Prefixes
+from backend_plugin.shell.stores import StoreUnavailable
+
+pytest.importorskip("s3fs")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    with served() as bucket:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.endpoint)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "here")
+        yield bucket
+
+
+def document(message: str) -> bytes:
+    return ErrorDocument(error=ContainerError(message=message, worker="w")).SerializeToString()
+
+
+def test_what_is_under_the_prefix_is_listed_once_and_read_at_once(bucket: Bucket) -> None:
+    bucket.objects = {
+        "x/data/0/outputs.pb": b"",
+        "x/data/0/error-b.pb": document("second"),
+        "x/data/0/error-a.pb": document("first"),
+        "x/data/0/error.pb": b"",
+        "x/data/0/raw/error.pb": document("not ours"),
+        "x/data/01/error.pb": document("not ours"),
+    }
+    outcomes = Outcomes(Prefixes(["s3://flyte/x"]))
+
+    async def twice() -> tuple[Found, Found]:
+        first = await outcomes.look("s3://flyte/x/data/0")
+        bucket.objects["x/data/0/error-0.pb"] = document("late")
+        return first, await outcomes.look("s3://flyte/x/data/0")
+
+    first, second = asyncio.run(twice())
+    assert [(file.path, file.message) for file in first.error_files] == [
+        ("s3://flyte/x/data/0/error-a.pb", "first"),
+        ("s3://flyte/x/data/0/error-b.pb", "second"),
+        ("s3://flyte/x/data/0/error.pb", ""),
+    ]
+    assert first.outputs
+    assert [file.message for file in second.error_files] == ["late", "first", "second", ""]
+    assert sorted(bucket.asked[:3]) == [
+        "list x/data/0/",
+        "x/data/0/error-a.pb",
+        "x/data/0/error-b.pb",
+    ]
+
+
+def test_a_prefix_under_which_nothing_is_holds_nothing(bucket: Bucket) -> None:
+    assert asyncio.run(Outcomes(Prefixes()).look("s3://flyte/nothing/0")) == Found()
+
+
+def test_a_store_that_denies_says_so(bucket: Bucket) -> None:
+    bucket.denied = True
+    with pytest.raises(
+        StoreUnavailable, match=r"s3://flyte cannot be read: PermissionError.*may list and read"
+    ):
+        asyncio.run(Outcomes(Prefixes()).look("s3://flyte/x"))
+
+
+def test_a_store_that_is_slow_is_left_and_asked_again(bucket: Bucket) -> None:
+    bucket.objects["x/outputs.pb"] = b""
+    bucket.go_on.clear()
+
+    async def both() -> Found:
+        outcomes = Outcomes(Prefixes(), Bounds(seconds=3, at_once=1))
+        with pytest.raises(StoreUnavailable, match="did not answer within 3 s"):
+            await outcomes.look("s3://flyte/x")
+        bucket.go_on.set()
+        return await outcomes.look("s3://flyte/x")
+
+    assert asyncio.run(both()) == Found(outputs=True)
+
+
+def test_a_store_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, bucket: Bucket) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with pytest.raises(StoreUnavailable, match="s3://flyte "):
+        asyncio.run(Outcomes(Prefixes(), Bounds(seconds=8)).look("s3://flyte/x"))
