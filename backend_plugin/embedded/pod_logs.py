@@ -131,14 +131,15 @@ async def read(source: Source, request: LogRequest) -> AsyncIterator[LogLine]:
         while True:
             # Looked at before the lines: what is done now has written all of them.
             state = source.state()
-            log = _next(log, source, request, _run(state, request))
+            run = _run(state, request)
+            log = log or _opened(source, request, run)
             for lines in log.chunks() if log is not None else ():
                 for line in lines:
                     yield line
                 await asyncio.sleep(0)
-            if log is not None and log.run < (_run(state, request) or 0):
-                continue
-            if not request.follow or _is_done(state, request) or not await source.news():
+            if log is not None and log.run < (run or 0):
+                log = _after(log, source, request)
+            elif not request.follow or _is_done(state, request) or not await source.news():
                 return
     finally:
         source.close()
@@ -146,17 +147,19 @@ async def read(source: Source, request: LogRequest) -> AsyncIterator[LogLine]:
             log.close()
 
 
-def _next(log: RunLog | None, source: Source, request: LogRequest, run: int | None) -> RunLog | None:
-    """The log of the run to read now, all of the one before having been read."""
-    if run is None or (log is not None and log.run == run):
-        return log
-    if log is not None:
-        log.close()
-        return RunLog(source.logs(request.container), log.run + 1)
+def _opened(source: Source, request: LogRequest, run: int | None) -> RunLog | None:
+    if run is None:
+        return None
     log = RunLog(source.logs(request.container), run)
     if request.tail is not None:
         log.skip_to(request.tail)
     return log
+
+
+def _after(log: RunLog, source: Source, request: LogRequest) -> RunLog:
+    """The log of the next run; of this one all has been read."""
+    log.close()
+    return RunLog(source.logs(request.container), log.run + 1)
 
 
 def _run(state: PodState | None, request: LogRequest) -> int | None:

@@ -29,7 +29,7 @@ _MESSAGE_BYTES = 4096
 class Run:
     """A container's first process, from its start until nothing of it is left."""
 
-    def __init__(self, spec: Spec, number: int, directory: str) -> None:
+    def __init__(self, spec: Spec, number: int, directory: str, oom_score: int | None) -> None:
         self.name: str = spec["name"]
         self.spec = spec
         self.began = time.time()
@@ -46,22 +46,24 @@ class Run:
             os.makedirs(path, exist_ok=True)  # noqa: PTH103 - pathlib costs a shim more than it brings.
         _empty(spec["termination"])
         self.log = LogFile(f"{directory}/logs/{self.name}", number, *spec["log"])
-        self._start(program.Program(spec["argv"], spec["env"], cwd, spec["nice"]))
+        what = program.Program(spec["argv"], spec["env"], cwd)
+        what.nice, what.oom_score = spec["nice"], oom_score
+        self._start(what)
 
     def _start(self, what: program.Program) -> None:
         out, write_out = os.pipe()
         err, write_err = os.pipe()
         self.streams = {out: b"stdout", err: b"stderr"}
+        for fd in self.streams:
+            os.set_blocking(fd, False)
         try:
             self.pid = program.start(what, write_out, write_err)
-        except program.CannotStart:
+        except (program.CannotStart, OSError):
             self.close()
             raise
         finally:
             os.close(write_out)
             os.close(write_err)
-        for fd in self.streams:
-            os.set_blocking(fd, False)
 
     def read(self, fd: int) -> int:
         """Take down what there is to read: how much that was, 0 at its end, -1 if nothing is there yet."""

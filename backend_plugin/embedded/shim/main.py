@@ -166,7 +166,7 @@ class Shim:
 
 def _tree(launch: dict[str, Any]) -> ProcessTree:
     if os.path.exists("/proc/self/environ"):  # noqa: PTH110
-        return ProcessTree(launch["uid"])
+        return ProcessTree([each["name"] for each in launch["containers"]])
     sys.path.append(launch["psutil"])
     from backend_plugin.embedded.shim.portable_tree import PortableTree
 

@@ -19,7 +19,8 @@ class PortableTree(ProcessTree):
     """The same promises; dearer to keep."""
 
     def __init__(self, uid: str) -> None:
-        super().__init__(uid)
+        super().__init__([])
+        self._uid = uid
         self._seen: dict[psutil.Process, str] = {}
 
     def members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:

@@ -10,6 +10,8 @@ import signal
 
 from backend_plugin.embedded.shim.layout import MARK
 
+# Kubernetes gives pods that promise less than they may use 2 to 999.
+_LEAST_SCORE, _MOST_SCORE = 500, 1000
 _TASKS_HAVE_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
 
 
@@ -17,20 +19,28 @@ class ProcessTree:
     """The processes below this one, each with the container that it belongs to.
 
     A process whose parent died is ours, as we are its new parent. It belongs to the only container that there
-    is, or to that under which it was seen before, or else to that of its mark, which only a program that
-    clears its environment can lose.
+    is, or to the one under which it was seen before; or else its `oom_score_adj` tells, which is inherited
+    whatever a program does to its session and its environment.
     """
 
-    def __init__(self, uid: str) -> None:
-        self._uid = uid
+    def __init__(self, containers: list[str]) -> None:
+        first = max(_oom_score("self"), _LEAST_SCORE) + 1
+        self._scores = dict(zip(range(first, _MOST_SCORE + 1), containers, strict=False))
         self._known: dict[int, str] = {}
+
+    def oom_score(self, container: str) -> int | None:
+        """The `oom_score_adj` that tells its processes from others'; None where there are too many.
+
+        When the machine has no memory left, all of them are killed before the server is.
+        """
+        return next((score for score, name in self._scores.items() if name == container), None)
 
     def members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
         """All that live, with their containers, given these and the living first process of each."""
         children = _children if _TASKS_HAVE_CHILDREN else _by_parent().get
         found: dict[int, str] = {}
         for pid in children(os.getpid()) or ():
-            owner = mains.get(pid) or self.owner(pid, names) or _marked(pid, self._uid)
+            owner = mains.get(pid) or self.owner(pid, names)
             below = [pid]
             while below:
                 each = below.pop()
@@ -40,8 +50,10 @@ class ProcessTree:
         return found
 
     def owner(self, pid: int, names: list[str]) -> str:
-        """The container of a process that has lost its parent, as far as it is remembered."""
-        return names[0] if len(names) == 1 else self._known.get(pid, "")
+        """The container of a process that has lost its parent, as far as it can be told."""
+        if len(names) == 1:
+            return names[0]
+        return self._known.get(pid) or self._scores.get(_oom_score(str(pid)), "")
 
     def memory(self, pids: list[int], limit: int | None) -> int:
         """The bytes that they hold; pages of several count once, which is looked into only near a limit."""
@@ -51,6 +63,10 @@ class ProcessTree:
         shares = [_fields(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) for pid in pids]
         # Kernels before 5.5 do not tell shares apart.
         return sum(shares) or cheap
+
+
+def _oom_score(pid: str) -> int:
+    return int(_read(f"/proc/{pid}/oom_score_adj") or 0)
 
 
 def kill(pids: list[int], number: int) -> None:

@@ -35,13 +35,14 @@ class CannotStart(Exception):
 class Program:
     """What a process becomes."""
 
-    __slots__ = ("argv", "cwd", "env", "nice")
+    __slots__ = ("argv", "cwd", "env", "nice", "oom_score")
 
-    def __init__(self, argv: list[str], env: dict[str, str], cwd: str, nice: int) -> None:
+    def __init__(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
         self.argv = argv
         self.env = env
         self.cwd = cwd
-        self.nice = nice
+        self.nice = 0
+        self.oom_score: int | None = None
 
 
 def adopt_orphans() -> None:
@@ -71,7 +72,10 @@ def start(program: Program, out: int, err: int) -> int:
 def _become(program: Program, streams: tuple[int, int], tell: int, shim: int) -> None:
     """Never returns."""
     try:
-        trouble = _prepare(program, streams, shim) or _execute(program)
+        try:
+            trouble = _prepare(program, streams, shim) or _execute(program)
+        except OSError as wrong:
+            trouble = _words(wrong)
         os.write(tell, trouble.encode(errors="replace"))
     finally:
         os._exit(128)
@@ -91,11 +95,22 @@ def _prepare(program: Program, streams: tuple[int, int], shim: int) -> str:
         signal.signal(number, signal.SIG_DFL)
     os.umask(0o022)
     os.nice(program.nice)
+    _set_oom_score(program.oom_score)
     try:
         os.chdir(program.cwd)
     except OSError as wrong:
         return f'chdir to cwd ("{program.cwd}") set in config.json failed: {_words(wrong)}'
     return ""
+
+
+def _set_oom_score(score: int | None) -> None:
+    if score is None:
+        return
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
+            file.write(str(score))
+    except OSError:  # A sandbox may forbid it; what got away is then told from others' only by its parents.
+        return
 
 
 def _execute(program: Program) -> str:

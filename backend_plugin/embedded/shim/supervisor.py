@@ -149,7 +149,7 @@ class Supervisor:
             self._gates[container.name] = now + spec["gate"]
             return
         try:
-            run = Run(spec, container.restarts, self._directory)
+            run = Run(spec, container.restarts, self._directory, self._tree.oom_score(container.name))
         except CannotStart as wrong:
             # As containerd has it: it never began.
             self._end(container, _ended(128, "StartError", 0, str(wrong)))

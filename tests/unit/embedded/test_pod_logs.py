@@ -144,6 +144,11 @@ def test_following_ends_with_the_container_and_not_with_its_runs(written):
     written.container = ContainerState(kind="app", running_since=1)
     log.write(b"stdout", b"one\n")
 
+    def restarts():
+        log.write(b"stdout", b"three\n")
+        log.close()
+        written.run(1, (b"stdout", b"four\n"))
+
     def ends():
         written.container = ContainerState(kind="app", running_since=2, restarts=2, done=False)
 
@@ -152,13 +157,12 @@ def test_following_ends_with_the_container_and_not_with_its_runs(written):
 
     written.later = [
         lambda: log.write(b"stdout", b"two\n"),
-        log.close,
-        lambda: written.run(1, (b"stdout", b"three\n")),
-        lambda: written.run(2, (b"stdout", b"four\n")),
+        restarts,
+        lambda: written.run(2, (b"stdout", b"five\n")),
         ends,
         ends_for_good,
     ]
-    assert written.read(follow=True) == ["one", "two", "three", "four"]
+    assert written.read(follow=True) == ["one", "two", "three", "four", "five"]
 
 
 def test_following_waits_for_a_beginning(written):

@@ -1,0 +1,165 @@
+"""A kubelet for a test, what it reports, and pods that are shell commands or lines of Python."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from backend_plugin.embedded.kubelet import Kubelet
+from backend_plugin.embedded.kubelet_options import BackOff, KubeletOptions
+from backend_plugin.embedded.shim.layout import MARK
+from backend_plugin.shell.cluster import LogRequest
+
+Manifest = dict[str, Any]
+Found = TypeVar("Found")
+
+PATIENCE = 20.0
+"""Seconds until a test gives up; whatever it waits for is a matter of tenths."""
+QUICK = BackOff(first=0.05, most=0.1)
+NUMBERS = itertools.count()
+
+
+class Told:
+    """Whom a kubelet reports to."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[str, list[Manifest]] = {}
+        self.ended: list[str] = []
+        self._news = asyncio.Event()
+
+    def status(self, uid: str, status: Manifest) -> None:
+        self.statuses.setdefault(uid, []).append(status)
+        self._news.set()
+
+    def gone(self, uid: str) -> None:
+        self.ended.append(uid)
+        self._news.set()
+
+    async def until(self, what: Callable[[], Found]) -> Found:
+        """The first true answer."""
+
+        async def waiting() -> Found:
+            while not (found := what()):
+                self._news.clear()
+                await self._news.wait()
+            return found
+
+        try:
+            return await asyncio.wait_for(waiting(), PATIENCE)
+        except (asyncio.TimeoutError, TimeoutError):
+            raise AssertionError(f"still {self.statuses} {self.ended}") from None
+
+
+class Node:
+    """A kubelet and what it has told."""
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        self.root = root
+        self.told = Told()
+        self.kubelet = Kubelet(root, KubeletOptions(**{"back_off": QUICK, **options}), self.told)
+
+    async def run(self, *pods: Manifest) -> None:
+        for each in pods:
+            await self.kubelet.run(each)
+
+    async def ran(self, *pods: Manifest) -> Manifest:
+        """The last status of the last of these pods, when it is over."""
+        await self.run(*pods)
+        return await self.phase(pods[-1], "Succeeded", "Failed")
+
+    async def phase(self, pod: Manifest, *phases: str) -> Manifest:
+        return await self.when(pod, lambda status: status["phase"] in phases)
+
+    async def when(self, pod: Manifest, what: Callable[[Manifest], object]) -> Manifest:
+        """The first status of which this is so, from now on."""
+
+        def last() -> Manifest | None:
+            said = self.told.statuses.get(uid(pod), [])
+            return said[-1] if said and what(said[-1]) else None
+
+        found = await self.told.until(last)
+        assert found is not None
+        return found
+
+    async def terminated(self, pod: Manifest, grace: float) -> Manifest:
+        await self.kubelet.terminate(uid(pod), grace)
+        await self.told.until(lambda: uid(pod) in self.told.ended)
+        return self.told.statuses[uid(pod)][-1]
+
+    async def lines(self, pod: Manifest, container: str = "main", **request: Any) -> list[str]:
+        wanted = LogRequest(container=container, **request)
+        return [line.text async for line in self.kubelet.log(uid(pod), wanted)]
+
+
+@contextlib.asynccontextmanager
+async def node(root: Path, **options: Any) -> AsyncIterator[Node]:
+    """One whose pods are all dead at the end."""
+    found = Node(root / "pods", **options)
+    try:
+        yield found
+    finally:
+        await found.kubelet.close()
+    assert marked(found.root) == []
+
+
+def marked(root: Path) -> list[int]:
+    """The processes that were started for pods below a directory."""
+    uids = [path.name for path in root.iterdir()] if root.exists() else []
+    marks = {f"{MARK}={each}/".encode() for each in uids}
+    found = []
+    for path in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if path.name.isdigit() and any(each in (path / "environ").read_bytes() for each in marks):
+                found.append(int(path.name))
+    return found
+
+
+def uid(pod: Manifest) -> str:
+    return pod["metadata"]["uid"]
+
+
+def shell(script: str, name: str = "main", **fields: Any) -> Manifest:
+    """A container; in its script a dollar is a dollar."""
+    return {"name": name, "image": "i", "command": ["sh", "-c", script.replace("$", "$$")], **fields}
+
+
+def python(script: str, name: str = "main", **fields: Any) -> Manifest:
+    return {"name": name, "image": "i", "command": [sys.executable, "-u", "-c", script], **fields}
+
+
+def pod(*containers: Manifest, policy: str = "Never", **spec: Any) -> Manifest:
+    number = next(NUMBERS)
+    metadata = {"name": f"p-{number}", "namespace": "a", "uid": f"{os.getpid()}-{number}"}
+    spec = {"nodeName": "node-1", "restartPolicy": policy, "containers": list(containers), **spec}
+    return {"metadata": metadata, "spec": spec}
+
+
+def replica(role: str, *containers: Manifest, job: str = "j", **spec: Any) -> Manifest:
+    """A pod of a job; the first of its role."""
+    found = pod(*containers, **spec)
+    labels = {"job-name": job, "replica-type": role, "replica-index": "0"}
+    found["metadata"]["name"] = f"{job}-{role}-0"
+    found["metadata"]["labels"] = {f"training.kubeflow.org/{key}": value for key, value in labels.items()}
+    return found
+
+
+def ended(status: Manifest, number: int = 0) -> Manifest:
+    """How a container ended."""
+    return status["containerStatuses"][number]["state"]["terminated"]
+
+
+def waits(status: Manifest, number: int = 0) -> tuple[str, str]:
+    """Why a container waits."""
+    said = status["containerStatuses"][number]["state"].get("waiting", {})
+    return said.get("reason", ""), said.get("message", "")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "Z" not in (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2]
+    except FileNotFoundError:
+        return False

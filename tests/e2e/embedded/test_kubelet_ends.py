@@ -1,0 +1,243 @@
+"""Whatever a container has started dies with it, and none holds more memory than it may."""
+
+import asyncio
+import json
+
+import pytest
+
+from e2e.embedded.running_pods import ended, is_alive, marked, node, pod, python, shell, uid
+
+DATA = {"name": "data", "emptyDir": {}}
+AT = [{"name": "data", "mountPath": "/data"}]
+
+# Leaves its parent, its session, its environment and its pipes; then says who it is.
+DAEMON = """
+import os, sys, time
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+os.closerange(0, 3)
+code = "import os, time; os.mkdir('/data/' + str(os.getpid())); time.sleep(600)"
+os.execve(sys.executable, [sys.executable, "-c", code], {})
+"""
+# A shell that has it as grandchild and waits until it is there.
+DAEMONIZE = 'python -c "$DAEMON"; while ! ls /data/[0-9]* >/dev/null 2>&1; do sleep 0.01; done'
+
+
+def with_daemon(script, **fields):
+    env = [{"name": "DAEMON", "value": DAEMON}]
+    return shell(f"{DAEMONIZE}; {script}", env=env, volumeMounts=AT, **fields)
+
+
+def daemons(kubelet, of):
+    return [
+        int(path.name) for path in (kubelet.root / uid(of) / "volumes/data").iterdir() if path.name.isdigit()
+    ]
+
+
+def test_what_has_got_away_dies_with_its_container(tmp_path):
+    of = pod(with_daemon("echo started"), volumes=[DATA])
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            status = await kubelet.ran(of)
+            (daemon,) = daemons(kubelet, of)
+            assert (status["phase"], is_alive(daemon)) == ("Succeeded", False)
+
+    asyncio.run(run())
+
+
+def test_what_a_container_left_dies_though_others_go_on(tmp_path):
+    sidecar = shell("while :; do sleep 0.01; done", "sidecar", restartPolicy="Always")
+    of = pod(with_daemon("exit 1"), policy="OnFailure", initContainers=[sidecar], volumes=[DATA])
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(of)
+            await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
+            first, *_ = sorted(daemons(kubelet, of))
+            assert not is_alive(first)
+            assert "running" in kubelet.told.statuses[uid(of)][-1]["initContainerStatuses"][0]["state"]
+
+    asyncio.run(run())
+
+
+def test_a_pod_that_is_told_to_end_ends_by_itself_within_its_grace(tmp_path):
+    of = pod(
+        with_daemon("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done"), volumes=[DATA]
+    )
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(of)
+            await anext(kubelet.kubelet.log(uid(of), follows()))
+            status = await kubelet.terminated(of, 60)
+            assert (status["phase"], ended(status)["exitCode"]) == ("Failed", 7)
+            assert await kubelet.lines(of) == ["ready", "bye"]
+            assert [is_alive(each) for each in daemons(kubelet, of)] == [False]
+
+    asyncio.run(run())
+
+
+def test_who_does_not_listen_is_killed(tmp_path):
+    deaf = shell("trap '' TERM; echo ready; while :; do sleep 0.01; done")
+    of = pod(deaf)
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(of)
+            await anext(kubelet.kubelet.log(uid(of), follows()))
+            status = await kubelet.terminated(of, 0.1)
+            assert (ended(status)["exitCode"], ended(status)["reason"]) == (137, "Error")
+
+    asyncio.run(run())
+
+
+def test_a_second_order_may_hurry(tmp_path):
+    of = pod(shell("trap '' TERM; echo ready; while :; do sleep 0.01; done"))
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(of)
+            await anext(kubelet.kubelet.log(uid(of), follows()))
+            await kubelet.kubelet.terminate(uid(of), 3_600)
+            status = await kubelet.terminated(of, 0)
+            assert ended(status)["exitCode"] == 137
+
+    asyncio.run(run())
+
+
+def test_what_has_ended_already_is_gone_at_once_and_so_is_what_never_was(tmp_path):
+    of, never = pod(shell("true")), pod(shell("true"))
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.ran(of)
+            assert (await kubelet.terminated(of, 30))["phase"] == "Succeeded"
+            await kubelet.kubelet.terminate(uid(never), 30)
+            await kubelet.told.until(lambda: uid(never) in kubelet.told.ended)
+
+    asyncio.run(run())
+
+
+def test_a_pod_that_waits_for_its_next_start_can_be_ended(tmp_path):
+    from backend_plugin.embedded.kubelet_options import BackOff
+
+    of = pod(shell("exit 5"), policy="Always")
+
+    async def run():
+        async with node(tmp_path, back_off=BackOff(first=600)) as kubelet:
+            await kubelet.run(of)
+            await kubelet.when(of, lambda status: "waiting" in status["containerStatuses"][0]["state"] and
+                               status["containerStatuses"][0]["restartCount"] == 1)  # fmt: skip
+            status = await kubelet.terminated(of, 30)
+            assert (status["phase"], ended(status)["exitCode"]) == ("Failed", 5)
+
+    asyncio.run(run())
+
+
+GROW = "import time; held = bytearray(200 << 20); time.sleep(60)"
+LIMITED = {"limits": {"memory": "100Mi"}}
+
+
+@pytest.mark.parametrize("script", ["python -c '%s'", "python -c '%s' & wait"])
+def test_who_holds_too_much_memory_is_killed_with_all_that_it_started(tmp_path, script):
+    of = pod(shell(script % GROW, resources=LIMITED), shell("sleep 60", "other"))
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(of)
+            status = await kubelet.when(
+                of, lambda status: "terminated" in status["containerStatuses"][0]["state"]
+            )
+            said = ended(status)
+            assert (said["exitCode"], said["reason"]) == (137, "OOMKilled")
+            assert "running" in status["containerStatuses"][1]["state"]
+            state = json.loads((kubelet.root / uid(of) / "state.json").read_text())
+            assert state["containers"]["main"]["memory_peak"] > 100 << 20
+
+    asyncio.run(run())
+
+
+def test_memory_that_several_processes_share_counts_once(tmp_path):
+    share = """
+import os, time
+held = bytearray(60 << 20)
+for _ in range(4):
+    if os.fork() == 0:
+        time.sleep(0.8)
+        os._exit(0)
+time.sleep(0.8)
+"""
+    of = pod(python(share, resources=LIMITED))
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            status = await kubelet.ran(of)
+            assert status["phase"] == "Succeeded"
+            state = json.loads((kubelet.root / uid(of) / "state.json").read_text())
+            assert 60 << 20 < state["containers"]["main"]["memory_peak"] < 100 << 20
+
+    asyncio.run(run())
+
+
+def test_cpu_time_is_accounted_of_all_that_ran(tmp_path):
+    burn = "import time\nwhile time.process_time() < 0.2: pass"
+    of = pod(shell(f'python -c "{burn}"; (python -c "{burn}" &) ; sleep 1'))
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.ran(of)
+            state = json.loads((kubelet.root / uid(of) / "state.json").read_text())
+            assert state["containers"]["main"]["cpu_seconds"] > 0.4
+
+    asyncio.run(run())
+
+
+def test_a_lost_node_says_nothing_and_keeps_nothing_alive(tmp_path):
+    of = pod(with_daemon("while :; do sleep 0.01; done"), volumes=[DATA])
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(of)
+            await kubelet.phase(of, "Running")
+            following = asyncio.create_task(kubelet.lines(of, follow=True))
+            said = list(kubelet.told.statuses[uid(of)])
+            kubelet.kubelet.lose([uid(of)])
+            assert await following == []
+            assert marked(kubelet.root) == []
+            assert kubelet.told.statuses[uid(of)] == said
+
+    asyncio.run(run())
+
+
+def test_a_forgotten_pod_leaves_nothing(tmp_path):
+    protects = "mkdir d; touch d/f; chmod 500 d; echo x > $TMPDIR/x; readlink -f $TMPDIR"
+    done, alive = pod(shell(protects)), pod(shell("sleep 60"))
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.ran(done)
+            await kubelet.run(alive)
+            await kubelet.phase(alive, "Running")
+            (temporary,) = await kubelet.lines(done)
+            for each in (done, alive):
+                await kubelet.kubelet.forget(uid(each))
+                await kubelet.kubelet.forget(uid(each))
+                assert await kubelet.lines(each, follow=True) == []
+            assert list(kubelet.root.iterdir()) == []
+            assert not exists(temporary)
+
+    asyncio.run(run())
+
+
+def follows():
+    from backend_plugin.shell.cluster import LogRequest
+
+    return LogRequest(container="main", follow=True)
+
+
+def exists(path):
+    from pathlib import Path
+
+    return Path(path).exists()
