@@ -7,6 +7,7 @@ package's docstring.
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ from backend_plugin.embedded.objects import Key, uid_of, with_metadata
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import Pods
 from backend_plugin.embedded.scheduler import Scheduler
-from backend_plugin.embedded.store import Change, Store, system_clock
+from backend_plugin.embedded.store import Change, Conflict, Store, system_clock
 from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Refused, Sink
 
 _EXPIRY: Final = 60.0
@@ -60,9 +61,13 @@ class EmbeddedCluster:
         store = Store.open(state)
         try:
             cluster = cls(store, state, options)
-            await cluster._begin()
         except BaseException:
             store.close()
+            raise
+        try:
+            await cluster._begin()
+        except BaseException:
+            await cluster.close()
             raise
         return cluster
 
@@ -197,3 +202,5 @@ def _refusals() -> Iterator[None]:
         yield
     except admission.Refusal as refusal:
         raise Refused(refusal.code, refusal.reason, refusal.message) from refusal
+    except Conflict as conflict:
+        raise Refused(HTTPStatus.CONFLICT, "Conflict", str(conflict)) from conflict

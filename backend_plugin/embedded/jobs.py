@@ -40,6 +40,8 @@ class Jobs:
         self._recorder = recorder
         self._clock = clock
         self._work = Work(self._look, backoff, clock)
+        self._gone: dict[str, None] = {}
+        """The uids of jobs that may have left something."""
         self._ports = Ports(
             {
                 owner_of(pod): int(port)
@@ -50,9 +52,8 @@ class Jobs:
 
     def begin(self) -> None:
         """Look at every job, and collect what those have left that are gone."""
-        for owner in self._store.owners():
-            if self._store.by_uid(owner) is None:
-                self._collect(owner)
+        self._gone.update((owner, None) for owner in self._store.owners() if not self._store.by_uid(owner))
+        self._collect()
         for job in self._store.all("PyTorchJob"):
             self._work.add(key_of(job))
 
@@ -69,10 +70,8 @@ class Jobs:
 
     def _see_job(self, change: Change) -> None:
         if change.new is None:
-            self._work.forget(change.key)
-            self._collect(uid_of(change.last))
-        else:
-            self._work.add(change.key)
+            self._gone[uid_of(change.last)] = None
+        self._work.add(change.key)
 
     def _see_owned(self, owner: str) -> None:
         job = self._store.by_uid(owner)
@@ -81,18 +80,26 @@ class Jobs:
         elif not self._store.owned(owner, "Pod"):
             self._ports.release(owner)
 
-    def _collect(self, owner: str) -> None:
-        """Delete what belonged to a job that is gone."""
-        for service in self._store.owned(owner, "Service"):
-            self._store.remove(uid_of(service))
-        for pod in self._store.owned(owner, "Pod"):
-            self._pods.delete(pod)
-        self._see_owned(owner)
+    def _collect(self) -> None:
+        """Delete what belonged to jobs that are gone."""
+        while self._gone:
+            owner = next(iter(self._gone))
+            for service in self._store.owned(owner, "Service"):
+                self._store.remove(uid_of(service))
+            for pod in self._store.owned(owner, "Pod"):
+                self._pods.delete(pod)
+            self._see_owned(owner)
+            del self._gone[owner]
 
     def _look(self, key: Key) -> datetime | Failed | None:
-        job = self._store.get(key)
-        if job is None:
-            return None
+        try:
+            self._collect()
+            job = self._store.get(key)
+            return None if job is None else self._bring_on(job)
+        except Unavailable:
+            return FAILED
+
+    def _bring_on(self, job: Manifest) -> datetime | Failed | None:
         uid = uid_of(job)
         seen = Seen(
             job=job,
@@ -100,11 +107,7 @@ class Jobs:
             services=self._store.owned(uid, "Service"),
             now=self._clock(),
         )
-        step = reconcile(seen)
-        try:
-            return self._take(seen, step)
-        except Unavailable:
-            return FAILED
+        return self._take(seen, reconcile(seen))
 
     def _take(self, seen: Seen, step: Step) -> datetime | Failed | None:
         """Do what one pass wants, up to what is refused."""

@@ -105,13 +105,13 @@ class Nodes:
     def _cut_off(self, name: str) -> None:
         pods = self._on(name)
         self._pods.cut_off(pods)
+        self._arm(name, pods, self._lost_after)
         for pod in pods:
             self._store.update(pod_states.unready(pod, self._clock()))
             said = Saying(
                 reason="NodeNotReady", message="Node is not ready", component=NODE_CONTROLLER, warning=True
             )
             self._recorder.say(pod, said)
-        self._arm(name, pods, self._lost_after)
 
     def _arm(self, name: str, pods: Sequence[Manifest], seconds: float) -> None:
         if name in self._timers:

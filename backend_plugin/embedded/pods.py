@@ -75,10 +75,10 @@ class Pods:
                 self._recorder.say(pod, said)
             return
         bound = self._store.update(pod_states.bound(pod, decision, now))
+        self.start(uid_of(bound))
         key = key_of(pod)
         message = f"Successfully assigned {key.namespace}/{key.name} to {decision.node}"
         self._recorder.say(pod, Saying(reason="Scheduled", message=message, component=SCHEDULER))
-        self.start(uid_of(bound))
 
     def start(self, uid: str) -> None:
         """Have a bound pod run; one that runs is left alone."""
@@ -91,10 +91,9 @@ class Pods:
         if not node_of(pod) or is_ended(pod) or self._is_cut_off(pod):
             self.remove(pod)
             return
-        deleted = self._store.update(pod_states.terminating(pod, self._clock()))
+        self._terminate(self._store.update(pod_states.terminating(pod, self._clock())))
         for saying in pod_events.stopping(pod):
             self._recorder.say(pod, saying)
-        self._terminate(deleted)
 
     def evict(self, pod: Manifest) -> None:
         """Delete a pod because its node is drained."""

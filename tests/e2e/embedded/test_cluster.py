@@ -167,6 +167,17 @@ def test_what_a_cluster_would_not_have_is_refused(state, spec, code, reason):
     asyncio.run(run())
 
 
+def test_a_change_of_another_version_is_refused(state):
+    async def run():
+        async with opened(state) as (cluster, _):
+            await cluster.create(job(Worker=role("exec sleep 60")))
+            with pytest.raises(Refused, match="the object has been modified") as refusal:
+                await cluster.patch(named(), {"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}})
+            assert (refusal.value.code, refusal.value.reason) == (409, "Conflict")
+
+    asyncio.run(run())
+
+
 def test_a_name_is_given_once_also_while_the_first_is_ending(state):
     async def run():
         async with opened(state) as (cluster, seen):
