@@ -14,6 +14,8 @@ from backend_plugin.embedded.admission.refusal import Cause, forbidden, invalid,
 _MANAGERS: Final = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 _ROLES: Final = ("Master", "Worker")
 _CONTAINER: Final = "pytorch"
+# Far more than run on any one machine, and still made within a second.
+MOST_REPLICAS: Final = 10_000
 _SPECS: Final = "spec.pytorchReplicaSpecs"
 
 
@@ -36,9 +38,16 @@ def causes(job: Manifest) -> Iterator[Cause]:
 
 
 def beyond(job: Manifest) -> Iterator[Cause]:
-    """What it lets through although the operator never even looks at it: a job without roles."""
-    if section(job, "spec").get("pytorchReplicaSpecs") == {}:
+    """What it lets through, and nobody should: a job without roles, at which the operator never even looks,
+    and one of more pods than are made in one pass.
+    """
+    specs = section(job, "spec", "pytorchReplicaSpecs")
+    if not specs:
         yield required(_SPECS, "must be required")
+    for role in specs:
+        replicas = section(specs, role).get("replicas")
+        if isinstance(replicas, int) and replicas > MOST_REPLICAS:
+            yield forbidden(f"{_SPECS}[{role}].replicas", f"must be at most {MOST_REPLICAS}")
 
 
 def _of_elastic(spec: Manifest) -> Iterator[Cause]:

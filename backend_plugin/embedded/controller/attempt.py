@@ -31,6 +31,10 @@ class Attempt:
     pods: Sequence[Manifest]
     """The job's own."""
     services: Sequence[Manifest]
+    service_names: frozenset[str]
+    """Of those that are not deleted already."""
+    deletions: set[DeletePod | DeleteService] = field(default_factory=set)
+    """Those among the actions."""
     actions: list[Action] = field(default_factory=list)
     events: list[Manifest] = field(default_factory=list)
 
@@ -40,18 +44,19 @@ class Attempt:
 
     def delete_pod(self, pod: Manifest) -> bool:
         """Have a pod deleted; whether that is news to it."""
-        action = DeletePod(name(pod))
-        if is_terminating(pod) or action in self.actions:
-            return False
-        self.actions.append(action)
-        return True
+        return not is_terminating(pod) and self._delete(DeletePod(name(pod)))
 
     def delete_service(self, wanted: str) -> None:
         """Have a service deleted, if there is one of that name."""
-        action = DeleteService(wanted)
-        is_there = any(name(each) == wanted and not is_terminating(each) for each in self.services)
-        if is_there and action not in self.actions:
-            self.actions.append(action)
+        if wanted in self.service_names:
+            self._delete(DeleteService(wanted))
+
+    def _delete(self, action: DeletePod | DeleteService) -> bool:
+        if action in self.deletions:
+            return False
+        self.deletions.add(action)
+        self.actions.append(action)
+        return True
 
     def pods_of(self, role: Role) -> list[Manifest]:
         """Those labelled as that role's."""

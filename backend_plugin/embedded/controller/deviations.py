@@ -1,6 +1,8 @@
 """Where the controller does better than training-operator 1.9.3, which it otherwise repeats.
 
-Lives here: one switch a deviation, with what the operator does instead. Does not: the doing.
+Lives here: one switch a deviation, with what the operator does instead. Does not: the doing. Beside them,
+admission refuses a job without roles, which the operator never looks at, and one of more pods than a pass can
+hold; and nobody here makes PodGroups or HorizontalPodAutoscalers.
 """
 
 from dataclasses import dataclass

@@ -10,7 +10,14 @@ from datetime import datetime
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.controller import events, limits, replicas, verdict
-from backend_plugin.embedded.controller.attempt import Attempt, is_controlled_by, name, of_job, phase
+from backend_plugin.embedded.controller.attempt import (
+    Attempt,
+    is_controlled_by,
+    is_terminating,
+    name,
+    of_job,
+    phase,
+)
 from backend_plugin.embedded.controller.deviations import DEFAULT, UPSTREAM, Deviations
 from backend_plugin.embedded.controller.environment import CannotBeMade
 from backend_plugin.embedded.controller.job import OWN_MANAGER, ROLES, Job, read
@@ -54,15 +61,17 @@ def created(job: Manifest, now: datetime) -> Manifest:
 
 def _attempt(seen: Seen, job: Job, deviations: Deviations) -> Attempt:
     stored = seen.job
-    if deviations.created_is_written:
+    if deviations.created_is_written and not section(stored, "status").get("conditions"):
         stored = created(stored, seen.now)
+    services = of_job(seen.services, job)
     return Attempt(
         seen=seen,
         job=job,
         deviations=deviations,
         status=Status.read(section(stored, "status"), seen.now),
         pods=[pod for pod in of_job(seen.pods, job) if is_controlled_by(pod, job)],
-        services=of_job(seen.services, job),
+        services=services,
+        service_names=frozenset(name(each) for each in services if not is_terminating(each)),
     )
 
 

@@ -46,13 +46,16 @@ def _by_index(found: Sequence[Manifest], attempt: Attempt, role: Role) -> Mappin
 
     The operator goes through all places up to the highest that is taken, and through one at least.
     """
-    taken = [(index(each), each) for each in found]
-    numbers = {at for at, _ in taken if at is not None}
+    taken: dict[int, list[Manifest]] = {}
+    for each in found:
+        at = index(each)
+        if at is not None:
+            taken.setdefault(at, []).append(each)
     if attempt.deviations.only_wanted_pods:
-        places = sorted({*range(role.replicas), *numbers})
+        places = sorted({*range(role.replicas), *taken})
     else:
-        places = list(range(max(role.replicas, 1 + max(numbers, default=0))))
-    return {place: [each for at, each in taken if at == place] for place in places}
+        places = list(range(max(role.replicas, 1 + max(taken, default=0))))
+    return {place: taken.get(place, ()) for place in places}
 
 
 def _create_pod(attempt: Attempt, role: Role, at: int) -> None:

@@ -1,4 +1,4 @@
-"""An API server with its garbage collector, as far as the histories need one, and what happens to it.
+"""An API server with its garbage collector, as far as PyTorchJobs need one, and what happens to it.
 
 Everything stored is a plain value that is never changed: a copy of a world is a copy of its few mappings.
 """
@@ -40,6 +40,8 @@ class World:
     """What every `create` sends, with its metadata."""
     bound: bool
     """Whether pods get a node, and so die slowly."""
+    is_upstream: bool = True
+    """Whether admission lets in what the operator's webhook does."""
     now: datetime = BEGAN
     job: Manifest | None = None
     cached: Manifest | None = None
@@ -105,7 +107,7 @@ class World:
     def _make_job(self) -> None:
         if self.is_away:
             raise AWAY
-        admitted = admit(self.spec, upstream=True)
+        admitted = admit(self.spec, upstream=self.is_upstream)
         self.job = {**admitted, "metadata": {**admitted["metadata"], **self._identity()}}
         self.uid = self.job["metadata"]["uid"]
         self.is_awake, self.cached = True, None
@@ -138,7 +140,7 @@ class World:
             raise Refusal(404, "NotFound", f'pytorchjobs.kubeflow.org "{name}" not found')
         if self.is_away:
             raise AWAY
-        self._put_job(admit_update(self.job, merge_patch(self.job, patch), upstream=True))
+        self._put_job(admit_update(self.job, merge_patch(self.job, patch), upstream=self.is_upstream))
 
     def _ask(self, what: str, do: Any) -> None:
         try:

@@ -1,0 +1,122 @@
+"""Jobs and their pods as the controller sees them, and what it makes of them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from backend_plugin.embedded.controller import CreatePod, CreateService, Seen, Step, reconcile
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+LABEL = "training.kubeflow.org/"
+Manifest = dict[str, Any]
+
+
+def a_role(**fields: Any) -> Manifest:
+    template = {"spec": {"containers": [{"name": "pytorch", "image": "train:1"}]}}
+    return {"replicas": 1, "restartPolicy": "Never", "template": template, **fields}
+
+
+def a_job(*, master: Any = None, worker: Any = None, status: Any = None, **spec: Any) -> Manifest:
+    """A stored job; `master` and `worker` are the fields of their roles."""
+    roles = {
+        name: a_role(**role) for name, role in (("Master", master), ("Worker", worker)) if role is not None
+    }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "job", "namespace": "ns", "uid": "uid-job"},
+        "spec": {"pytorchReplicaSpecs": roles, **spec},
+        **({"status": status} if status else {}),
+    }
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def stamp(seconds: float = 0) -> str:
+    return after(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def a_condition(kind: str, status: str = "True", reason: str = "") -> Manifest:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": f"PyTorchJob{reason or kind}",
+        "message": "as it was said",
+        "lastUpdateTime": stamp(),
+        "lastTransitionTime": stamp(),
+    }
+
+
+def a_pod(short: str, phase: str, **said: Any) -> Manifest:
+    """A pod of the job: `exit`, `restarts`, `reason`, and `deleted` (in how many seconds from NOW)."""
+    role, _, index = short.partition("-")
+    labels = {"operator-name": "pytorchjob-controller", "job-name": "job", "replica-type": role}
+    metadata: Manifest = {
+        "name": f"job-{short}",
+        "namespace": "ns",
+        "creationTimestamp": stamp(),
+        "labels": {LABEL + key: value for key, value in {**labels, "replica-index": index}.items()},
+        "ownerReferences": [{"kind": "PyTorchJob", "name": "job", "uid": "uid-job", "controller": True}],
+    }
+    if "deleted" in said:
+        metadata["deletionTimestamp"] = stamp(said["deleted"])
+    return {"metadata": metadata, "spec": {}, "status": {"phase": phase, **_containers(said)}}
+
+
+def _containers(said: Mapping[str, Any]) -> Manifest:
+    if "exit" not in said and "restarts" not in said:
+        return {}
+    state: Manifest = {"running": {}}
+    if "exit" in said:
+        state = {"terminated": {"exitCode": said["exit"], "reason": said.get("reason", "Error")}}
+    return {
+        "containerStatuses": [{"name": "pytorch", "restartCount": said.get("restarts", 0), "state": state}]
+    }
+
+
+def services_of(pods: Sequence[Manifest]) -> list[Manifest]:
+    kept = ("name", "namespace", "labels", "ownerReferences")
+    return [{"metadata": {key: pod["metadata"][key] for key in kept}} for pod in pods]
+
+
+def look(job: Manifest, *pods: Manifest, now: datetime = NOW, upstream: bool = False) -> Step:
+    """One pass; there is a service for every pod."""
+    seen = Seen(job=job, pods=pods, services=services_of(pods), now=now)
+    return reconcile(seen, upstream=upstream)
+
+
+def conditions(step: Step) -> list[str]:
+    """Of the status that a pass writes, in their order."""
+    assert step.status is not None
+    return [f"{each['type']}={each['status']}" for each in step.status["conditions"]]
+
+
+def replicas(step: Step) -> Manifest:
+    """The numbers of the status that a pass writes."""
+    assert step.status is not None
+    statuses = step.status["replicaStatuses"]
+    return {
+        role: {key: value for key, value in each.items() if key != "selector"}
+        for role, each in statuses.items()
+    }
+
+
+def wanted(step: Step) -> list[str]:
+    """The actions of a pass, in words."""
+    return [f"{type(action).__name__} {_name(action)}".strip() for action in step.actions]
+
+
+def _name(action: Any) -> str:
+    if isinstance(action, CreatePod | CreateService):
+        return str(action.manifest["metadata"]["name"])
+    return getattr(action, "name", "")
+
+
+def created_pods(step: Step) -> dict[str, Manifest]:
+    return {
+        action.manifest["metadata"]["name"]: action.manifest
+        for action in step.actions
+        if isinstance(action, CreatePod)
+    }
