@@ -34,7 +34,7 @@ def plan(
     with gathered() as problems:
         job = custom.decode(template, run, problems)
         pods = pod.pod_templates(request, job.groups)
-    manifest = pytorchjob.build(job, job_metadata(template, run, job.deadlines, pods[0]), pods)
+    manifest = pytorchjob.build(job, settings, job_metadata(template, run, job.deadlines, pods[0]), pods)
     return Plan(manifests=(manifest,), deadlines=job.deadlines)
 
 

@@ -4,27 +4,29 @@ Lives here: which edits and deletions a verdict asks for, and the verdict as the
 asking the cluster, which `shell.keeper` does. Flyte sends no Delete after a failure without retries.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from backend_plugin.core.observed import Job, Observed
+from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
+from backend_plugin.core.observed import Job, Observed, Pod
 from backend_plugin.core.task_phase import Phase, TaskPhase
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import ANNOTATION, encode
 
 FAILURES: Final = (Phase.FAILED, Phase.RETRYABLE_FAILED)
+_ENDS: Final = (*FAILURES, Phase.SUCCEEDED)
 
 
 class Duties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What to ask of the cluster; nothing, mostly."""
 
     patch: Manifest | None = None
-    """An edit of the job that ends it, and has it say why."""
+    """An edit of the job that has it say why it failed, and ends it where it goes on."""
     pods: tuple[str, ...] = ()
-    """Pods that nobody else would stop."""
+    """Pods that nobody else would stop; to be deleted after the edit."""
 
     def __bool__(self) -> bool:
         return self.patch is not None or bool(self.pods)
@@ -34,16 +36,35 @@ NONE: Final = Duties()
 
 
 def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
-    """The edits and deletions that a verdict asks for; none where all is done already."""
+    """The edits and deletions that a verdict asks for; nothing where all is done already."""
     job = observed.job
-    if job is None or job.deleting or verdict.phase not in FAILURES:
+    if job is None or job.deleting or verdict.phase not in _ENDS:
         return NONE
-    if not _has_ended(job):
-        # An edit that has been made shows in the annotation; the operator does the rest.
-        return NONE if ANNOTATION in job.annotations else Duties(patch=_end(job, verdict, now))
+    # An edit that has been made shows in the annotation.
+    failed = verdict.phase in FAILURES and ANNOTATION not in job.annotations
+    if _has_ended(job):
+        left = _left(observed.pods, _policy(job, verdict))
+        patch = _kept(verdict, now) if failed else None
+        return Duties(patch=patch, pods=left) if left or patch else NONE
+    return Duties(patch=_end(job, verdict, now)) if failed else NONE
+
+
+def _policy(job: Job, verdict: TaskPhase) -> str:
+    """Which of its pods are to go: what the operator was told, or was not told because it would be early."""
+    said = job.annotations.get(CLEAN_POD_POLICY, "")
     # The operator leaves the peers of a failed replica running, and they keep their GPUs.
-    left = [pod.name for pod in observed.pods if pod.phase in ("Pending", "Running") and pod.deleted is None]
-    return Duties(pods=tuple(left)) if left else NONE
+    return said or ("Running" if verdict.phase in FAILURES else "None")
+
+
+def _left(pods: Sequence[Pod], policy: str) -> tuple[str, ...]:
+    phases = _REMOVED.get(policy, ())
+    return tuple(pod.name for pod in pods if pod.phase in phases and pod.deleted is None)
+
+
+_REMOVED: Final = {
+    "Running": ("Pending", "Running"),
+    "All": ("Pending", "Running", "Succeeded", "Failed", "Unknown"),
+}
 
 
 def is_over(observed: Observed) -> bool:
@@ -56,12 +77,16 @@ def _has_ended(job: Job) -> bool:
     return any(each.true and each.type in ("Succeeded", "Failed") for each in job.conditions)
 
 
-def _end(job: Job, verdict: TaskPhase, now: datetime) -> Mapping[str, Manifest]:
+def _kept(verdict: TaskPhase, now: datetime) -> Manifest:
+    """The verdict stays what it is when the pods that it was read off are gone."""
+    return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}
+
+
+def _end(job: Job, verdict: TaskPhase, now: datetime) -> Manifest:
     """By its deadline a job that has its pods ends for good; one without is held back from making them."""
     policy: Manifest = (
         {"suspend": True}
         if job.started is None
         else {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
     )
-    annotations = {ANNOTATION: encode(verdict, now)}
-    return {"metadata": {"annotations": annotations}, "spec": {"runPolicy": policy}}
+    return {**_kept(verdict, now), "spec": {"runPolicy": policy}}

@@ -11,6 +11,7 @@ from typing import Final
 from backend_plugin.core.job import TRAINER, ReplicaGroup, TrainingJob
 from backend_plugin.core.manifest import metadata
 from backend_plugin.core.manifest.pod_checks import PORT, PORT_NAME
+from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import JsonValue, Manifest
 
 CLEAN_POD_POLICY: Final = "kfpytorch.flyte.org/clean-pod-policy"
@@ -23,7 +24,7 @@ _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always"
 _UNNAMED_PORT: Final = "port-{number}"
 
 
-def build(job: TrainingJob, job_metadata: Manifest, pods: Sequence[Manifest]) -> Manifest:
+def build(job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Sequence[Manifest]) -> Manifest:
     """The PyTorchJob; `pods` are the templates of the job's groups, in their order."""
     return {
         "apiVersion": "kubeflow.org/v1",
@@ -34,7 +35,7 @@ def build(job: TrainingJob, job_metadata: Manifest, pods: Sequence[Manifest]) ->
                 group.role.value: _replicas(job, group, pod)
                 for group, pod in zip(job.groups, pods, strict=True)
             },
-            "runPolicy": _run_policy(job),
+            "runPolicy": _run_policy(job, settings),
             **_elastic(job, job_metadata),
         },
     }
@@ -88,10 +89,12 @@ def _named(port: JsonValue, *, taken: bool) -> JsonValue:
     return {**port, "name": PORT_NAME if is_operators else _UNNAMED_PORT.format(number=number)}
 
 
-def _run_policy(job: TrainingJob) -> Manifest:
+def _run_policy(job: TrainingJob, settings: Settings) -> Manifest:
     policy = job.run_policy
+    kept = int(settings.kfpytorch.ttl_after_finished.total_seconds()) or None
+    ttl = policy.ttl_seconds_after_finished
     said = {
-        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
+        "ttlSecondsAfterFinished": kept if ttl is None else ttl,
         "activeDeadlineSeconds": policy.active_deadline_seconds,
         "backoffLimit": policy.backoff_limit,
     }

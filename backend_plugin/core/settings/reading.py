@@ -99,6 +99,7 @@ _OURS: Final[_Readers] = {
     "logs": _LOGS,
     "pod-template-namespace": kinds.text,
     "training-env": kinds.texts,
+    "ttl-after-finished": kinds.duration,
     "task-resources": {"defaults": kinds.quantities, "limits": kinds.quantities},
 }
 

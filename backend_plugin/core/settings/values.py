@@ -6,6 +6,7 @@ said where it is used.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 from backend_plugin.core.quantity import Quantity, parse
@@ -38,6 +39,8 @@ class Ours:
     training_env: Mapping[str, str] = field(default_factory=lambda: dict(TRAINING_ENV))
     """The environment of a container that trains, where the task says nothing of it; an empty value leaves
     one out. Names of the defaults that are not said keep their value."""
+    ttl_after_finished: timedelta = timedelta(0)
+    """How long a job is kept whose author does not say; zero: until its owner goes."""
     pod_template_namespace: str = "flyte"
     """Where PodTemplates are looked for when the task's namespace has none of that name."""
 

@@ -8,6 +8,7 @@ from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, ended, error_file, job, p
 from msgspec import structs
 
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Observed, read_observed
 from backend_plugin.core.pipeline import judge, lasting
 from backend_plugin.core.rules import Rules
@@ -66,8 +67,33 @@ def test_peers_that_a_failed_replica_leaves_running_are_stopped() -> None:
     pods = (ended("master-0", 1), running("worker-0"), deleted, pod("worker-2", "Pending"))
     verdict, todo = judged(seen(job(RUNNING, FAILED, workers=3), *pods))
     assert verdict.phase is Phase.FAILED
-    assert todo == Duties(pods=("j-worker-0", "j-worker-2"))
+    assert todo.pods == ("j-worker-0", "j-worker-2")
     assert bool(todo)
+
+
+def test_a_failure_stays_what_it_is_when_the_pods_that_told_of_it_are_gone() -> None:
+    first = job(RUNNING, FAILED)
+    verdict, todo = judged(seen(first, ended("worker-0", 1)))
+    assert todo.patch is not None
+    assert [*todo.patch] == ["metadata"]
+    annotations: Any = todo.patch["metadata"]
+    kept = {**first, "metadata": {**first["metadata"], **annotations}}
+    later, nothing = judged(seen(kept))
+    assert (later.phase, later.message, nothing) == (verdict.phase, verdict.message, NONE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [("None", ()), ("Running", ("j-worker-0",)), ("All", ("j-worker-0", "j-worker-1"))],
+)
+def test_the_pods_of_an_elastic_job_are_cleaned_up_when_it_truly_ends(
+    policy: str, left: tuple[str, ...]
+) -> None:
+    said = job(RUNNING, SUCCEEDED, workers=2)
+    said["metadata"]["annotations"] = {CLEAN_POD_POLICY: policy}
+    pods = (running("worker-0"), ended("worker-1", 0))
+    verdict, todo = judged(seen(said, *pods, outputs=True))
+    assert (verdict.phase, todo) == (Phase.SUCCEEDED, Duties(pods=left))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +101,6 @@ def test_peers_that_a_failed_replica_leaves_running_are_stopped() -> None:
     [
         seen(job(RUNNING, SUCCEEDED), running("worker-0"), outputs=True),
         seen(job(RUNNING), running("master-0"), running("worker-0", since=150)),
-        seen(job(RUNNING, FAILED), ended("worker-0", 1)),
         seen({**job(FAILED), "metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:01:00Z"}}),
         seen(None),
     ],

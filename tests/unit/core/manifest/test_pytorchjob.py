@@ -9,6 +9,7 @@ from builders import a_run, a_template, decoded
 from backend_plugin.core.job import Deadlines, OwnerReference, RunPolicy
 from backend_plugin.core.manifest.metadata import job_metadata
 from backend_plugin.core.manifest.pytorchjob import build
+from backend_plugin.core.settings import Settings, read
 
 IDENTITY = {"kfpytorch.flyte.org/job": "4fc1931eedf1c4eecc631a407eb6b39e37383653"}
 POD = {
@@ -34,7 +35,7 @@ def test_a_master_and_its_workers() -> None:
             },
         }
     )
-    assert build(job, {"name": "f1"}, [POD, POD]) == {
+    assert build(job, Settings(), {"name": "f1"}, [POD, POD]) == {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
         "metadata": {"name": "f1"},
@@ -50,7 +51,7 @@ def test_a_master_and_its_workers() -> None:
 
 def test_elastic_agents_are_told_where_they_meet() -> None:
     job = decoded({"workerReplicas": {"replicas": 2}, "elasticConfig": ELASTIC})
-    assert build(job, {"name": "f1"}, [POD])["spec"] == {
+    assert build(job, Settings(), {"name": "f1"}, [POD])["spec"] == {
         "pytorchReplicaSpecs": {"Worker": {"replicas": 2, "restartPolicy": "Never", "template": TEMPLATE}},
         "runPolicy": {"cleanPodPolicy": "None"},
         "nprocPerNode": "4",
@@ -67,7 +68,7 @@ def test_elastic_agents_are_told_where_they_meet() -> None:
 def test_the_operator_does_not_clean_up_while_rank_0_writes() -> None:
     job = decoded({"workerReplicas": {"replicas": 2}, "elasticConfig": ELASTIC})
     cleaning = replace(job, run_policy=RunPolicy(clean_pod_policy="Running", ttl_seconds_after_finished=1))
-    manifest: Any = build(cleaning, {"name": "f1", "annotations": {"a": "b"}}, [POD])
+    manifest: Any = build(cleaning, Settings(), {"name": "f1", "annotations": {"a": "b"}}, [POD])
     assert manifest["metadata"]["annotations"] == {
         "a": "b",
         "kfpytorch.flyte.org/clean-pod-policy": "Running",
@@ -88,7 +89,7 @@ def test_ports_have_names_as_services_need_them(ports: list[Any], expected: list
     spec = {
         "containers": [{"name": "side", "ports": ports}, {"name": "pytorch", "ports": ports}, "no container"]
     }
-    manifest: Any = build(decoded({"masterReplicas": {}}), {}, [{"spec": spec}])
+    manifest: Any = build(decoded({"masterReplicas": {}}), Settings(), {}, [{"spec": spec}])
     side, main, none = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
     assert [port["name"] if isinstance(port, dict) else port for port in main["ports"]] == expected
     assert (side, none) == (spec["containers"][0], "no container")
@@ -96,7 +97,7 @@ def test_ports_have_names_as_services_need_them(ports: list[Any], expected: list
 
 def test_a_pull_secret_is_named_once() -> None:
     spec = {"containers": [], "imagePullSecrets": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}
-    manifest: Any = build(decoded({"masterReplicas": {}}), {}, [{"spec": spec}])
+    manifest: Any = build(decoded({"masterReplicas": {}}), Settings(), {}, [{"spec": spec}])
     made = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     assert made["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
 
@@ -110,7 +111,7 @@ def test_a_pull_secret_is_named_once() -> None:
     ],
 )
 def test_what_is_no_pod_is_left_to_the_api_server(pod: Any, spec: Any) -> None:
-    manifest: Any = build(decoded({"masterReplicas": {}}), {}, [pod])
+    manifest: Any = build(decoded({"masterReplicas": {}}), Settings(), {}, [pod])
     assert manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"] == spec
 
 
@@ -157,5 +158,15 @@ def test_a_job_has_what_its_pods_its_task_and_its_execution_say() -> None:
 
 def test_nothing_given_is_changed() -> None:
     before = repr(POD)
-    build(decoded({"workerReplicas": {"replicas": 1}}), {"name": "a"}, [POD, POD])
+    build(decoded({"workerReplicas": {"replicas": 1}}), Settings(), {"name": "a"}, [POD, POD])
     assert repr(POD) == before
+
+
+@pytest.mark.parametrize(("said", "kept"), [(None, 3600), (0, 3600), (7, 7)])
+def test_a_job_is_kept_as_long_as_its_author_says_else_as_long_as_the_platform(
+    said: int | None, kept: int
+) -> None:
+    policy = {} if said is None else {"runPolicy": {"ttlSecondsAfterFinished": said}}
+    settings = read({"kfpytorch": {"ttl-after-finished": "1h"}})
+    manifest: Any = build(decoded({"masterReplicas": {}, **policy}), settings, {"name": "a"}, [POD])
+    assert manifest["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": kept}
