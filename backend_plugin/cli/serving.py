@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from backend_plugin.cli import emulated
 from backend_plugin.cli.serve_settings import Told
 from backend_plugin.core.errors import BackendError
 from backend_plugin.embedded.cluster import EmbeddedCluster
@@ -56,7 +57,8 @@ def assembled(cluster: EmbeddedCluster, told: Told) -> Parts:
     """All that answers, and all that goes on behind the answers."""
     said = told.server.settings
     metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
-    cache, judge, orders = Cache(_now), Judge(settings=told.platform, now=_now), Orders(metrics)
+    judge = Judge(settings=emulated.platform(told.platform, said.state), now=_now)
+    cache, orders = Cache(_now), Orders(metrics)
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
     keeper = Keeper(cluster, cache, answers, Endings(cache, outcomes, orders))

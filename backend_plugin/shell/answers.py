@@ -55,6 +55,10 @@ class Answers:
         entry.answer = answer
         return answer
 
+    def last(self, entry: Entry) -> bytes:
+        """What Flyte was told of a job before, where nothing else can be said."""
+        return self.of_unseen() if entry.answer is None else entry.answer.message
+
     def of_refusal(self, message: str) -> bytes:
         """Of a job that was never asked for."""
         return _response(refusal.phase(message))

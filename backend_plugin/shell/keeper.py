@@ -70,8 +70,8 @@ class Keeper:
             share = -(-len(self._cache) // ROUND)
             due, waiting = waiting[:share], waiting[share:]
             for entry in due:
-                self._tend(entry)
-                # Calls come first: a share of thousands is many milliseconds.
+                # Each by itself: calls come between, and a defect at one job is told and leaves the others.
+                asyncio.get_running_loop().call_soon(self._tend, entry)
                 await asyncio.sleep(0)
             await asyncio.sleep(_PAUSE)
 
@@ -111,17 +111,13 @@ class Keeper:
     def _changed(self, entry: Entry) -> None:
         # At once, so that nobody is told of an end before what it left is known.
         self._endings.see(entry)
-        if not self._due:
-            asyncio.get_running_loop().call_soon(self._tend_due)
-        self._due.add(entry)
-
-    def _tend_due(self) -> None:
-        due, self._due = self._due, set()
-        for entry in due:
-            self._tend(entry)
+        if entry not in self._due:
+            self._due.add(entry)
+            asyncio.get_running_loop().call_soon(self._tend, entry)
 
     def _tend(self, entry: Entry) -> None:
         """Whatever is to be done for one job now."""
+        self._due.discard(entry)
         if entry.gone is not None:
             if self._judge.now() - entry.gone > REMEMBERED:
                 self._cache.forget(entry)
@@ -154,10 +150,10 @@ class Keeper:
     async def _do(self, entry: Entry, duties: Duties) -> None:
         uid = entry.job.uid if entry.job else None
         if duties.patch is not None:
-            log.info("ends a job that is given up", extra=whose.of_entry(entry))
+            log.debug("writes down why it failed", extra=whose.of_entry(entry))
             await self._cluster.patch(Name(namespace=entry.namespace, name=entry.name, uid=uid), duties.patch)
         for pod in duties.pods:
-            log.info("stops %s, which a failed peer has left behind", pod, extra=whose.of_entry(entry))
+            log.info("stops %s, which its job has left behind", pod, extra=whose.of_entry(entry))
             await self._cluster.delete_pod(Name(namespace=entry.namespace, name=pod))
 
 

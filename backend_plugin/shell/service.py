@@ -161,7 +161,12 @@ class TaskService:
             return self._answers.of_unseen()
         if _is_of_another(entry, ref):
             return self._answers.of_refusal(f"job {ref.namespace}/{ref.name} is another attempt's")
-        answer = self._answers.of(entry)
+        try:
+            answer = self._answers.of(entry)
+        except Exception:
+            # A border: five errors in its life end a task for propeller, and this one is ours.
+            log.exception("a job cannot be judged", extra=whose.of_entry(entry))
+            return self._answers.last(entry)
         self._around.metrics.phases.add(answer.phase.value)
         return answer.message
 
