@@ -7,6 +7,7 @@ told; `serve_check` prints it.
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -81,6 +82,8 @@ def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  
         ends.refuse_all(refusal.problems)
     except (ends.Unreadable, BackendError) as error:
         ends.refuse(ends.Unreadable(str(error)))
+    except KeyboardInterrupt:  # Before it listened: afterwards it is asked to end, and does.
+        sys.exit(128 + signal.SIGINT)
 
 
 async def _serve(told: Told) -> None:

@@ -4,9 +4,7 @@ Lives here: looking at what settings name, files and ports, without serving. Doe
 """
 
 import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +19,7 @@ from backend_plugin.core.quantity import Quantity
 from backend_plugin.shell import credentials, discovery, tracing
 from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.prefixes import STORES, Prefixes
+from backend_plugin.shell.server import not_bound
 from backend_plugin.shell.settings import Flags, InForce, ServerSettings
 from backend_plugin.shell.settings.reading import KEYS
 
@@ -109,14 +108,8 @@ def _taken(said: ServerSettings) -> str | None:
     here = discovery.read(said.state)
     if said.port == 0 or (here and discovery.is_alive(here) and here.endpoint.endswith(f":{said.port}")):
         return None
-    family = socket.AF_INET6 if ":" in said.host else socket.AF_INET
-    with closing(socket.socket(family)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((said.host, said.port))
-        except OSError as error:
-            return f"cannot be listened at: {error.strerror}"
-    return None
+    why_not = not_bound(said.host, said.port)
+    return f"cannot be listened at: {why_not}" if why_not else None
 
 
 def _missing(said: ServerSettings) -> Iterator[tuple[str, str]]:

@@ -43,6 +43,8 @@ class Front(Handler):
     def service(self, handler_call_details: Any) -> Any:
         """The handler of a method, as grpc asks for it; None if there is none of that name."""
         if self.token is not None and not self.token.is_in(handler_call_details.invocation_metadata):
+            # Whoever is not let in does not choose what is counted either.
+            self.metrics.requests.add("any", "UNAUTHENTICATED")
             return _REFUSAL
         method = handler_call_details.method
         return self._known.get(method) or self._handler(method, handler_call_details)

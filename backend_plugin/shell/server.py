@@ -6,6 +6,7 @@ Lives here: how long it lives. Does not: what is answered; whoever composes hand
 import asyncio
 import logging
 import signal
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -156,15 +157,29 @@ class Server:
 def _listening(server: grpc.aio.Server, options: ServerOptions) -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     address = f"{host}:{options.port}"
+    # gRPC does not say why it cannot, except on stderr.
+    if why_not := not_bound(options.host, options.port):
+        raise CannotListen(
+            f"cannot listen at {address}: {why_not}; write another --port, or 0 for a free one"
+        )
     try:
         if options.credentials is None:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, options.credentials)
     except RuntimeError as error:
-        raise CannotListen(
-            f"cannot listen at {address}: another process does, or it is no address of this machine; "
-            "write another --port, or 0 for a free one"
-        ) from error
+        raise CannotListen(f"cannot listen at {address}: it was taken a moment ago") from error
+
+
+def not_bound(host: str, port: int) -> str | None:
+    """Why nothing can listen there at this moment; None if something could."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 @contextmanager

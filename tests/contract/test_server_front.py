@@ -52,9 +52,11 @@ def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) 
                 (await code_of(stream.read()))[0],
                 (await code_of(reflection.read()))[0],
                 await health(channel, "liveness"),
+                dict(served.metrics.requests.counts),
             ]
 
-    assert asyncio.run(asked()) == [UNAUTHENTICATED] * 4 + ["SERVING"]
+    counted = {("any", "UNAUTHENTICATED"): 4}
+    assert asyncio.run(asked()) == [UNAUTHENTICATED] * 4 + ["SERVING", counted]
 
 
 @pytest.mark.parametrize("word", ["Bearer secret", "bearer secret", "BEARER  secret"])

@@ -104,13 +104,23 @@ def test_two_servers_do_not_share_a_port() -> None:
     async def both() -> None:
         async with serving() as served:
             port = int(served.address.rpartition(":")[2])
-            with pytest.raises(CannotListen, match="write another --port, or 0 for a free one"):
+            with pytest.raises(CannotListen, match="Address already in use; write another --port, or 0"):
                 async with serving(port=port):
                     pass
             async with grpc.aio.insecure_channel(served.address) as channel:
                 assert await served.say(channel) == b"hello"
 
     asyncio.run(both())
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_a_host_that_is_not_this_machine_is_told(host: str) -> None:
+    async def begun() -> None:
+        async with serving(host=host):
+            pass
+
+    with pytest.raises(CannotListen, match=f"cannot listen at {host}:0: "):
+        asyncio.run(begun())
 
 
 def test_a_client_that_knows_no_proto_can_ask() -> None:
