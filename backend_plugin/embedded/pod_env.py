@@ -33,7 +33,7 @@ class Declared:
     def environment(self) -> Mapping[str, str]:
         """Its variables, as they are on this machine."""
         found = {name: self._here(value) for name, value in self.raw.items()}
-        return {**found, **self.names.elected(found, self.raw.get("PET_RDZV_ENDPOINT", ""))}
+        return {**found, **self.names.rendezvous(found, self.raw.get("PET_RDZV_ENDPOINT", ""))}
 
     def argument(self, value: str) -> str:
         """One of its arguments, with what it refers to, as it is on this machine."""

@@ -48,17 +48,18 @@ class Names:
         """The value of a variable before anybody refers to it."""
         return self.port if name in _PORTS and self.pattern and self.port else value
 
-    def elected(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
+    def rendezvous(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
         """What to add for an elastic job whose rendezvous is at `endpoint`, as it was before `rewrite`.
 
-        With all replicas at the same address each would take itself for the host of the rendezvous.
+        With all replicas at the same address each would take itself for the host of the rendezvous. And
+        they find each other at this machine's loopback, whether or not its name can be resolved.
         """
         host = self.pattern.fullmatch(endpoint) if self.pattern else None
-        said = environment.get("PET_RDZV_CONF", "")
-        if host is None or "is_host=" in said:
+        if host is None:
             return {}
-        chosen = f"is_host={int(host['replica'] == self.own)}"
-        return {"PET_RDZV_CONF": f"{said},{chosen}" if said else chosen}
+        chosen, said = f"is_host={int(host['replica'] == self.own)}", environment.get("PET_RDZV_CONF", "")
+        conf = said if "is_host=" in said else f"{said},{chosen}" if said else chosen
+        return {"PET_LOCAL_ADDR": LOOPBACK, **environment, "PET_RDZV_CONF": conf}
 
     def _address(self, match: re.Match[str]) -> str:
         port = match["port"]

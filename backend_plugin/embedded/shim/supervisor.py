@@ -109,7 +109,7 @@ class Supervisor:
         self.reason, self.message = reason, message
         self.changed = True
         lifecycle.stop(self._pod)
-        for run in self._first_to_stop():
+        for run in self._first_to_stop() if grace > 0 else ():
             run.terminate()
 
     def reap(self) -> None:
@@ -188,13 +188,12 @@ class Supervisor:
         self._again_at = end.finished
 
     def _look_at_stop(self, now: float) -> None:
-        first = self._first_to_stop()
-        if not first:
-            for run in self.runs.values():
-                run.terminate()
         if self._kill_at is not None and now >= self._kill_at:
             kill([run.pid for run in self.runs.values() if run.status is None], signal.SIGKILL)
             self._kill_at = None
+        elif not self._first_to_stop():
+            for run in self.runs.values():
+                run.terminate()
         if not self.runs and not self._gates:
             left = list(self._members_by_owner())
             kill(left, signal.SIGKILL)

@@ -40,7 +40,7 @@ def test_the_name_of_a_job_is_no_pattern():
     pod = replica("j.x-worker-0")
     pod["metadata"]["labels"]["training.kubeflow.org/job-name"] = "j.x"
     assert Names.of(pod).rewrite("j.x-worker-0 jyx-worker-0") == "127.0.0.1 jyx-worker-0"
-    assert Names.of(pod).elected({}, "j.x-worker-0:1") == {"PET_RDZV_CONF": "is_host=1"}
+    assert Names.of(pod).rendezvous({}, "j.x-worker-0:1")["PET_RDZV_CONF"] == "is_host=1"
 
 
 def test_without_a_port_of_its_own_a_job_keeps_the_one_it_says():
@@ -86,3 +86,9 @@ def test_one_replica_is_the_host_of_the_rendezvous(name, endpoint, said, conf):
     env = {"PET_RDZV_ENDPOINT": endpoint, "PET_RDZV_CONF": said}
     found = only(container("true", env={k: v for k, v in env.items() if v is not None}), replica(name))["env"]
     assert found.get("PET_RDZV_CONF") == conf
+    assert found.get("PET_LOCAL_ADDR") == (None if conf is None else "127.0.0.1")
+
+
+def test_where_a_replica_of_an_elastic_job_is_may_be_said():
+    env = {"PET_RDZV_ENDPOINT": "j-worker-0:29400", "PET_LOCAL_ADDR": "10.0.0.1"}
+    assert only(container("true", env=env))["env"]["PET_LOCAL_ADDR"] == "10.0.0.1"

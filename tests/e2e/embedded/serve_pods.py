@@ -1,0 +1,37 @@
+"""A server that does nothing but keep pods, to be killed: ``ROOT PODS durable|not``.
+
+It adopts the pods of a file and says each status in a line; it ends with its standard input.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from backend_plugin.embedded.kubelet import Kubelet
+from backend_plugin.embedded.kubelet_options import KubeletOptions
+
+
+class Says:
+    def status(self, uid: str, status: dict[str, Any]) -> None:
+        print(json.dumps([uid, status]), flush=True)
+
+    def gone(self, uid: str) -> None:
+        print(json.dumps([uid, None]), flush=True)
+
+
+async def main() -> None:
+    root, pods, durable = (
+        Path(sys.argv[1]),
+        json.loads(Path(sys.argv[2]).read_text()),
+        sys.argv[3] == "durable",
+    )
+    kubelet = Kubelet(root, KubeletOptions(durable=durable), Says())
+    await kubelet.adopt(pods)
+    print(json.dumps(["ready", None]), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await kubelet.close()
+
+
+asyncio.run(main())

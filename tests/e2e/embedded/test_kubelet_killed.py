@@ -1,0 +1,276 @@
+"""A server may be killed at any moment: its pods end with it or are found again; none is started twice."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.embedded.running_pods import is_alive, marked, node, pod, python, shell, uid
+
+SERVER = Path(__file__).with_name("serve_pods.py")
+PATIENCE = 20
+
+
+class Server:
+    """A process with a kubelet."""
+
+    def __init__(self, root: Path, pods: list, *, durable: bool) -> None:
+        described = root / "pods.json"
+        described.write_text(json.dumps(pods))
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                str(SERVER),
+                str(root / "pods"),
+                str(described),
+                "durable" if durable else "not",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=SERVER.parents[3],
+        )
+
+    def said(self) -> Iterator[tuple[str, dict]]:
+        assert self.process.stdout is not None
+        yield from map(json.loads, self.process.stdout)
+
+    def ready(self) -> None:
+        next(self.until("ready", lambda _: True))
+
+    def until(self, name, what) -> Iterator[dict]:
+        """The first thing it says of this pod of which this is so."""
+        yield next(status for who, status in self.said() if who == name and what(status))
+
+    def phase(self, name: str, *phases: str) -> dict:
+        return next(self.until(name, lambda status: status and status["phase"] in phases))
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.close()
+
+    def close(self) -> None:
+        with self.process:
+            pass
+
+
+@contextlib.contextmanager
+def server(root: Path, *pods: dict, durable: bool = False) -> Iterator[Server]:
+    found = Server(root, list(pods), durable=durable)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def all_dead(root: Path) -> bool:
+    """Whether nothing of any pod lives, soon."""
+    deadline = time.monotonic() + PATIENCE
+    while marked(root / "pods") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return marked(root / "pods") == []
+
+
+def end(root: Path) -> None:
+    """End whatever durable pods are left."""
+    for each in marked(root / "pods"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+
+
+def starts(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    end(tmp_path)
+
+
+def test_pods_end_with_a_server_that_is_killed(tmp_path):
+    of = pod(shell("(setsid sleep 600 &); sleep 600"), policy="Always")
+    with server(tmp_path, of) as first:
+        first.phase(uid(of), "Running")
+        assert marked(tmp_path / "pods") != []
+        first.kill()
+    assert all_dead(tmp_path)
+    with server(tmp_path, of) as second:
+        status = second.phase(uid(of), "Failed")
+        assert status["reason"] == "NodeLost"
+        assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+
+
+def test_pods_end_with_a_server_that_ends(tmp_path):
+    of = pod(shell("sleep 600"))
+    with server(tmp_path, of) as first:
+        first.phase(uid(of), "Running")
+    assert marked(tmp_path / "pods") == []
+
+
+def test_a_durable_pod_goes_on_and_is_found_again(tmp_path):
+    of = pod(
+        shell(f"echo 1 >> {tmp_path}/starts; while ! test -e {tmp_path}/go; do sleep 0.01; done; exit 3")
+    )
+    with server(tmp_path, of, durable=True) as first:
+        first.phase(uid(of), "Running")
+        first.kill()
+    (main,) = [each for each in marked(tmp_path / "pods") if is_sh(each)]
+    with server(tmp_path, of, durable=True) as second:
+        second.phase(uid(of), "Running")
+        assert is_alive(main)
+        (tmp_path / "go").touch()
+        status = second.phase(uid(of), "Failed")
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    assert starts(tmp_path / "starts") == 1
+
+
+def is_sh(pid):
+    return Path(f"/proc/{pid}/comm").read_text().strip() in ("sh", "dash", "bash")
+
+
+def test_a_durable_pod_outlives_a_server_that_ends_and_may_be_over_when_the_next_begins(tmp_path):
+    of = pod(shell(f"while ! test -e {tmp_path}/go; do sleep 0.01; done; exit 3"))
+    with server(tmp_path, of, durable=True) as first:
+        first.phase(uid(of), "Running")
+    assert marked(tmp_path / "pods") != []
+    (tmp_path / "go").touch()
+    assert all_dead(tmp_path)
+    with server(tmp_path, of, durable=True) as second:
+        status = second.phase(uid(of), "Failed")
+    assert (status.get("reason"), status["containerStatuses"][0]["state"]["terminated"]["exitCode"]) == (
+        None,
+        3,
+    )
+
+
+def test_a_pod_found_again_can_be_ended_followed_and_forgotten(tmp_path):
+    of = pod(shell("trap 'echo bye; exit 0' TERM; echo one; while :; do sleep 0.01; done"))
+    with server(tmp_path, of, durable=True) as first:
+        first.phase(uid(of), "Running")
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.kubelet.adopt([of])
+            following = asyncio.create_task(kubelet.lines(of, follow=True))
+            await kubelet.phase(of, "Running")
+            status = await kubelet.terminated(of, 60)
+            assert (status["phase"], await following) == ("Succeeded", ["one", "bye"])
+            await kubelet.kubelet.forget(uid(of))
+            assert list((tmp_path / "pods").iterdir()) == []
+
+    asyncio.run(run())
+
+
+def test_what_nobody_knows_any_more_is_ended_and_removed(tmp_path):
+    of, done = pod(shell("sleep 600")), pod(shell("true"))
+    with server(tmp_path, of, done, durable=True) as first:
+        first.phase(uid(of), "Running")
+        first.kill()
+    with server(tmp_path, durable=True) as second:
+        second.ready()
+        assert marked(tmp_path / "pods") == list((tmp_path / "pods").iterdir()) == []
+
+
+def test_a_pod_whose_shim_is_killed_is_lost_with_all_of_it(tmp_path):
+    of = pod(python("import os, time; os.fork(); os.setsid() if os.getppid() == 1 else None; print(os.getppid()); time.sleep(600)"), policy="Always")  # fmt: skip  # noqa: E501
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(of)
+            while len(lines := await kubelet.lines(of)) < 2:
+                await asyncio.sleep(0.01)
+            main = min(map(int, marked(kubelet.root)))
+            os.kill(int(Path(f"/proc/{main}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+            status = await kubelet.phase(of, "Failed")
+            said = status["containerStatuses"][0]["state"]["terminated"]
+            assert (status["reason"], said["exitCode"], said["reason"]) == (
+                "NodeLost",
+                137,
+                "ContainerStatusUnknown",
+            )
+            assert marked(kubelet.root) == []
+            assert len(lines) == 2
+            await kubelet.kubelet.forget(uid(of))
+
+    asyncio.run(run())
+
+
+def test_a_shim_killed_with_its_server_leaves_a_lost_pod(tmp_path):
+    of = pod(
+        python(f"import os, time; open('{tmp_path}/starts', 'a').write('1\\n'); os.fork(); time.sleep(600)")
+    )
+    with server(tmp_path, of, durable=True) as first:
+        first.phase(uid(of), "Running")
+        while len(alive := marked(tmp_path / "pods")) < 2:
+            time.sleep(0.01)
+        shim = int(Path(f"/proc/{min(alive)}/stat").read_text().rpartition(")")[2].split()[1])
+        first.kill()
+        os.kill(shim, signal.SIGKILL)
+    with server(tmp_path, of, durable=True) as second:
+        assert second.phase(uid(of), "Failed")["reason"] == "NodeLost"
+        assert all_dead(tmp_path)
+    with server(tmp_path, of, durable=True) as third:
+        assert third.phase(uid(of), "Failed")["reason"] == "NodeLost"
+    assert starts(tmp_path / "starts") == 1
+
+
+def test_a_pod_that_has_run_and_has_no_files_is_lost_and_one_that_is_over_stays_so(tmp_path):
+    status = {"phase": "Running", "containerStatuses": [{"name": "main"}]}
+    ran = {**pod(shell(f"echo 1 >> {tmp_path}/starts")), "status": status}
+    over = {**pod(shell(f"echo 1 >> {tmp_path}/starts")), "status": {**status, "phase": "Succeeded"}}
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.kubelet.adopt([ran, over])
+            assert (await kubelet.phase(ran, "Failed"))["reason"] == "NodeLost"
+            assert uid(over) not in kubelet.told.statuses
+
+    asyncio.run(run())
+    assert starts(tmp_path / "starts") == 0
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_nothing_is_started_twice_whenever_the_server_is_killed(tmp_path, durable):
+    dice = random.Random(7)
+    pods = [
+        pod(
+            shell(f"echo 1 >> {tmp_path}/starts-{number}; sleep {dice.uniform(0, 0.5):.3f}"),
+            policy="OnFailure",
+        )
+        for number in range(4)
+    ]
+    for _ in range(10):
+        began = time.monotonic()
+        with server(tmp_path, *pods, durable=durable) as each:
+            if dice.random() < 0.8:
+                each.ready()
+                began = time.monotonic()
+            time.sleep(max(0, began + dice.uniform(0, 0.06) - time.monotonic()))
+            each.kill()
+    with server(tmp_path, *pods, durable=durable) as last:
+        left, ended = {uid(each) for each in pods}, {}
+        for who, status in last.said():
+            if who in left and status["phase"] in ("Succeeded", "Failed"):
+                left.discard(who)
+                ended[who] = status
+            if not left:
+                break
+    counts = [starts(tmp_path / f"starts-{number}") for number in range(4)]
+    assert max(counts) <= 1
+    for each, count in zip(pods, counts, strict=True):
+        status = ended[uid(each)]
+        if durable:
+            assert (status["phase"], count) == ("Succeeded", 1)
+        else:
+            assert status["phase"] == "Succeeded" or status["reason"] == "NodeLost"
+    assert all_dead(tmp_path)
