@@ -56,8 +56,10 @@ class Pods:
 
     def create(self, manifest: Manifest, port: int) -> Manifest:
         """Make a pod; raises `AlreadyExists` and `admission.Refusal`."""
-        admitted = admission.admit_pod(with_annotations(manifest, {PORT: str(port)}))
-        return self._store.create(admitted)
+        pod = self._store.create(admission.admit_pod(with_annotations(manifest, {PORT: str(port)})))
+        if node_of(pod):  # Its author has chosen, so no scheduler will.
+            self.start(uid_of(pod))
+        return pod
 
     def decide(self, decision: Binding | Unschedulable) -> None:
         """Carry out what the scheduler wants of a pod that waits."""

@@ -63,17 +63,12 @@ class Work:
         if self._armed is None:
             self._armed = self._loop.call_soon(self._next)
 
-    def forget(self, key: Key) -> None:
-        """There is nothing to be looked at any more."""
-        self._due.pop(key, None)
-        self._failures.pop(key, None)
-        self._disarm(key)
-
     def close(self) -> None:
         """Look at nothing any more."""
         self._closed = True
-        for key in {*self._due, *self._timers}:
-            self.forget(key)
+        self._due.clear()
+        for key in tuple(self._timers):
+            self._disarm(key)
 
     def _next(self) -> None:
         self._armed = None

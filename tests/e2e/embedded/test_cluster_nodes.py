@@ -130,6 +130,22 @@ def test_what_was_done_to_nodes_outlives_the_server(state):
     asyncio.run(run())
 
 
+def test_a_pod_whose_author_names_its_node_goes_there(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            await cluster.drain("node-2")
+            await cluster.create(job(Worker=role("exit 0", nodeName="node-2")))
+            await seen.state("Succeeded")
+            assert seen.pod("j-worker-0").node == "node-2"
+            assert seen.events("Scheduled") == []
+            await cluster.create(job("k", Worker=role("exit 0", nodeName="node-9")))
+            await seen.phase("Pending", "k-worker-0")
+            await cluster.delete(named("k"))
+            await seen.until(lambda: "k-worker-0" not in seen.phases)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("command", ["lose", "drain", "restore"])
 def test_a_node_that_is_not_there_is_refused(state, command):
     async def run():

@@ -88,14 +88,13 @@ def test_what_is_to_be_looked_at_later_is():
     assert asyncio.run(run()) == [ONE, ONE]
 
 
-def test_what_is_forgotten_or_closed_is_not_looked_at():
+def test_after_the_end_nothing_is_looked_at():
     async def run():
         looking = Looking(system_clock() + timedelta(seconds=0.01), FAILED)
         work = looking.work()
         work.add(ONE)
         work.add(TWO)
         await settled()
-        work.forget(ONE)
         work.close()
         work.add(ONE)
         await asyncio.sleep(0.05)
