@@ -289,7 +289,7 @@ def test_what_is_deleted_already_is_not_deleted_again() -> None:
     job = a_job(
         worker={}, runPolicy={"cleanPodPolicy": "All"}, status={"conditions": [a_condition("Failed")]}
     )
-    assert wanted(look(job, a_pod("worker-0", "Running", deleted=30))) == []
+    assert wanted(look(job, a_pod("worker-0", "Running", deleted=30))) == ["DeleteService job-worker-0"]
 
 
 def test_a_failed_job_says_nothing_new() -> None:

@@ -1,0 +1,39 @@
+"""The tables of the custom resource definition name only what there is."""
+
+from backend_plugin.core import shapes
+from backend_plugin.core.pod_types import PARTS
+from backend_plugin.embedded.admission.job_types import DEFAULTS, JOB_PARTS, KEYS, NEWER, REQUIRED
+
+FIELDS = shapes.declared(PARTS + JOB_PARTS)
+SCALARS = {"string", "bool", "int32", "int64", "intstr", "quantity"}
+
+
+def test_every_type_is_declared() -> None:
+    named = {kind.strip("[]{}!") for fields in FIELDS.values() for kind in fields.values()}
+    assert named - SCALARS - set(FIELDS) == set()
+
+
+def test_what_is_required_defaulted_or_newer_is_a_field() -> None:
+    tables = {
+        "required": {part: set(fields.split()) for part, fields in REQUIRED.items()},
+        "defaults": {part: set(fields) for part, fields in DEFAULTS.items()},
+        "newer": {part: set(fields) for part, fields in NEWER.items()},
+        "keys": {part: set(fields) for part, fields in KEYS.items()},
+    }
+    unknown = {
+        (table, part, field)
+        for table, parts in tables.items()
+        for part, fields in parts.items()
+        for field in fields - set(FIELDS.get(part, ()))
+    }
+    assert unknown == set()
+
+
+def test_keys_are_fields_of_the_entries() -> None:
+    unknown = {
+        (part, field, key)
+        for part, lists in KEYS.items()
+        for field, keys in lists.items()
+        for key in set(keys.split()) - set(FIELDS[FIELDS[part][field].strip("[]!")])
+    }
+    assert unknown == set()
