@@ -87,9 +87,7 @@ class Outcomes:
         try:
             return await asyncio.wait_for(self._apart(place), self.bounds.seconds)
         except asyncio.TimeoutError as late:
-            error = StoreUnavailable(
-                f"{_bucket(place)} did not answer within {self.bounds.seconds:g} s; {_CHECK}"
-            )
+            error = _late(place, self.bounds)
             self.trouble(place.scheme, error)
             raise error from late
         except BackendError as error:
@@ -128,6 +126,8 @@ class Outcomes:
             return Found()
         except BackendError as error:
             return error
+        except (TimeoutError, asyncio.TimeoutError):  # Two classes until Python 3.11.
+            return _late(place, self.bounds)
         except Exception as error:  # noqa: BLE001  (each package of a store has errors of its own)
             return _unavailable(place, error)
 
@@ -187,6 +187,10 @@ def _document(content: Content | None, bounds: Bounds) -> Manifest:
 
 def _unread(why: str) -> Manifest:
     return {"error": {"message": f"an error file that {why}"}}
+
+
+def _late(place: Place, bounds: Bounds) -> StoreUnavailable:
+    return StoreUnavailable(f"{_bucket(place)} did not answer within {bounds.seconds:g} s; {_CHECK}")
 
 
 def _unavailable(place: Place, error: Exception) -> StoreUnavailable:
