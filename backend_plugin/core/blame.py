@@ -14,7 +14,8 @@ from msgspec import structs
 
 from backend_plugin.core import deaths, error_text
 from backend_plugin.core.deaths import SKEW, Death
-from backend_plugin.core.observed import ErrorFile, Event, Job, Pod
+from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.observed import Event, Job, Pod
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
 # How long before the end of the job what an event tells of may have been its cause: the peers of a lost node

@@ -8,7 +8,7 @@ import textwrap
 from signal import Signals
 from typing import Final, NamedTuple
 
-from backend_plugin.core.observed import ErrorFile
+from backend_plugin.core.error_files import ErrorFile
 from kfpytorch_common.causes import Cause, Failure
 
 # flytekit.bin.entrypoint.get_traceback_str: it indents both parts, so this line is never theirs.

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core.error_files import ErrorFile, read_error_file
 from backend_plugin.core.job import TRAINER
 from backend_plugin.core.reading import (
-    decimals_ns,
     entries,
     moment,
     number,
@@ -174,21 +174,6 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queue: str = ""
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
-
-
-class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An ``error*.pb`` below the output prefix."""
-
-    path: str
-    worker: str = ""
-    """The name of the pod that wrote it; empty when nobody told the pod its name."""
-    code: str = ""
-    message: str = ""
-    recoverable: bool = False
-    system: bool = False
-    """Flyte's own part in the container failed, not the user's function."""
-    at: datetime | None = None
-    time_ns: int = 0
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -392,19 +377,3 @@ def _kai_conditions(status: Manifest) -> Sequence[Condition]:
         for each in entries(status, "schedulingConditions")
         for why in entries(each, "reasons")
     ]
-
-
-def read_error_file(said: Manifest) -> ErrorFile:
-    """An ErrorDocument in protobuf JSON, with its ``path``; below ``document``, bare, or its error alone."""
-    error = section(said, "document", "error") or section(said, "error") or said
-    at = moment(error, "timestamp") or moment(said, "modified")
-    return ErrorFile(
-        path=text(said, "path"),
-        worker=text(error, "worker"),
-        code=text(error, "code"),
-        message=text(error, "message"),
-        recoverable=error.get("kind") in ("RECOVERABLE", 1, "1"),
-        system=error.get("origin") in ("SYSTEM", 2, "2"),
-        at=at,
-        time_ns=0 if at is None else int(at.timestamp()) * 10**9 + decimals_ns(text(error, "timestamp")),
-    )

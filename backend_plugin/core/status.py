@@ -12,7 +12,8 @@ import msgspec
 
 from backend_plugin.core import blame, deaths, waiting
 from backend_plugin.core.deaths import Death
-from backend_plugin.core.observed import Condition, ErrorFile, Job, Observed, Pod
+from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.observed import Condition, Job, Observed, Pod
 from backend_plugin.core.waiting import Stage, Wait
 from kfpytorch_common.causes import Cause
 

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from backend_plugin.core import origin
-from backend_plugin.core.observed import ErrorFile, Event, Job, Observed, Pod, PodGroup
+from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup
 from backend_plugin.shell.cluster import Name, Record
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from flyteidl.core.errors_pb2 import ErrorDocument
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
+from backend_plugin.core.error_files import ErrorFile, read_error_file
 from backend_plugin.core.errors import BackendError
-from backend_plugin.core.observed import ErrorFile, read_error_file
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell.prefixes import Place, Prefixes
 from backend_plugin.shell.stores import Content, Directory, Entry, Stores, StoreUnavailable

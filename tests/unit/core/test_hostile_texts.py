@@ -7,7 +7,8 @@ import pytest
 from cluster import BEGAN, job, unplaced
 
 from backend_plugin.core import error_text, waiting
-from backend_plugin.core.observed import ErrorFile, read_observed
+from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.observed import read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings import kinds

@@ -12,8 +12,8 @@ from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from flyteidl.core.execution_pb2 import ExecutionError
 from fsspec.implementations.memory import MemoryFileSystem
 
+from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.errors import BackendError
-from backend_plugin.core.observed import ErrorFile
 from backend_plugin.shell.outcome import Bounds, Found, Outcomes
 from backend_plugin.shell.prefixes import Prefixes, PrefixRefused
 from backend_plugin.shell.stores import StoreUnavailable, StoreUnusable
