@@ -42,6 +42,8 @@ def output_option(human: str) -> Callable[[Command], Command]:
 @contextmanager
 def answered() -> Iterator[None]:
     """End as a command should that has no answer, is interrupted, or that nobody reads any more."""
+    # Otherwise gRPC tells people of connections that have ended, in words of its own.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from backend_plugin.client import NotAnswered
 
     try:

@@ -4,15 +4,17 @@ Composes a server, the tasks and what is seen of them. The server is a process o
 """
 
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import rich_click as click
 
@@ -32,6 +34,7 @@ console would show is printed. Without FILE two small tasks are run, and one of 
 \b
   $ kfpytorch demo
   $ kfpytorch demo train.py train_model --input epochs=2
+  $ kfpytorch demo train.py train_model --running
 """
 _INDENT: Final = 24
 _WIDTH: Final = 110
@@ -49,13 +52,17 @@ _FAILED: Final = 1
     "--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task; JSON, or text."
 )
 @click.option("--image", metavar="NAME", help="The image of tasks that name none. Default: flytekit's own.")
-def command(file: str | None, task: str | None, inputs: Sequence[str], image: str | None) -> None:
+@click.option(
+    "--running", is_flag=True, help="Ask the server that runs already; it has to find the task's code."
+)
+@asking.server_option
+def command(**said: Any) -> None:
     """``kfpytorch demo``, of what was typed."""
     with asking.answered(), tempfile.TemporaryDirectory(prefix="kfpytorch-demo-") as folder:
         try:
-            if file is None:
+            if said["file"] is None:
                 _own(Path(folder))
-            elif not _one(Path(folder), _found(Path(file), task, image), _pairs(inputs)):
+            elif not _one(Path(folder), said):
                 sys.exit(_FAILED)
         except ends.Unreadable as error:
             ends.refuse(error)
@@ -75,40 +82,59 @@ def _own(folder: Path) -> None:
     code.mkdir()
     path = code / f"{demo_task.NAME}.py"
     path.write_text(demo_task.SOURCE, encoding="utf-8")
-    found = _found(path, None, None)
+    learn, read_shards = (_found(path, name, None) for name in ("learn", "read_shards"))
     with _server(folder, code) as state:
         _title("1. A task that trains: Elastic, two nodes with two ranks each")
-        _walk(state, folder, found, execution="demo1", inputs={})
-        _title("2. The same task, and rank 1 raises an exception half way")
-        _walk(state, folder, found, execution="demo2", inputs={"broken_rank": "1"})
+        _walk(str(state), folder / "store", learn, _Asked("demo1", {}))
+        _title("2. One that fails: PyTorch, a master and a worker; rank 1 raises, and rank 0 waits for it")
+        _walk(str(state), folder / "store", read_shards, _Asked("demo2", {}))
         _title("3. What people ask the server")
+        if not sys.stdout.isatty():
+            os.environ.setdefault("COLUMNS", str(_WIDTH))
         for typed in (("jobs",), ("logs", "demo1", "--rank", "0")):
             asking.say(f"$ kfpytorch {' '.join(typed)}")
             commands.kfpytorch.main([*typed, "--server", str(state)], standalone_mode=False)
 
 
-def _one(folder: Path, found: "Found", inputs: Mapping[str, str]) -> bool:
+def _one(folder: Path, said: Mapping[str, Any]) -> bool:
     """A task of the person's own; gives whether it ended well."""
-    with _server(folder, found.root) as state:
+    found, inputs = _found(Path(said["file"]), said["task"], said["image"]), _pairs(said["inputs"])
+    execution = f"demo-{folder.name.rpartition('-')[2]}".lower().replace("_", "x")
+    with ExitStack() as stack:
+        server = said["server"]
+        if server is None and not said["running"]:
+            server = str(stack.enter_context(_server(folder, found.root)))
         _title(found.template.id.name)
-        return _walk(state, folder, found, execution="demo1", inputs=inputs)
+        return _walk(server, folder / "store", found, _Asked(execution, inputs))
 
 
-def _walk(state: Path, folder: Path, found: "Found", *, execution: str, inputs: Mapping[str, str]) -> bool:
+class _Asked(NamedTuple):
+    """An execution of a task."""
+
+    execution: str
+    inputs: Mapping[str, str]
+
+
+def _walk(server: str | None, store: Path, found: "Found", asked: _Asked) -> bool:
     """Print what is seen of an execution; gives whether it ended well."""
     from backend_plugin.cli import road
 
     node = road.Node(
-        template=found.template, inputs=found.inputs(inputs), store=folder / "store", execution=execution
+        template=found.template,
+        inputs=found.inputs(asked.inputs),
+        store=store,
+        execution=asked.execution,
     )
-    began, end = time.monotonic(), None
+    began, end, links = time.monotonic(), None, set[tuple[str, str]]()
     with (
-        client.connected(str(state)) as (channel, metadata),
+        client.connected(server) as (channel, metadata),
         closing(road.Road(channel, metadata).walk(node)) as walk,
     ):
         for seen in walk:
             if isinstance(seen, road.Shown):
-                _print_phase(seen, _job(state, execution) if seen.phase == "QUEUED" else "")
+                job = _job(server, asked.execution) if seen.phase == "QUEUED" else ""
+                _print_phase(seen, job, [link for link in seen.logs if link not in links])
+                links |= set(seen.logs)
             else:
                 end = seen
                 _print_end(seen, found)
@@ -116,14 +142,14 @@ def _walk(state: Path, folder: Path, found: "Found", *, execution: str, inputs: 
     return isinstance(end, road.Succeeded)
 
 
-def _job(state: Path, execution: str) -> str:
-    job = client.get_job(execution, server=str(state))
+def _job(server: str | None, execution: str) -> str:
+    job = client.get_job(execution, server=server)
     return f"job {job.name} in namespace {job.namespace}"
 
 
-def _print_phase(seen: "Shown", message: str) -> None:
-    links = [f"{name}: {uri}" for name, uri in seen.logs]
-    _print(seen.phase, [*(seen.message or message).splitlines(), *links])
+def _print_phase(seen: "Shown", message: str, links: Sequence[tuple[str, str]]) -> None:
+    said = (seen.message or message).splitlines()
+    _print(seen.phase, [*said, *(f"{name}: {uri}" for name, uri in links)])
 
 
 def _print_end(end: "End", found: "Found") -> None:
@@ -148,6 +174,9 @@ def _print(word: str, said: Sequence[str]) -> None:
 
 
 def _wrapped(line: str) -> Sequence[str]:
+    """An address stays whole, so that it can be copied."""
+    if "://" in line:
+        return [line]
     begin = line[: len(line) - len(line.lstrip())] + "  "
     return textwrap.wrap(
         line, _WIDTH - _INDENT, subsequent_indent=begin, break_long_words=False, break_on_hyphens=False
@@ -164,8 +193,11 @@ def _title(text: str) -> None:
 def _found(path: Path, task: str | None, image: str | None) -> "Found":
     if path.suffix != ".py" or not path.is_file():
         raise ends.Unreadable(f"{path}: is no Python file; the demo takes one with a @task")
+    before = signal.getsignal(signal.SIGINT)
     from backend_plugin.cli import python_file
 
+    # flytekit ends the process at a Ctrl-C; we have a task to abort first.
+    signal.signal(signal.SIGINT, before)
     return python_file.found(path, task, image=image)
 
 

@@ -7,28 +7,28 @@ from typing import Final
 
 NAME: Final = "training"
 SOURCE: Final = '''\
-"""A straight line, learnt on four ranks: two nodes with two processes each."""
+"""A straight line, learnt on four ranks; and a task that fails."""
+
+import os
+import time
 
 from flytekit import task
-from flytekitplugins.kfpytorch import Elastic
+from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
 
 @task(task_config=Elastic(nnodes=2, nproc_per_node=2))
-def learn(steps: int = 60, broken_rank: int = -1) -> float:
+def learn(steps: int = 60) -> float:
     # Here rather than above: who only asks for the training needs no torch.
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    torch.manual_seed(rank)
+    torch.manual_seed(dist.get_rank())
     model = DistributedDataParallel(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     loss = torch.tensor(0.0)
     for step in range(steps):
-        if rank == broken_rank and step == steps // 2:
-            raise ValueError(f"no more data in shard {rank}")
         x = torch.rand(32, 1)
         loss = (model(x) - (3 * x + 1)).square().mean()
         optimizer.zero_grad()
@@ -39,4 +39,14 @@ def learn(steps: int = 60, broken_rank: int = -1) -> float:
     dist.all_reduce(loss, op=dist.ReduceOp.MAX)
     dist.destroy_process_group()
     return round(loss.item(), 4)
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)))
+def read_shards() -> int:
+    rank = int(os.environ["RANK"])
+    if rank == 1:
+        raise ValueError("shard 1 has 31 labels for 32 images")
+    # As ranks do that wait for one that is gone.
+    time.sleep(3600)
+    return rank
 '''

@@ -135,10 +135,22 @@ _Attempt = Generator[Shown, None, End]
 
 
 class Road:
-    """Leads nodes through the connector behind a channel."""
+    """Leads nodes through the connector behind a channel.
 
-    def __init__(self, channel: grpc.Channel, metadata: tuple[tuple[str, str | bytes], ...]) -> None:
+    Args:
+        channel: To the connector.
+        metadata: What every call carries.
+        resync: Seconds between two questions.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        metadata: tuple[tuple[str, str | bytes], ...],
+        resync: float = _RESYNC_SECONDS,
+    ) -> None:
         self._stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
+        self._resync = resync
         self._said = {"metadata": metadata, "timeout": _CALL_SECONDS}
 
     def walk(self, node: Node) -> Generator[Shown | End, None, None]:
@@ -211,7 +223,7 @@ class Road:
                 if seen.phase in _SHOWN and seen.phase not in shown:
                     shown.add(seen.phase)
                     yield seen
-            time.sleep(_RESYNC_SECONDS)
+            time.sleep(self._resync)
 
     def _delete(self, meta: bytes) -> None:
         self._stub.DeleteTask(agent_pb2.DeleteTaskRequest(resource_meta=meta), **self._said)

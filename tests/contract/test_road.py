@@ -1,0 +1,212 @@
+"""Propeller's rules, as the demo walks by them, against a connector that answers by script."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
+from flyteidl.core.execution_pb2 import TaskExecution, TaskLog
+from flyteidl.core.literals_pb2 import LiteralMap
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from flyteidl.service import agent_pb2_grpc
+from google.protobuf.json_format import ParseDict
+
+from backend_plugin.cli.road import Failed, Node, Road, Shown, Succeeded
+
+OUTPUTS = {"outputs": {"variables": {"o0": {"type": {"simple": "INTEGER"}}}}}
+ARGS = [
+    "--inputs",
+    "{{.input}}",
+    "--output-prefix",
+    "{{.outputPrefix}}",
+    "--prev",
+    "{{.prevCheckpointPrefix}}",
+]
+
+
+@dataclass
+class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
+    """Answers each GetTask with the next of its attempt's answers, the last one again and again."""
+
+    script: Sequence[Sequence[Any]]
+    created: list[admin.CreateTaskRequest] = field(default_factory=list)
+    deleted: list[bytes] = field(default_factory=list)
+    refusal: str = ""
+    asked: int = 0
+
+    def CreateTask(self, request: admin.CreateTaskRequest, context: Any) -> admin.CreateTaskResponse:  # noqa: N802 - gRPC calls it so.
+        if self.refusal:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refusal)
+        self.created.append(request)
+        self.asked = 0
+        return admin.CreateTaskResponse(resource_meta=str(len(self.created) - 1).encode())
+
+    def GetTask(self, request: admin.GetTaskRequest, context: Any) -> admin.GetTaskResponse:  # noqa: N802 - gRPC calls it so.
+        answers = self.script[int(request.resource_meta)]
+        answer = answers[min(self.asked, len(answers) - 1)]
+        self.asked += 1
+        if answer is None:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+        phase, message, *links = answer
+        logs = [TaskLog(name="Logs", uri=link) for link in links]
+        resource = admin.Resource(phase=TaskExecution.Phase.Value(phase), message=message, log_links=logs)
+        return admin.GetTaskResponse(resource=resource)
+
+    def DeleteTask(self, request: admin.DeleteTaskRequest, context: Any) -> admin.DeleteTaskResponse:  # noqa: N802 - gRPC calls it so.
+        self.deleted.append(request.resource_meta)
+        return admin.DeleteTaskResponse()
+
+
+def a_node(store: Path, **said: Any) -> Node:
+    task = {"project": "project", "domain": "development", "name": "flows.train", "version": "v"}
+    template = {"type": "pytorch", "id": task, "container": {"args": ARGS}, **said}
+    return Node(
+        template=ParseDict(template, TaskTemplate()), inputs=LiteralMap(), store=store, execution="f1"
+    )
+
+
+@contextmanager
+def walking(scripted: Scripted) -> Iterator[Road]:
+    server = grpc.server(ThreadPoolExecutor(2))
+    agent_pb2_grpc.add_AsyncAgentServiceServicer_to_server(scripted, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield Road(channel, (), resync=0.005)
+    server.stop(0).wait()
+
+
+def walked(scripted: Scripted, node: Node) -> list[Any]:
+    with walking(scripted) as road:
+        return list(road.walk(node))
+
+
+def phases(seen: Sequence[Any]) -> list[str]:
+    return [each.phase for each in seen if isinstance(each, Shown)]
+
+
+def test_each_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Path) -> None:
+    answers = [
+        ("QUEUED", "never shown"),
+        ("WAITING_FOR_RESOURCES", "no node"),
+        ("WAITING_FOR_RESOURCES", "still none"),
+        ("INITIALIZING", "pulling", "http://logs"),
+        ("RUNNING", "3 of 4 ready", "http://logs"),
+        ("WAITING_FOR_RESOURCES", "evicted"),
+        ("SUCCEEDED", "done"),
+    ]
+    scripted = Scripted([answers])
+    assert walked(scripted, a_node(tmp_path)) == [
+        Shown(attempt=0, phase="QUEUED", message=""),
+        Shown(attempt=0, phase="WAITING_FOR_RESOURCES", message="no node"),
+        Shown(attempt=0, phase="INITIALIZING", message="pulling", logs=(("Logs", "http://logs"),)),
+        Shown(attempt=0, phase="RUNNING", message="", logs=(("Logs", "http://logs"),)),
+        Succeeded(),
+    ]
+    assert scripted.deleted == []
+
+
+def test_the_connector_is_asked_as_propeller_asks(tmp_path: Path) -> None:
+    scripted = Scripted([[("SUCCEEDED", "")]])
+    walked(scripted, a_node(tmp_path))
+    (request,) = scripted.created
+    data = tmp_path / "metadata" / "propeller" / "project-development-f1" / "n0" / "data"
+    assert list(request.template.container.args) == [
+        *("--inputs", (data / "inputs.pb").as_uri()),
+        *("--output-prefix", (data / "0").as_uri()),
+        *("--prev", '""'),
+    ]
+    assert (data / "inputs.pb").exists()
+    assert request.output_prefix == (data / "0").as_uri()
+    metadata = request.task_execution_metadata
+    assert (metadata.namespace, metadata.labels["execution-id"]) == ("project-development", "f1")
+    assert metadata.task_execution_id.node_execution_id.node_id == "n0"
+
+
+def test_a_final_failure_ends_it_and_nothing_is_deleted(tmp_path: Path) -> None:
+    scripted = Scripted([[("FAILED", "rank 1 failed")]])
+    seen = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 3}}))
+    assert seen[-1] == Failed(code="TaskFailedWithError", message="failed to run the job: rank 1 failed")
+    assert (len(scripted.created), scripted.deleted) == (1, [])
+
+
+def test_a_passing_failure_is_deleted_and_tried_again_until_the_last(tmp_path: Path) -> None:
+    scripted = Scripted([[("RETRYABLE_FAILED", "node lost")]] * 2)
+    seen = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 1}}))
+    assert phases(seen) == ["QUEUED", "RETRYABLE_FAILED", "QUEUED"]
+    assert seen[-1].code == "RetriesExhausted|TaskFailedWithError"
+    assert seen[-1].message == (
+        "[2/2] currentAttempt done. Last Error: USER::failed to run the job: node lost"
+    )
+    assert [each.task_execution_metadata.task_execution_id.retry_attempt for each in scripted.created] == [
+        0,
+        1,
+    ]
+    # The last attempt is nobody's to delete.
+    assert scripted.deleted == [b"0"]
+
+
+def test_a_create_that_fails_is_a_passing_failure_without_a_task(tmp_path: Path) -> None:
+    scripted = Scripted([], refusal="no such thing")
+    seen = walked(scripted, a_node(tmp_path))
+    assert seen[-1].message.endswith("rpc error: code = INVALID_ARGUMENT desc = no such thing")
+    assert scripted.deleted == []
+
+
+def written(kind: int) -> bytes:
+    error = ContainerError(code="USER:ValueError", message="no data", kind=kind)
+    return ErrorDocument(error=error).SerializeToString()
+
+
+LEFT: dict[str, tuple[dict[str, bytes], Callable[[Any], bool]]] = {
+    "outputs": (
+        {"outputs.pb": b""},
+        lambda end: end == Succeeded(),
+    ),
+    "nothing": (
+        {},
+        lambda end: end.code == "RetriesExhausted|OutputsNotFound",
+    ),
+    "an error": (
+        {"error.pb": written(ContainerError.NON_RECOVERABLE), "outputs.pb": b""},
+        lambda end: end == Failed(code="USER:ValueError", message="no data"),
+    ),
+    "an error that may pass": (
+        {"error.pb": written(ContainerError.RECOVERABLE)},
+        lambda end: end.code == "RetriesExhausted|USER:ValueError",
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "is_right"), LEFT.values(), ids=LEFT)
+def test_of_a_task_with_outputs_its_files_have_the_last_word(
+    tmp_path: Path, files: dict[str, bytes], is_right: Callable[[Any], bool]
+) -> None:
+    node = a_node(tmp_path, interface=OUTPUTS)
+    node.output(0).mkdir(parents=True)
+    for name, data in files.items():
+        (node.output(0) / name).write_bytes(data)
+    end = walked(Scripted([[("SUCCEEDED", "")]]), node)[-1]
+    assert is_right(end), end
+
+
+def test_questions_that_fail_are_borne_five_times(tmp_path: Path) -> None:
+    well = walked(Scripted([[None] * 5 + [("SUCCEEDED", "")]]), a_node(tmp_path))
+    assert well[-1] == Succeeded()
+    badly = walked(Scripted([[None] * 6 + [("SUCCEEDED", "")]]), a_node(tmp_path))
+    assert badly[-1] == Failed(code="AutoRefreshCacheFailed", message="UNAVAILABLE: not now")
+
+
+def test_who_stops_looking_aborts_it(tmp_path: Path) -> None:
+    scripted = Scripted([[("RUNNING", "")]])
+    with walking(scripted) as road:
+        walk = road.walk(a_node(tmp_path))
+        assert [next(walk).phase, next(walk).phase] == ["QUEUED", "RUNNING"]
+        walk.close()
+    assert scripted.deleted == [b"0"]

@@ -1,0 +1,189 @@
+"""People's commands against `kfpytorch serve`, and the demo, with real processes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from propeller import Execution, Propeller
+
+from e2e.embedded import people_tasks
+from e2e.road.serving import KFPYTORCH, TOKEN, Served
+
+pytestmark = pytest.mark.timeout(120)
+
+PATIENCE = 60.0
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "run-a-cluster-here.md"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("people"), "--cpus", "8", "--memory", "64Gi").start()
+    yield served
+    assert (served.stop(), served.left()) == (0, [])
+
+
+@pytest.fixture
+def execution(served: Served, tmp_path: Path) -> Iterator[Execution]:
+    """One whose replicas have spoken, and run."""
+    wire = served.wire()
+    execution = Propeller(wire, served.store).start(people_tasks.talks, folder=str(tmp_path))
+    until((tmp_path / "turn.1").exists)
+    yield execution
+    if not execution.has_ended:
+        execution.abort()
+        execution.wait(PATIENCE)
+    wire.close()
+
+
+def until(true: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.05)
+    return found
+
+
+def typed(served: Served, *arguments: str) -> str:
+    return subprocess.run(
+        [KFPYTORCH, *arguments], env=environment(served), check=True, capture_output=True, text=True
+    ).stdout
+
+
+def environment(served: Served) -> dict[str, str]:
+    return {**plainly(), "KFPYTORCH_STATE": str(served.state)}
+
+
+def plainly() -> dict[str, str]:
+    """Whatever the terminal of whoever tests."""
+    return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
+
+
+def job(served: Served, execution: Execution) -> Any:
+    return json.loads(typed(served, "jobs", execution.asked.execution, "-o", "json"))
+
+
+def test_a_job_is_watched_read_and_cancelled_for_good(served: Served, execution: Execution) -> None:
+    name = execution.asked.execution
+    following = subprocess.Popen(
+        [KFPYTORCH, "logs", "--follow", name], env=environment(served), stdout=subprocess.PIPE, text=True
+    )
+    until(lambda: job(served, execution)["flyte"]["phase"] == "RUNNING")
+    seen = job(served, execution)
+    assert [(each["role"], each["phase"], each["first_rank"]) for each in seen["replicas"]] == [
+        ("master", "Running", 0),
+        ("worker", "Running", 1),
+    ]
+    assert re.search(rf"^{seen['name']} +RUNNING +2/2 ", typed(served, "jobs"), re.MULTILINE)
+    assert "[worker-0] rank 1 speaks\n" in typed(served, "logs", name, "--rank", "1")
+
+    assert typed(served, "cancel", name, "--reason", "wrong data").startswith(
+        f"{seen['name']} is being ended"
+    )
+    outcome = execution.wait(PATIENCE)
+
+    # No other attempt, though the task has retries.
+    assert (outcome.phase, len(outcome.attempts), outcome.violations) == ("FAILED", 1, ())
+    assert outcome.error.endswith("cancelled by a person, with `kfpytorch cancel`: wrong data")
+    assert served.left(name) == []
+    told = following.communicate(timeout=PATIENCE)[0].splitlines()
+    spoken = [line for line in told if line.endswith(" speaks")]
+    assert (spoken, following.returncode) == (["[master-0] rank 0 speaks", "[worker-0] rank 1 speaks"], 0)
+
+
+def test_a_node_that_is_lost_takes_its_replicas_along(served: Served, execution: Execution) -> None:
+    seen = job(served, execution)
+    places = {f"project-development/{each['pod']}": each["node"] for each in seen["replicas"]}
+    nodes = json.loads(typed(served, "nodes", "-o", "json"))
+    assert {pod: node["name"] for node in nodes for pod in node["pods"]} == places
+    lost = next(iter(places.values()))
+
+    (told,) = json.loads(typed(served, "nodes", "lose", lost, "-o", "json"))
+    assert (told["name"], told["state"]) == (lost, "lost")
+    until(lambda: len(execution.attempts) == 2)
+
+    first = execution.attempts[0].shown[-1]
+    assert (first.phase, "(node-lost)" in first.message) == ("RETRYABLE_FAILED", True), first
+    (told,) = json.loads(typed(served, "nodes", "restore", lost, "-o", "json"))
+    assert told["state"] == "ready"
+
+
+def test_who_asks_a_server_that_was_killed_is_told_so(served: Served) -> None:
+    served.kill()
+    done = subprocess.run(
+        [KFPYTORCH, "jobs"], env=environment(served), check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is gone: there is no process" in done.stderr
+    served.start()
+    assert typed(served, "jobs", "--living") == ""
+    assert TOKEN not in typed(served, "jobs", "-o", "json")
+
+
+@pytest.mark.torch
+def test_the_demo_shows_a_task_that_trains_and_one_that_fails(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [KFPYTORCH, "demo"],
+        env={**plainly(), "TMPDIR": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert re.findall(r"^  ([A-Z_]+)\b", done.stdout, re.MULTILINE) == [
+        *("QUEUED", "INITIALIZING", "RUNNING", "SUCCEEDED"),
+        *("QUEUED", "INITIALIZING", "RUNNING", "FAILED"),
+    ]
+    assert same_in_every_run(done.stdout) == same_in_every_run(shown_on(PAGE))
+    assert list(tmp_path.glob("kfpytorch-*")) == []
+
+
+def shown_on(page: Path) -> str:
+    """What the page shows below the command."""
+    (block,) = re.findall(
+        r"^```text\n\$ kfpytorch demo\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
+    )
+    return block
+
+
+def same_in_every_run(text: str) -> list[str]:
+    """The words without hashes, times, places, the digits of a loss, and who got which rank."""
+    for pattern, same in (
+        (r"-[0-9a-f]{12}\b", "-HASH"),
+        (r"\b\d+[sm]\b|\(\d+ s\)", "TIME"),
+        (r"\S+/training\.py", "training.py"),
+        (r"file://\S+", "LINK"),
+        (r"\b(0\.0)\d+|\b\d\.\d{3}\b", "LOSS"),
+        (r"worker-\d", "worker-N"),
+    ):
+        text = re.sub(pattern, same, text)
+    return text.split()
+
+
+def test_a_demo_that_is_interrupted_ends_its_task_first(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [KFPYTORCH, "demo", people_tasks.__file__, "talks", "--input", f"folder={tmp_path}"],
+        env=plainly(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until((tmp_path / "turn.1").exists)
+    demo.send_signal(signal.SIGINT)
+    out, errors = demo.communicate(timeout=PATIENCE)
+    assert (demo.returncode, errors) == (130, ""), out
+    assert [process for process in psutil.process_iter() if is_told(process, str(tmp_path))] == []
+
+
+def is_told(process: psutil.Process, text: str) -> bool:
+    try:
+        return text in " ".join([*process.cmdline(), *process.environ().values()])
+    except (psutil.Error, OSError):
+        return False

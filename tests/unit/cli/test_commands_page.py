@@ -1,0 +1,27 @@
+"""The page on the commands that ask a server has each of their options."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "commands.md"
+COMMANDS = ("jobs", "logs", "cancel", "nodes", "demo")
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## kfpytorch (\w+)", PAGE.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_each_command_has_its_section() -> None:
+    assert tuple(sections()) == COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_option_is_in_the_section_of_its_command(name: str) -> None:
+    command = import_module(f"backend_plugin.cli.{name}").command
+    said = set(re.findall(r"(?<![\w-])--?[a-z]+(?:-[a-z]+)*", sections()[name]))
+    known = {option for param in command.params for option in param.opts if option.startswith("-")}
+    assert said - {"-"} == known

@@ -1,0 +1,55 @@
+"""Columns and ages, as people read them."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from backend_plugin.cli import tables
+from backend_plugin.cli.logs import colour_of
+
+NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (-5, "0s"),
+        (0.9, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (7_199, "119m"),
+        (7_200, "2h"),
+        (172_799, "47h"),
+        (172_800, "2d"),
+    ],
+)
+def test_an_age_is_said_as_kubectl_says_it(seconds: float, said: str) -> None:
+    assert tables.age(NOW - timedelta(seconds=seconds), NOW) == said
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    assert (tables.age(None, NOW), tables.clock(None)) == ("-", "-")
+
+
+def test_rows_stand_below_each_other_and_end_with_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("a", "x" * 30), ("longer", "two\nlines")]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert tables.table(("NAME", "SAID"), rows) == ["NAME    SAID", f"a       {'x' * 30}", "longer  two"]
+    monkeypatch.setenv("COLUMNS", "32")
+    assert tables.table(("NAME", "SAID"), rows)[1] == f"a       {'x' * 23}…"
+
+
+def test_columns_grow_with_what_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    columns = tables.Columns(("NAME", "SAID"))
+    assert [columns.header(), columns.row(("a-long-name", "x")), columns.row(("b", "y"))] == [
+        "NAME  SAID",
+        "a-long-name  x",
+        "b            y",
+    ]
+
+
+def test_neighbours_have_colours_of_their_own() -> None:
+    first = [colour_of(replica) for replica in ("master-0", "worker-0", "worker-1", "worker-2", "worker-3")]
+    assert len(set(first)) == 5
+    assert colour_of("worker-1") == first[2]
