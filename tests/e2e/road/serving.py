@@ -41,8 +41,12 @@ class Served:
     def start(self) -> "Served":
         """Returns when it listens; on the same port as before."""
         self.begin()
-        self._port = int(str(self._found()["endpoint"]).rpartition(":")[2])
+        self.listen()
         return self
+
+    def listen(self) -> None:
+        """Returns when it does."""
+        self._port = int(str(self._found()["endpoint"]).rpartition(":")[2])
 
     def begin(self) -> None:
         """Returns when the process is there."""
