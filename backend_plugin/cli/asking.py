@@ -51,6 +51,8 @@ def answered() -> Iterator[None]:
         sys.stdout.flush()
     except NotAnswered as error:
         ends.refuse(ends.Unreadable(str(error)))
+    except UnicodeEncodeError as error:
+        ends.refuse(ends.Unreadable(f"{error.object!r} is no text; nothing is called so"))
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:

@@ -25,15 +25,16 @@ JOB is a name, the beginning of one, or the name of a Flyte execution.
 _COLOURS: Final = ("cyan", "yellow", "green", "magenta", "blue", "bright_red")
 # What a terminal would obey; a tab is only wide.
 _CONTROL: Final = {code: None for code in (*range(32), *range(127, 160)) if code != ord("\t")}
+_NUMBERS: Final = click.IntRange(min=0, max=2**31 - 1)
 _NUMBER: Final = re.compile(r"\d+$")
 
 
 @click.command(name="logs", help=_HELP)
 @click.argument("job")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
-@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="What this rank wrote.")
+@click.option("--rank", type=_NUMBERS, metavar="N", help="What this rank wrote.")
 @click.option("--replica", metavar="NAME", help="What this replica wrote, as in worker-1.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N lines of each replica.")
+@click.option("--tail", type=_NUMBERS, metavar="N", help="The last N lines of each replica.")
 @click.option("--previous", "-p", is_flag=True, help="Of the run before the last restart.")
 @click.option("--timestamps", is_flag=True, help="With the time of each line.")
 @asking.namespace_option
@@ -46,9 +47,13 @@ def command(**said: Any) -> None:
     )
     with asking.answered():
         parts = client.read_log_parts(said["job"], wanted, namespace=said["namespace"], server=said["server"])
+        said_nothing = True
         for part in parts:
+            said_nothing = False
             sys.stdout.buffer.write(b"".join(_written(part.lines, said)))
             sys.stdout.buffer.flush()
+        if said_nothing:
+            click.echo("nothing has been written, or what has is gone with its pods", err=True)
 
 
 def _written(part: Iterable["wire.LogLine"], said: Mapping[str, Any]) -> Iterable[bytes]:

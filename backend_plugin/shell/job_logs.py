@@ -5,7 +5,7 @@ Lives here: whose lines, and until when. Does not: their order; see `log_merge`.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,10 +64,10 @@ async def lines(
                 chosen = [said for said in batch if said.line.text.startswith(wanted.mark)]
                 if chosen:
                     yield chosen
+        await finding
     finally:
         finding.cancel()
-        with suppress(asyncio.CancelledError):
-            await finding
+        await asyncio.gather(finding, return_exceptions=True)
 
 
 async def _find(
@@ -75,17 +75,19 @@ async def _find(
 ) -> None:
     """Add the log of each replica that is wanted, as soon as it has begun to run."""
     known: set[str] = set()
-    while True:
-        over = is_over()
-        for pod in entry.pods:
-            key = pod.uid or pod.name
-            if pod.replica in wanted.replicas and key not in known and _has_begun(pod):
-                known.add(key)
-                merge.add(pod.replica, _log(pod, entry.namespace, cluster, wanted))
-        if over or not wanted.follow:
-            merge.complete()
-            return
-        await asyncio.sleep(_LOOK_AGAIN)
+    over = False
+    try:
+        while not over:
+            over = not wanted.follow or is_over()
+            for pod in entry.pods:
+                key = pod.uid or pod.name
+                if pod.replica in wanted.replicas and key not in known and _has_begun(pod):
+                    known.add(key)
+                    merge.add(pod.replica, _log(pod, entry.namespace, cluster, wanted))
+            if not over:
+                await asyncio.sleep(_LOOK_AGAIN)
+    finally:
+        merge.complete()
 
 
 def _has_begun(pod: Pod) -> bool:

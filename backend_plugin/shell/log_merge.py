@@ -6,7 +6,7 @@ Lives here: the merging. Does not: where lines come from, and whose are wanted.
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,9 +15,12 @@ from typing import Final, NamedTuple
 from backend_plugin.core import reading
 from backend_plugin.shell.cluster import LogLine
 
-# A replica that writes faster than we are read waits; so many of its lines are held.
+# A replica that writes faster than we are read waits; so much of it is held, in lines and in characters.
 _HELD: Final = 1_000
+_HELD_SIZE: Final = 1 << 20
+_LONGEST: Final = 1 << 18
 _BATCH: Final = 500
+_BATCH_SIZE: Final = 1 << 20
 
 
 class Said(NamedTuple):
@@ -33,6 +36,7 @@ class _Source:
 
     replica: str
     lines: deque[LogLine] = field(default_factory=deque)
+    size: int = 0
     room: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -108,9 +112,13 @@ class Merge:
 
     def _batch(self) -> list[Said]:
         batch: list[Said] = []
-        while self._heads and not self._awaited and len(batch) < _BATCH:
+        size = 0
+        while self._heads and not self._awaited and len(batch) < _BATCH and size < _BATCH_SIZE:
             _, _, source = heapq.heappop(self._heads)
-            batch.append(Said(source.replica, source.lines.popleft()))
+            line = source.lines.popleft()
+            batch.append(Said(source.replica, line))
+            size += len(line.text)
+            source.size -= len(line.text)
             source.room.set()
             if source.lines:
                 self._push(source)
@@ -124,24 +132,38 @@ class Merge:
     async def _pump(self, source: _Source, lines: AsyncIterator[LogLine]) -> None:
         try:
             async for line in lines:
-                source.lines.append(line)
-                if len(source.lines) == 1:
-                    self._push(source)
-                    self._awaited.discard(source)
-                    self._news.set()
-                elif len(source.lines) >= _HELD:
-                    source.room.clear()
-                    await source.room.wait()
+                for piece in _pieces(line):
+                    await self._take(source, piece)
         finally:
             self._awaited.discard(source)
             self._news.set()
             if isinstance(lines, AsyncGenerator):
                 await lines.aclose()
 
+    async def _take(self, source: _Source, line: LogLine) -> None:
+        source.lines.append(line)
+        source.size += len(line.text)
+        if len(source.lines) == 1:
+            self._push(source)
+            self._awaited.discard(source)
+            self._news.set()
+        while len(source.lines) >= _HELD or source.size >= _HELD_SIZE:
+            source.room.clear()
+            await source.room.wait()
+
     async def _stop(self) -> None:
         for pump in self._pumps.values():
             pump.cancel()
         await asyncio.gather(*self._pumps.values(), return_exceptions=True)
+
+
+def _pieces(line: LogLine) -> Iterator[LogLine]:
+    """A line of any length as lines that a message can hold."""
+    if len(line.text) <= _LONGEST:
+        yield line
+        return
+    for begin in range(0, len(line.text), _LONGEST):
+        yield LogLine(time=line.time, text=line.text[begin : begin + _LONGEST])
 
 
 def _key(time: str) -> str:

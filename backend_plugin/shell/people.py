@@ -124,8 +124,9 @@ class People:
         verdict = task_phase.failed(
             Cause.USER_ERROR, "Cancelled", f"cancelled by a person, with `kfpytorch cancel`{reason}"
         )
-        duties = upkeep.duties(entry.observed(), verdict, self.judge.now())
-        if duties.patch is None:
+        observed = entry.observed()
+        duties = upkeep.duties(observed, verdict, self.judge.now())
+        if upkeep.is_over(observed) or duties.patch is None:
             return wire.CancelJobResponse(job=before, was_over=True)
         await self.cluster.patch(
             Name(namespace=entry.namespace, name=entry.name, uid=job.uid or None), duties.patch
@@ -175,7 +176,8 @@ class People:
         return people_records.node(manifest, pods)
 
     def _is_over(self, entry: Entry) -> bool:
-        return not people_watch.is_there(entry, self.cache) or self.judge.phase(entry).phase in _ENDS
+        forgotten = self.cache.of(entry.key) is not entry
+        return forgotten or self.judge.phase(entry).phase in _ENDS
 
 
 def _is_in(entry: Entry, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:

@@ -58,7 +58,8 @@ async def everything(watched: Watched) -> AsyncGenerator[wire.JobChange, None]:
 async def one(entry: Entry, cache: Cache, tell: Tell) -> AsyncGenerator[wire.JobChange, None]:
     """A job whenever something of it has changed, until it has ended."""
     last: wire.Job | None = None
-    while is_there(entry, cache):
+    # Another one of its name would have another entry.
+    while cache.of(entry.key) is entry:
         job = tell(entry)
         if job != last:
             yield wire.JobChange(job=job)
@@ -67,11 +68,6 @@ async def one(entry: Entry, cache: Cache, tell: Tell) -> AsyncGenerator[wire.Job
             return
         await asyncio.sleep(_PAUSE)
     yield wire.JobChange(gone=wire.Job(namespace=entry.namespace, name=entry.name))
-
-
-def is_there(entry: Entry, cache: Cache) -> bool:
-    """Whether there still is this job, not another one of its name."""
-    return entry.gone is None and cache.of(entry.key) is entry
 
 
 def _change(watched: Watched, key: Key, told: dict[Key, wire.Job]) -> wire.JobChange | None:

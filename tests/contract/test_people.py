@@ -134,6 +134,15 @@ def test_one_job_is_watched_until_it_has_ended() -> None:
     assert (phases[0], phases[-1]) == ("INITIALIZING", "FAILED")
 
 
+def test_the_end_of_a_job_that_is_gone_is_told() -> None:
+    with serving_people() as served:
+        served.put(a_job("f1-n0-0-b", "Running"))
+        served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
+        told = [each.job.flyte for each in client.watch_jobs("f1", server=served.endpoint)]
+        assert client.list_jobs(server=served.endpoint) == []
+    assert [(each.phase, each.reason) for each in told] == [("RETRYABLE_FAILED", "Gone")]
+
+
 def test_watching_ends_when_another_job_has_taken_the_name() -> None:
     with serving_people() as served:
         served.put(a_job("f1-n0-0-b", metadata={"uid": "first"}))
@@ -254,6 +263,22 @@ def test_who_stops_following_leaves_nothing_behind() -> None:
         while served.cluster.reading and time.monotonic() < deadline:
             time.sleep(0.01)
         assert served.cluster.reading == 0
+
+
+def test_a_line_without_end_comes_in_pieces_and_very_much_of_it_comes_whole() -> None:
+    with serving_people() as served:
+        served.put(
+            a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"), a_pod("f1-n0-0-a", "master-0")
+        )
+        served.cluster.write("f1-n0-0-a-worker-0", 1, "x" * 5_000_000)
+        served.cluster.write("f1-n0-0-a-worker-0", 2, "end")
+        for number in range(30):
+            served.cluster.write("f1-n0-0-a-master-0", 3 + number, "y" * 200_000)
+        lines = list(client.read_logs("f1", server=served.endpoint))
+    worker = [line.text for line in lines if line.replica == "worker-0"]
+    assert ("".join(worker[:-1]), worker[-1]) == ("x" * 5_000_000, "end")
+    assert max(len(line.text) for line in lines) < 1_000_000
+    assert sum(len(line.text) for line in lines if line.replica == "master-0") == 6_000_000
 
 
 def test_a_log_that_breaks_off_says_so() -> None:

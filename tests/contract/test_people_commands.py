@@ -149,6 +149,15 @@ def test_each_line_says_who_wrote_it(served: Served) -> None:
     }
 
 
+def test_where_nothing_has_been_written_it_is_said(served: Served) -> None:
+    told = typed("logs", "f2")
+    assert (told.exit_code, told.stdout, told.stderr) == (
+        0,
+        "",
+        "nothing has been written, or what has is gone with its pods\n",
+    )
+
+
 def test_what_would_move_a_terminal_is_left_out(served: Served) -> None:
     served.cluster.written.clear()
     served.cluster.write("f1-n0-0-aaa-worker-0", 1, "\x1b[31mred\x1b[0m\tand \x1b]0;title\x07wide\x9b2J\x00")
