@@ -7,6 +7,7 @@ Lives here: which pods there are, and who is told what of them. Does not: what a
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,6 +27,7 @@ from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import layout
 from backend_plugin.shell.cluster import LogLine, LogRequest
 
+_LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
 _LABEL = "training.kubeflow.org/"
 
@@ -91,7 +93,7 @@ class Kubelet:
     def __init__(self, root: Path, options: KubeletOptions, report: Report) -> None:
         self._root = Path(_abspath(root))
         self._options = _absolute(options)
-        self._machine = Machine.this()
+        self._machine = Machine.this(options.pass_env)
         self._report = report
         self._pods: dict[str, _Pod] = {}
 
@@ -218,6 +220,9 @@ class Kubelet:
     def _lost(self, pod: _Pod) -> None:
         """Its shim was killed: what was below it dies now."""
         kill_leftovers(pod.uid)
+        _LOG.warning(
+            "the shim of %s has died: %s", pod.directory.path, pod.directory.complaints() or "killed"
+        )
         pod.last = pod_status.lost(pod.manifest, pod.last, time.time())
         with contextlib.suppress(FileNotFoundError):
             pod.directory.conclude(msgspec.json.encode(pod.last))

@@ -3,12 +3,14 @@
 Lives here: values. Does not: what follows from them; see `pod_launch`.
 """
 
+import fnmatch
 import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,7 @@ class Machine:
     """What pods find: this machine, as the server does."""
 
     environment: Mapping[str, str]
+    """What pods inherit."""
     prefix: str
     """The server's own virtual environment."""
     loopback: str
@@ -70,16 +73,32 @@ class Machine:
     """Where it is installed."""
 
     @classmethod
-    def this(cls) -> "Machine":
-        """The one that we run on."""
+    def this(cls, pass_env: Sequence[str] = ()) -> "Machine":
+        """The one that we run on; pods inherit a little of our environment, and what these patterns name."""
         return cls(
-            environment=dict(os.environ),
+            environment=inherited(os.environ, pass_env),
             prefix=sys.prefix,
             loopback="lo" if sys.platform == "linux" else "lo0",
             cpus=os.cpu_count() or 1,
             psutil=_psutil(),
             memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
+
+
+def inherited(environment: Mapping[str, str], further: Sequence[str]) -> Mapping[str, str]:
+    """The variables that say where things are and how text is written, and those of these patterns."""
+    patterns = (*_PASSED, *further)
+    return {
+        name: value
+        for name, value in environment.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
+_PASSED: Final = (
+    "HOME", "LANG", "LC_*", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TZ", "USER",
+    "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
+)  # fmt: skip
 
 
 def _psutil() -> str:

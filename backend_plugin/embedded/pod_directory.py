@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 import backend_plugin
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.pod_status import PodState, decode
@@ -35,6 +37,7 @@ _SHIM: Final = (
 _UID: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
 # Sockets have short names: 104 characters on macOS, of which programs want about 40 for themselves.
 _LONGEST_TMPDIR: Final = 60
+_LONGEST_COMPLAINT: Final = 4096
 _TEMPORARY: Final = "tmp"
 
 
@@ -113,6 +116,15 @@ class PodDirectory:
             return decode((self.path / layout.STATE).read_bytes())
         except FileNotFoundError:
             return None
+        except msgspec.DecodeError:  # Something has been started, whatever became of it.
+            return PodState(since=0, containers={})
+
+    def complaints(self) -> str:
+        """What a shim wrote that broke: the end of it."""
+        try:
+            return (self.path / layout.COMPLAINTS).read_text(errors="replace")[-_LONGEST_COMPLAINT:]
+        except FileNotFoundError:
+            return ""
 
     def conclude(self, state: bytes) -> None:
         """Write what a shim could not any more."""

@@ -20,10 +20,6 @@ from backend_plugin.embedded.shim import layout, lifecycle
 GATE: Final = "init-pytorch"
 """The operator's init container that waits until the master can be reached; here, until it is ready."""
 
-_PASSED: Final = (
-    "HOME", "LANG", "LC_*", "LD_LIBRARY_PATH", "LOGNAME", "TZ", "USER",
-    "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
-)  # fmt: skip
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _PULL_SECONDS: Final = 10
 """How long a failed pull is told before its back-off is."""
@@ -155,8 +151,8 @@ class _Run:
     def _environment(self, container: Manifest, said: Declared, venv: str) -> Mapping[str, str]:
         given = said.environment()
         inherited = self.machine.environment
-        found = {name: value for name, value in inherited.items() if _is_passed(name, self.options.pass_env)}
-        found |= {
+        found = {
+            **inherited,
             "TMPDIR": self.place.temporary,
             "HOSTNAME": text(section(self.pod, "metadata"), "name"),
             "GLOO_SOCKET_IFNAME": self.machine.loopback,
@@ -192,10 +188,6 @@ def _unpullable(image: str) -> Sequence[JsonValue]:
         [0, "ErrImagePull", why],
         [_PULL_SECONDS, "ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {why}'],
     ]
-
-
-def _is_passed(name: str, further: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in (*_PASSED, *further))
 
 
 def _joined(*paths: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.kubelet_options import BackOff, KubeletOptions
 from backend_plugin.embedded.shim.layout import MARK
@@ -109,12 +111,11 @@ async def node(root: Path, **options: Any) -> AsyncIterator[Node]:
 def marked(root: Path) -> list[int]:
     """The processes that were started for pods below a directory."""
     uids = [path.name for path in root.iterdir()] if root.exists() else []
-    marks = {f"{MARK}={each}/".encode() for each in uids}
     found = []
-    for path in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if path.name.isdigit() and any(each in (path / "environ").read_bytes() for each in marks):
-                found.append(int(path.name))
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if each.environ().get(MARK, "").partition("/")[0] in uids:
+                found.append(each.pid)
     return found
 
 
@@ -160,6 +161,11 @@ def waits(status: Manifest, number: int = 0) -> tuple[str, str]:
 
 def is_alive(pid: int) -> bool:
     try:
-        return "Z" not in (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2]
-    except FileNotFoundError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
+
+
+def shim_of(pid: int) -> int:
+    """The process that has started the first one of a container."""
+    return psutil.Process(pid).ppid()

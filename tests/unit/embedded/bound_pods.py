@@ -11,7 +11,7 @@ Manifest = dict[str, Any]
 
 LABEL = "training.kubeflow.org/"
 MACHINE = Machine(
-    environment={"HOME": "/home/me", "PATH": "/bin", "LC_ALL": "C", "SECRET": "no", "WANTED_A": "yes"},
+    environment={"HOME": "/home/me", "PATH": "/bin"},
     prefix="/server",
     loopback="lo",
     cpus=8,

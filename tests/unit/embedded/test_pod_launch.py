@@ -5,7 +5,7 @@ import json
 import pytest
 from bound_pods import MACHINE, PLACE, container, launched, only, replica
 
-from backend_plugin.embedded.kubelet_options import BackOff, KubeletOptions
+from backend_plugin.embedded.kubelet_options import BackOff, KubeletOptions, inherited
 from backend_plugin.embedded.pod_launch import gates, launch
 
 GATE = {"name": "init-pytorch", "image": "alpine:3.10", "command": ["sh", "-c", "nslookup j-master-0"]}
@@ -14,7 +14,6 @@ GATE = {"name": "init-pytorch", "image": "alpine:3.10", "command": ["sh", "-c", 
 def test_the_environment_is_small_and_says_where_it_is():
     assert only(container("true"))["env"] == {
         "HOME": "/home/me",
-        "LC_ALL": "C",
         "TMPDIR": "/tmp/u",
         "HOSTNAME": "j-worker-1",
         "GLOO_SOCKET_IFNAME": "lo",
@@ -24,8 +23,19 @@ def test_the_environment_is_small_and_says_where_it_is():
     }
 
 
-def test_more_of_the_servers_environment_is_passed_on_request():
-    assert only(container("true"), pass_env=["WANTED_*"])["env"]["WANTED_A"] == "yes"
+def test_little_of_the_servers_environment_is_inherited_but_what_is_wanted():
+    servers = {
+        "HOME": "/h",
+        "LC_ALL": "C",
+        "PATH": "/bin",
+        "AWS_SECRET": "no",
+        "NCCL_DEBUG": "INFO",
+        "A": "1",
+    }
+    assert inherited(servers, []) == {"HOME": "/h", "LC_ALL": "C", "PATH": "/bin"}
+    assert inherited(servers, ["NCCL_*", "A"]) == {
+        name: servers[name] for name in servers if name != "AWS_SECRET"
+    }
 
 
 def test_a_manifest_has_the_last_word_but_for_what_is_found_by_path():

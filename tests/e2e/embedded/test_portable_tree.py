@@ -1,0 +1,87 @@
+"""The processes of a pod as they are found where there is no /proc and nobody inherits orphans."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from backend_plugin.embedded.shim import portable_tree
+from backend_plugin.embedded.shim.layout import MARK
+from backend_plugin.embedded.shim.portable_tree import PortableTree
+from e2e.embedded.running_pods import is_alive
+
+UID = f"tree-{os.getpid()}"
+# Starts one that stays below it and one that leaves it, says who they are, and waits.
+FAMILY = """
+import subprocess, sys
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+leave = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=2, start_new_session=True).pid)"
+near = subprocess.Popen(sleep, stdout=2)
+far = subprocess.check_output([sys.executable, "-c", leave, *sleep], text=True)
+print(near.pid, far, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def family() -> Iterator[tuple["subprocess.Popen[str]", int, int]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", FAMILY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, MARK: f"{UID}/main"},
+    ) as parent:
+        assert parent.stdout is not None
+        near, far = map(int, parent.stdout.readline().split())
+        yield parent, near, far
+        parent.kill()
+    portable_tree.kill_marked(UID)
+
+
+def test_who_left_is_found_when_its_container_is_over(family):
+    parent, near, far = family
+    tree = PortableTree(UID)
+    seen = tree.members({parent.pid: "main"}, ["main", "other"])
+    assert {pid: seen[pid] for pid in (parent.pid, near)} == {parent.pid: "main", near: "main"}
+    parent.kill()
+    parent.wait()
+    left = tree.members({}, ["main"])
+    assert left == {near: "main", far: "main"}
+    portable_tree.kill(list(left), 9)
+    assert until_dead(near, far)
+    assert tree.members({}, ["main"]) == {}
+
+
+def test_all_of_a_pod_are_found_by_their_mark(family):
+    parent, near, far = family
+    assert portable_tree.kill_marked(UID)
+    parent.wait()
+    assert until_dead(near, far)
+    assert not portable_tree.kill_marked(UID)
+
+
+def test_memory_is_what_processes_have_for_themselves():
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "held = bytearray(50 << 20); print(1, flush=True); import time; time.sleep(600)",
+        ],
+        stdout=subprocess.PIPE,
+    ) as one:
+        assert one.stdout is not None
+        one.stdout.readline()
+        assert 50 << 20 < PortableTree(UID).memory([one.pid], None) < 80 << 20
+        one.kill()
+    assert PortableTree(UID).memory([one.pid], None) == 0
+
+
+def until_dead(*pids):
+    deadline = time.monotonic() + 10
+    while any(map(is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not any(map(is_alive, pids))
