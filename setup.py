@@ -61,7 +61,9 @@ setup(
         "elastic": ["torch>=2.3"],
         "dev": [
             "coverage",
+            "cryptography",
             "grpc-stubs",
+            "httpx",
             "hypothesis",
             "import-linter",
             "mypy",
@@ -73,6 +75,7 @@ setup(
             "pytest",
             "pytest-timeout",
             "ruff",
+            "s3fs",
             "scikit-learn",
             "setuptools>=77",
             "types-pexpect",

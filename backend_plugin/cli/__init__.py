@@ -6,7 +6,10 @@ from importlib import import_module
 from typing import Final
 
 # What the extra `backend` brings. Authors need none of it, and have this command all the same.
-_EXTRA: Final = ("msgspec", "rich_click", "typing_extensions", "yaml")
+_EXTRA: Final = (
+    "fsspec", "grpc", "grpc_health", "grpc_reflection", "msgspec", "prometheus_client", "psutil",
+    "pythonjsonlogger", "rich_click", "typing_extensions", "yaml",
+)  # fmt: skip
 # What a command is not to blame for, and cannot say better.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

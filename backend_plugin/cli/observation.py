@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from flyteidl.core.errors_pb2 import ErrorDocument
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import DecodeError
 
 from backend_plugin.cli.ends import Unreadable
+from backend_plugin.core.error_document import document, unread
 from backend_plugin.core.observed import Observed, read_observed
 from backend_plugin.core.reading import entries, section, text
 from backend_plugin.core.values import Manifest
@@ -50,11 +48,10 @@ def _document(said: Any) -> Mapping[str, Any] | None:
     if not isinstance(data, str):
         return said
     try:
-        document = ErrorDocument.FromString(base64.b64decode(data, validate=True))
-    except (binascii.Error, ValueError, DecodeError):
-        # A file that nobody can read is one all the same: the worker did not end well.
-        return {"path": said.get("path"), "error": {"message": "an error file that cannot be read"}}
-    return {"path": said.get("path"), "document": MessageToDict(document)}
+        read = document(base64.b64decode(data, validate=True))
+    except (binascii.Error, ValueError):
+        read = unread("cannot be read: it is no base64")
+    return {**read, "path": said.get("path")}
 
 
 def of_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:

@@ -58,7 +58,7 @@ def assembled(cluster: EmbeddedCluster, told: Told) -> Parts:
     said = told.server.settings
     metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
     judge = Judge(settings=emulated.platform(told.platform, said.state), now=_now)
-    cache, orders = Cache(_now), Orders(metrics)
+    cache, orders = Cache(_now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)), Orders(metrics)
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
     keeper = Keeper(cluster, cache, answers, Endings(cache, outcomes, orders))
@@ -74,7 +74,9 @@ def assembled(cluster: EmbeddedCluster, told: Told) -> Parts:
     )
     asked = people.People(cache=cache, judge=judge, cluster=cluster, nodes=cluster)
     metrics.cached.ask = lambda: _counts(cache)
-    metrics.orders_pending.ask = lambda: {(): len(orders)}
+    metrics.orders_pending.ask = lambda: {
+        (what,): orders.count(what) for what in ("confirm", "delete", "end", "look", "read")
+    }
     return Parts(tasks=tasks, people=asked, cache=cache, keeper=keeper, orders=orders, metrics=metrics)
 
 

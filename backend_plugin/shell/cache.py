@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from backend_plugin.core import origin
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup
+from backend_plugin.core.told_at import told_at
 from backend_plugin.shell.cluster import Name, Record
 
 if TYPE_CHECKING:
@@ -85,8 +86,12 @@ Listener: TypeAlias = Callable[[Entry], None]
 class Cache:
     """The `Sink` of a cluster; everything in it is as the cluster last said."""
 
-    def __init__(self, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, now: Callable[[], datetime], lag: Callable[[str, float], None] = lambda _, __: None
+    ) -> None:
+        """Empty; `lag` is told how many seconds old each change was when it was seen, by its kind."""
         self._now = now
+        self._lag = lag
         self._entries: dict[Key, Entry] = {}
         self._complete: set[type[Record]] = set()
         self._listeners: list[Listener] = []
@@ -163,6 +168,7 @@ class Cache:
         return entry
 
     def _put_job(self, entry: Entry, job: Job) -> None:
+        self._note(entry.job, job)
         if entry.job is not None and entry.job.uid != job.uid:
             # Another job of the same name: nothing that was known is about it.
             self._entries[entry.key] = entry = Entry(*entry.key)
@@ -172,6 +178,7 @@ class Cache:
         self._changed(entry)
 
     def _put_pod(self, entry: Entry, pod: Pod) -> None:
+        self._note(next((each for each in entry.pods if each.name == pod.name), None), pod)
         entry.pods = (*(each for each in entry.pods if each.name != pod.name), pod)
         self._changed(entry)
 
@@ -218,6 +225,12 @@ class Cache:
             "pods": sum(len(each.pods) for each in self._entries.values()),
             "gone": sum(1 for each in self._entries.values() if each.gone is not None),
         }
+
+    def _note(self, before: Job | Pod | None, record: Job | Pod) -> None:
+        """How late a change is seen; a first list tells of what is long past."""
+        at = told_at(record)
+        if at is not None and self.ready.is_set() and (before is None or told_at(before) != at):
+            self._lag(type(record).__name__, max(0.0, (self._now() - at).total_seconds()))
 
     def _changed(self, entry: Entry) -> None:
         entry.version += 1

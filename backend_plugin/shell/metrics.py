@@ -161,7 +161,7 @@ class Metrics:
     )
     orders_pending: Gauge = field(
         default_factory=lambda: Gauge(
-            "orders_pending", "What is under way behind the calls: deletions, confirmations, reads.", ()
+            "orders_pending", "What is under way behind the calls, by what is asked.", ("order",)
         )
     )
 

@@ -13,10 +13,7 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Final
 
-from flyteidl.core.errors_pb2 import ErrorDocument
-from google.protobuf import json_format
-from google.protobuf.message import DecodeError
-
+from backend_plugin.core.error_document import document, unread
 from backend_plugin.core.error_files import ErrorFile, read_error_file
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.values import Manifest
@@ -24,8 +21,6 @@ from backend_plugin.shell.prefixes import Place, Prefixes
 from backend_plugin.shell.stores import Content, Directory, Entry, Stores, StoreUnavailable
 
 _OUTPUTS: Final = "outputs.pb"
-# What is kept at each end of a message; the core shows less of either.
-_KEPT: Final = 100_000
 _LONGEST_SHOWN: Final = 300
 _CHECK: Final = "check that the store can be reached from here, and that this server may list and read there"
 
@@ -168,25 +163,10 @@ def _error_files(
 def _document(content: Content | None, bounds: Bounds) -> Manifest:
     """An ErrorDocument; what cannot be read is one all the same: the worker did not end well."""
     if content is None or (isinstance(content, bytes) and len(content) > bounds.file_bytes):
-        return _unread(f"is larger than the {bounds.file_bytes:,} bytes that are read")
+        return unread(f"is larger than the {bounds.file_bytes:,} bytes that are read")
     if isinstance(content, Exception):
-        return _unread(f"cannot be read: {_words(content)}")
-    try:
-        document = ErrorDocument.FromString(content)
-    except DecodeError:
-        return _unread("cannot be read: it is no ErrorDocument")
-    error = document.error
-    if len(error.message) > 2 * _KEPT:
-        error.message = f"{error.message[:_KEPT]}\n...\n{error.message[-_KEPT:]}"
-    try:
-        return json_format.MessageToDict(document)
-    except (json_format.Error, ValueError, OverflowError):  # A time that no calendar has.
-        error.ClearField("timestamp")
-        return json_format.MessageToDict(document)
-
-
-def _unread(why: str) -> Manifest:
-    return {"error": {"message": f"an error file that {why}"}}
+        return unread(f"cannot be read: {_words(content)}")
+    return document(content)
 
 
 def _late(place: Place, bounds: Bounds) -> StoreUnavailable:

@@ -3,9 +3,10 @@
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from cluster import BEGAN, RUNNING, SUCCEEDED, ended, job, running
 
+from backend_plugin.core.error_files import read_error_file
 from backend_plugin.core.observed import (
-    read_error_file,
     read_event,
     read_job,
     read_observed,
@@ -13,6 +14,7 @@ from backend_plugin.core.observed import (
     read_pod_group,
 )
 from backend_plugin.core.reading import decimals_ns, moment, number, parse_moment, texts
+from backend_plugin.core.told_at import told_at
 
 UTC = timezone.utc
 TIMES = {
@@ -121,3 +123,10 @@ def test_an_error_file_in_each_of_its_shapes(below, kind, origin):
         True,
         "w",
     )
+
+
+def test_an_object_tells_how_old_it_is_at_most() -> None:
+    assert told_at(read_job(job(RUNNING, SUCCEEDED))) == BEGAN + timedelta(seconds=100)
+    assert told_at(read_pod(running("worker-0", since=9))) == BEGAN + timedelta(seconds=9)
+    assert told_at(read_pod(ended("worker-0", 1, finished=80))) == BEGAN + timedelta(seconds=80)
+    assert told_at(read_pod({"metadata": {"name": "p"}})) is None

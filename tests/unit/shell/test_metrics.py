@@ -19,11 +19,11 @@ def test_what_was_counted_is_shown() -> None:
     metrics.creates.add("created")
     metrics.creates.add("created")
     metrics.cluster_errors.add("create", "Unavailable")
-    metrics.orders_pending.ask = lambda: {(): 4}
+    metrics.orders_pending.ask = lambda: {("delete",): 4}
     assert page(metrics) == [
         'kfpytorch_creates_total{result="created"} 2.0',
         'kfpytorch_cluster_errors_total{error="Unavailable",operation="create"} 1.0',
-        "kfpytorch_orders_pending 4.0",
+        'kfpytorch_orders_pending{order="delete"} 4.0',
     ]
 
 
