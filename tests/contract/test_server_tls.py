@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from backend_plugin.shell.credentials import Tls, UnusableCredentials, server_cr
 
 OURS, OTHERS = Authority("ours"), Authority("others")
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+NOBODY = 65534
 
 
 def tls(folder: Path, *, mutual: bool = False) -> Tls:
@@ -124,9 +125,22 @@ def test_files_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None
             server_credentials(Tls(certificate=certificate, key=key, client_ca=authority))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@contextmanager
+def as_somebody_else() -> Iterator[int]:
+    """Root may read everything, so not as root."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield os.geteuid()
+    finally:
+        os.seteuid(before)
+
+
 def test_a_key_of_somebody_else_is_told_with_who_we_are(tmp_path: Path) -> None:
     said = tls(tmp_path)
     said.key.chmod(0)
-    with pytest.raises(UnusableCredentials, match=rf"Permission denied \(this is user {os.geteuid()}\)"):
+    tmp_path.chmod(0o755)
+    with as_somebody_else() as user, pytest.raises(UnusableCredentials) as refused:
         server_credentials(said)
+    assert f"Permission denied (this is user {user})" in str(refused.value)
