@@ -14,7 +14,7 @@ from kfpytorch_common.lines import plain
 if TYPE_CHECKING:
     from kfpytorch_idl.v1 import people_pb2 as wire
 
-_HELP: Final = """Print what the replicas of JOB have written, in the order of its times.
+_HELP: Final = """Print what the replicas of JOB have written, in the order of the lines' times.
 
 JOB is a name, the beginning of one, or the name of a Flyte execution.
 
