@@ -55,6 +55,8 @@ class World:
     made: int = 0
     uid: str = ""
     """Of the last job."""
+    last_status: Manifest | None = None
+    """Of the last job that was deleted."""
     refused: tuple[Mapping[str, Any], ...] = ()
     """Of this step."""
     missing: tuple[str, ...] = ()
@@ -263,6 +265,7 @@ class World:
             return
         owned = [name for name, pod in self.pods.items() if self._is_owned(pod)]
         self.services = {name: each for name, each in self.services.items() if not self._is_owned(each)}
+        self.last_status = self.job.get("status", {})
         self.job = self.cached = None
         for name in owned:
             self.delete_pod(name)

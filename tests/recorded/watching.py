@@ -34,6 +34,7 @@ def recorded(observed: Manifest) -> dict[str, Any]:
     job = observed["job"]
     return {
         "job": job and {"spec": job["spec"], "status": _recorded_status(job["status"])},
+        "last": None if job or "last_status" not in observed else _recorded_status(observed["last_status"]),
         "pods": [{key: pod[key] for key in (*_OF_POD, *_OF_POD_TOO)} for pod in observed["pods"]],
         "services": [_sorted(service) for service in observed["services"]],
         "refused": [_refusal(each) for each in observed.get("refused", ())],
@@ -46,6 +47,7 @@ def played(world: World) -> dict[str, Any]:
     job = world.job
     return {
         "job": job and {"spec": job["spec"], "status": _status(job.get("status", {}), world)},
+        "last": None if job or world.last_status is None else _status(world.last_status, world),
         "pods": [_pod(pod, world) for _, pod in sorted(world.pods.items())],
         "services": [_service(service, world) for _, service in sorted(world.services.items())],
         "refused": [_refusal(each) for each in world.refused],
