@@ -83,8 +83,6 @@ def label_value(value: str) -> list[str]:
 
 def variable(value: str) -> list[str]:
     """Of environment variables, as relaxed as Kubernetes is since 1.34."""
-    if not value:
-        return ["environment variable name must be non-empty"]
     rule = "a valid environment variable name must consist only of printable ASCII characters other than '='"
     return [] if value.isascii() and value.isprintable() and "=" not in value else [rule]
 

@@ -38,8 +38,9 @@ def causes(job: Manifest) -> Iterator[Cause]:
 
 
 def beyond(job: Manifest) -> Iterator[Cause]:
-    """What it lets through, and nobody should: a job without roles, at which the operator never even looks,
-    and one of more pods than are made in one pass.
+    """What it lets through, and nobody should.
+
+    A job without roles, at which the operator never even looks, and one of more pods than a pass can make.
     """
     specs = section(job, "spec", "pytorchReplicaSpecs")
     if not specs:

@@ -199,7 +199,7 @@ PAIR = "spec.pytorchReplicaSpecs[Worker].template.spec"
             f'{PAIR}.containers[0].volumeMounts[1]: Duplicate value: {{"mountPath":"/x"}}',
         ),
         (
-            a_pod(imagePullSecrets=[{"name": "a"}, {"name": "a"}]),
+            a_pod(tolerations=[{}, {}], imagePullSecrets=[{"name": "a"}, {"name": "a"}]),
             f'{PAIR}.imagePullSecrets[1]: Duplicate value: {{"name":"a"}}',
         ),
     ],
@@ -314,6 +314,21 @@ DENIALS = {
 @pytest.mark.parametrize(("manifest", "said"), DENIALS.values(), ids=DENIALS)
 def test_the_webhook_denies_in_its_own_words(manifest: Any, said: str) -> None:
     assert refusal(manifest) == (403, "Forbidden", DENIED + said)
+
+
+def test_a_job_must_have_a_name() -> None:
+    assert refusal(a_job(name="")) == (
+        422,
+        "Invalid",
+        'PyTorchJob.kubeflow.org "" is invalid: '
+        f"[metadata.name: Required value: name or generateName is required, {MORE}]",
+    )
+
+
+def test_an_entry_without_fields_is_refused_by_type_and_by_key() -> None:
+    said = f'{POD}.containers[0]: Invalid value: "string": {POD}.containers[0] in body must be of type object'
+    key = f'{PAIR}.containers[0]: Invalid value: "a": must be an object for an array of list-type map'
+    assert refusal(a_pod(containers=["a"]))[2] == f'{INVALID}[{said}: "string", {key}, {MORE}]'
 
 
 def test_a_job_without_a_spec_is_the_webhooks_matter() -> None:

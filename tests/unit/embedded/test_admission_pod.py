@@ -71,6 +71,21 @@ LABEL_RULE = (
     " and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is"
     " '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
+NAME_RULE = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric"
+    " character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is"
+    " '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must"
+    " start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used"
+    " for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must"
+    " start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is"
+    r" '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
 REFUSED = {
     "a restart policy": (
         a_pod(restartPolicy="Sometimes"),
@@ -238,6 +253,23 @@ REFUSED = {
         ' "PreferNoSchedule", spec.tolerations[0].effect: Invalid value: "No": effect must be'
         " 'NoExecute' when `tolerationSeconds` is set]",
     ),
+    "a toleration's key": (
+        a_pod(tolerations=[{"key": "a b", "operator": "Exists"}]),
+        f'spec.tolerations[0].key: Invalid value: "a b": name part {NAME_RULE}',
+    ),
+    "a node's labels": (
+        a_pod(nodeSelector={"a b": "c d"}),
+        f'[spec.nodeSelector: Invalid value: "a b": name part {NAME_RULE},'
+        f' spec.nodeSelector: Invalid value: "c d": {VALUE_RULE}]',
+    ),
+    "a class's name": (
+        a_pod(priorityClassName="A"),
+        f'spec.priorityClassName: Invalid value: "A": {SUBDOMAIN_RULE}',
+    ),
+    "a resource's name": (
+        a_pod({"resources": {"limits": {"a/b c": 1}}}),
+        f'{AT}.resources.limits: Invalid value: "a/b c": name part {NAME_RULE}',
+    ),
     "a host's name": (a_pod(hostname="A"), f'spec.hostname: Invalid value: "A": {LABEL_RULE}'),
 }
 
@@ -245,23 +277,6 @@ REFUSED = {
 @pytest.mark.parametrize(("manifest", "said"), REFUSED.values(), ids=REFUSED)
 def test_a_pod_that_could_not_be_is_refused(manifest: Any, said: str) -> None:
     assert refusal(manifest) == (422, "Invalid", said)
-
-
-NAME_RULE = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric"
-    " character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is"
-    " '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must"
-    " start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used"
-    " for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must"
-    " start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is"
-    r" '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,14 @@ def test_no_pod_is_made_to_be_deleted() -> None:
     ]
 
 
+def test_a_pod_that_is_too_many_and_has_failed_is_deleted_once() -> None:
+    pods = [a_pod("worker-0", "Running"), a_pod("worker-1", "Failed")]
+    job = a_job(worker=ON_FAILURE, status=STARTED)
+    assert [wanted(look(job, *pods, upstream=mode)) for mode in MODES] == [
+        ["DeletePod job-worker-1", "DeleteService job-worker-1"]
+    ] * 2
+
+
 def test_a_pod_that_is_too_many_does_not_fail_the_job() -> None:
     pods = [a_pod("worker-0", "Pending"), a_pod("worker-1", "Running", deleted=30)]
     job = a_job(worker={}, status=STARTED)

@@ -240,6 +240,23 @@ def test_a_restart_policy_in_a_template_is_overwritten_with_a_warning() -> None:
     ]
 
 
+NAMELESS = {"spec": {"containers": [{"name": "main", "image": "a"}]}}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        a_job(master={"template": NAMELESS}),
+        a_job(master={}, elasticPolicy={}),
+        a_job(worker={"template": NAMELESS}, elasticPolicy={}),
+    ],
+    ids=["no port of the master's", "no worker to meet at", "no port of the worker's"],
+)
+def test_where_a_replica_could_not_be_told_all_it_is_not_made(job: dict[str, Any]) -> None:
+    step = look(job)
+    assert (step.status, step.actions) == (None, ())
+
+
 @pytest.mark.parametrize(
     "job",
     [

@@ -1,0 +1,51 @@
+"""What we ask of a cluster passes the emulated one's admission as it is; so do the pods made of it."""
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from backend_plugin.embedded.admission import admit, admit_pod, admit_service
+from backend_plugin.embedded.controller import CreatePod, CreateService, Seen, reconcile
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+PLANS = sorted(path.parent.name for path in GOLDEN.glob("*/plan.yaml"))
+
+
+def jobs(name: str) -> list[dict[str, Any]]:
+    manifests = yaml.safe_load_all((GOLDEN / name / "plan.yaml").read_text())
+    return [manifest for manifest in manifests if manifest["kind"] == "PyTorchJob"]
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_planned_job_is_admitted_as_it_is(name: str) -> None:
+    for job in jobs(name):
+        policy = {"suspend": False, **job["spec"]["runPolicy"]}
+        assert with_protocols(admit(job)) == with_protocols(
+            {**job, "spec": {**job["spec"], "runPolicy": policy}}
+        )
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_pods_and_services_of_a_planned_job_are_admitted(name: str) -> None:
+    for job in jobs(name):
+        stored = {**job, "metadata": {**job["metadata"], "uid": "uid"}}
+        seen = Seen(job=stored, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
+        actions = reconcile(seen).actions
+        pods = [admit_pod(action.manifest) for action in actions if isinstance(action, CreatePod)]
+        services = [admit_service(action.manifest) for action in actions if isinstance(action, CreateService)]
+        assert (
+            len(pods)
+            == len(services)
+            == sum(role["replicas"] for role in job["spec"]["pytorchReplicaSpecs"].values())
+        )
+
+
+def with_protocols(job: Any) -> Any:
+    """With the protocol that the definition fills into every port, and the names into every reference."""
+    if isinstance(job, dict):
+        named = {"protocol": "TCP"} if "containerPort" in job else {}
+        return {**named, **{key: with_protocols(value) for key, value in job.items()}}
+    return [with_protocols(each) for each in job] if isinstance(job, list) else job
