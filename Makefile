@@ -16,11 +16,15 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.10; do \
 help:  ## list what can be made
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: $(READY)  ## train a small model on four ranks of this machine
+demo: $(READY)  ## train a small model on four ranks of this machine, then as a job of an emulated cluster
 	$(BIN)/pyflyte run examples/01_digits_elastic.py train
 	@echo
 	@echo "That was examples/01_digits_elastic.py, run by: $(BIN)/pyflyte run examples/01_digits_elastic.py train"
-	@echo "Next: read it, change nproc_per_node, or go on with examples/02_*.py and docs/README.md."
+	@echo "Next: the road that a task travels to a cluster, walked here by: $(BIN)/kfpytorch demo"
+	@echo
+	$(BIN)/kfpytorch demo
+	@echo
+	@echo "Read on in examples/02_*.py and docs/README.md."
 
 test: $(READY)  ## all tests that need nothing but Python, in under ten minutes
 	$(BIN)/pytest
