@@ -1,9 +1,11 @@
 """Attempts after the first, and many tasks at once."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from propeller.wire import delete_request
 
 from e2e.road import tasks
 from e2e.road.conftest import Road, ended, started
@@ -28,14 +30,21 @@ def test_an_attempt_whose_create_was_lost_leaves_nothing(road: Road, tmp_path: P
     orphan = road.propeller.ask(tasks.waits, {"folder": str(tmp_path)})
     orphan.asked.write_inputs()
     road.wire.create(orphan.asked.create(0))
+    wait_for(lambda: started(tmp_path, orphan) == ["0.0", "0.1"])
     later = road.wire.create(orphan.asked.create(1))
-    while not started(tmp_path, orphan):
-        pass
-    processes = road.served.left(f"{orphan.asked.data}/0")
+    wait_for(lambda: started(tmp_path, orphan)[2:] == ["1.0", "1.1"])
 
-    assert processes == []
-    assert later
-    orphan.abort()
+    assert road.served.left(f"{orphan.asked.data}/0") == []
+    assert len(road.served.processes(f"{orphan.asked.data}/1")) >= 2
+    road.wire.delete(delete_request(later))
+    assert road.nothing_runs(orphan)
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_twenty_tasks_at_once_all_end_well(serve: Callable[..., Road], tmp_path: Path) -> None:
