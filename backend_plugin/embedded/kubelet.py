@@ -16,20 +16,20 @@ from typing import Protocol
 
 import msgspec
 
-from backend_plugin.core.reading import entries, section, text, texts
+from backend_plugin.core.reading import entries, section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import pod_logs, pod_status
 from backend_plugin.embedded.kubelet_options import KubeletOptions, Machine
 from backend_plugin.embedded.leftovers import kill_leftovers
-from backend_plugin.embedded.pod_directory import PodDirectory, Shim
-from backend_plugin.embedded.pod_launch import Place, gates, launch
-from backend_plugin.embedded.pod_status import PodState
+from backend_plugin.embedded.objects import uid_of
+from backend_plugin.embedded.pod_directory import PodDirectory
+from backend_plugin.embedded.pod_launch import Place, launch
+from backend_plugin.embedded.pod_record import LogSource, PodRecord
 from backend_plugin.embedded.shim import layout
 from backend_plugin.shell.cluster import LogLine, LogRequest
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
-_LABEL = "training.kubeflow.org/"
 
 
 class Report(Protocol):
@@ -40,45 +40,6 @@ class Report(Protocol):
 
     def gone(self, uid: str) -> None:
         """Nothing of a pod that was to be terminated lives any more."""
-
-
-class _Pod:
-    """A pod of this node."""
-
-    def __init__(self, manifest: Manifest, directory: PodDirectory) -> None:
-        self.manifest = manifest
-        self.uid = text(section(manifest, "metadata"), "uid")
-        self.directory = directory
-        self.shim: Shim | None = None
-        self.status = section(manifest, "status")
-        self.last: PodState | None = None
-        self.is_terminating = False
-        self.is_silent = False
-        self.is_ended = asyncio.Event()
-        self.followers: set[asyncio.Event] = set()
-
-    @property
-    def job(self) -> tuple[str, str, str]:
-        """What distinguishes its job, also from an earlier one of the same name."""
-        metadata = section(self.manifest, "metadata")
-        owner = next((text(each, "uid") for each in entries(metadata, "ownerReferences")), "")
-        return text(metadata, "namespace"), texts(metadata, "labels").get(_LABEL + "job-name", ""), owner
-
-    @property
-    def is_master(self) -> bool:
-        """Whether the workers of its job wait for it."""
-        labels = texts(section(self.manifest, "metadata"), "labels")
-        return labels.get(_LABEL + "replica-type", "").lower() == "master"
-
-    @property
-    def lets_in(self) -> bool:
-        """Whether workers that wait for it may go on: it may be spoken to, or all has been said.
-
-        In a cluster they would look in vain for a master that ended well before they did, until they fail.
-        """
-        if self.last is None or self.is_silent:
-            return False
-        return self.last.is_ready or pod_status.phase(self.last) == "Succeeded"
 
 
 class Kubelet:
@@ -95,7 +56,9 @@ class Kubelet:
         self._options = _absolute(options)
         self._machine = Machine.this(options.pass_env)
         self._report = report
-        self._pods: dict[str, _Pod] = {}
+        self._pods: dict[str, PodRecord] = {}
+        # Shims read it until it ends, which it does when we do.
+        self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
 
     async def run(self, pod: Manifest) -> None:
         """Start a bound pod; nothing happens if it was started before, by whichever server.
@@ -103,10 +66,10 @@ class Kubelet:
         Raises:
             OSError: If this machine cannot have one more now; it may be tried again.
         """
-        uid = text(section(pod, "metadata"), "uid")
+        uid = uid_of(pod)
         if uid in self._pods:
             return
-        self._pods[uid] = record = _Pod(pod, PodDirectory.of(self._root, uid))
+        self._pods[uid] = record = PodRecord(pod, PodDirectory.of(self._root, uid))
         try:
             self._begin(record)
         except OSError:
@@ -117,13 +80,17 @@ class Kubelet:
     async def adopt(self, pods: Sequence[Manifest]) -> None:
         """Take over what an earlier server has left: of these pods, and of others that are to be no more."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        known = {text(section(pod, "metadata"), "uid") for pod in pods}
-        for path in self._root.iterdir():
-            if path.name not in known and path.is_dir():
-                await self._abolish(path.name)
+        known = set(map(uid_of, pods))
+        for directory in PodDirectory.all(self._root):
+            if directory.path.name not in known:
+                await self._abolish(directory)
         for pod in pods:
+            directory = PodDirectory.of(self._root, uid_of(pod))
             if not _is_over(pod):
                 await self.run(pod)
+            elif directory.exists:  # Its node may have been lost just before its server was.
+                self._pods[uid_of(pod)] = ended = PodRecord(pod, directory)
+                self._end_silently(ended)
 
     async def terminate(self, uid: str, grace: float) -> None:
         """Have a pod end within `grace` seconds; its last status and that it is gone are reported."""
@@ -138,11 +105,11 @@ class Kubelet:
         """The node of these pods is lost: they die, and nothing is reported of them any more."""
         for pod in [self._pods[uid] for uid in uids if uid in self._pods]:
             pod.is_silent = True
-            self._cut(pod)
+            pod.cut()
 
     def log(self, uid: str, request: LogRequest) -> AsyncIterator[LogLine]:
         """What a container wrote; nothing if there is no such pod (any more)."""
-        return pod_logs.read(_Source(self._root, uid, self._pods.get(uid)), request)
+        return pod_logs.read(LogSource(PodDirectory.of(self._root, uid), self._pods.get(uid)), request)
 
     async def forget(self, uid: str) -> None:
         """Remove the files of a pod; one that still lives is killed first."""
@@ -156,18 +123,24 @@ class Kubelet:
 
     async def close(self) -> None:
         """End all pods, or if they are durable only leave them."""
-        for pod in list(self._pods.values()):
+        pods = list(self._pods.values())
+        for pod in pods:
             pod.is_silent = True
             if self._options.durable:
                 self._leave(pod)
             else:
-                self._cut(pod)
-                await pod.is_ended.wait()
+                pod.cut()
+        for fd in self._lifeline:
+            os.close(fd)
+        self._lifeline = ()
+        for pod in pods:
+            await pod.is_ended.wait()
         self._pods = {}
 
-    def _begin(self, pod: _Pod) -> None:
+    def _begin(self, pod: PodRecord) -> None:
         """Start it, or find out what has become of it."""
         if not pod.directory.exists and _has_begun(pod.manifest):
+            _LOG.warning("the files of %s are gone", pod.uid)
             self._lost(pod)
             return
         pod.directory.make()
@@ -178,7 +151,7 @@ class Kubelet:
             elif state is None:
                 place = Place(str(pod.directory.path), pod.directory.temporary())
                 pod.directory.write(launch(pod.manifest, place, self._options, self._machine))
-                pod.shim = pod.directory.start(lock, durable=self._options.durable)
+                pod.shim = pod.directory.start(lock, self._lifeline[0] if self._lifeline else -1)
         if pod.shim is None:
             self._end(pod)
             return
@@ -186,7 +159,7 @@ class Kubelet:
         self._open_gate(pod)
         self._look(pod)
 
-    def _read(self, pod: _Pod) -> None:
+    def _read(self, pod: PodRecord) -> None:
         assert pod.shim is not None, "there is somebody to read from"  # noqa: S101 - for the type checker.
         try:
             news = os.read(pod.shim.wake, _CHUNK)
@@ -196,9 +169,9 @@ class Kubelet:
             self._end(pod)
         elif layout.NEWS_STATE in news:
             self._look(pod)
-        _wake(pod)
+        pod.wake()
 
-    def _look(self, pod: _Pod) -> None:
+    def _look(self, pod: PodRecord) -> None:
         state = pod.directory.state()
         if state is None or state == pod.last:
             return
@@ -206,38 +179,37 @@ class Kubelet:
         if not state.final:  # That is told when nothing of it is left, its shim included.
             self._tell(pod)
         if pod.is_master and pod.lets_in is not let_in:
-            self._open_gates(pod)
+            self._move_gates(pod)
 
-    def _end(self, pod: _Pod) -> None:
+    def _end(self, pod: PodRecord) -> None:
         """It has no shim, or no longer one."""
         self._let_go(pod)
         pod.last = pod.directory.state()
         if pod.last is None or not pod.last.final:
+            why = pod.directory.complaints() or "killed"
+            _LOG.warning("the shim of %s has died: %s", pod.directory.path, why)
             self._lost(pod)
         else:
             self._finish(pod)
 
-    def _lost(self, pod: _Pod) -> None:
-        """Its shim was killed: what was below it dies now."""
+    def _lost(self, pod: PodRecord) -> None:
+        """Nobody watches it any more: what is left of it dies now."""
         kill_leftovers(pod.uid)
-        _LOG.warning(
-            "the shim of %s has died: %s", pod.directory.path, pod.directory.complaints() or "killed"
-        )
         pod.last = pod_status.lost(pod.manifest, pod.last, time.time())
         with contextlib.suppress(FileNotFoundError):
             pod.directory.conclude(msgspec.json.encode(pod.last))
         self._finish(pod)
 
-    def _finish(self, pod: _Pod) -> None:
+    def _finish(self, pod: PodRecord) -> None:
         pod.is_ended.set()
-        _wake(pod)
+        pod.wake()
         self._tell(pod)
         if pod.is_master:
-            self._open_gates(pod)
+            self._move_gates(pod)
         if pod.is_terminating and not pod.is_silent:
             _soon(self._report.gone, pod.uid)
 
-    def _tell(self, pod: _Pod) -> None:
+    def _tell(self, pod: PodRecord) -> None:
         if pod.is_silent or pod.last is None:
             return
         status = pod_status.status(pod.manifest, pod.last, pod.status, time.time())
@@ -245,53 +217,48 @@ class Kubelet:
             pod.status = status
             _soon(self._report.status, pod.uid, status)
 
-    def _open_gates(self, master: _Pod) -> None:
+    def _move_gates(self, master: PodRecord) -> None:
         for pod in self._pods.values():
-            if pod.job == master.job and gates(pod.manifest):
-                pod.directory.order(layout.GATE, str(int(master.lets_in)))
+            if pod.is_gated and pod.job == master.job:
+                pod.move_gate(master)
 
-    def _open_gate(self, pod: _Pod) -> None:
-        if gates(pod.manifest):
-            masters = [each for each in self._pods.values() if each.is_master and each.job == pod.job]
-            pod.directory.order(layout.GATE, str(int(any(each.lets_in for each in masters))))
+    def _open_gate(self, pod: PodRecord) -> None:
+        for master in self._pods.values():
+            if pod.is_gated and master.is_master and master.lets_in and master.job == pod.job:
+                pod.move_gate(master)
 
-    async def _abolish(self, uid: str) -> None:
-        """A pod that nobody knows of."""
-        pod = self._pods[uid] = _Pod({"metadata": {"uid": uid}}, PodDirectory.of(self._root, uid))
+    async def _abolish(self, directory: PodDirectory) -> None:
+        """A pod that nobody knows of: it ends, and its files go."""
+        uid = directory.path.name
+        self._pods[uid] = PodRecord({"metadata": {"uid": uid}}, directory)
+        self._end_silently(self._pods[uid])
+        await self.forget(uid)
+
+    def _end_silently(self, pod: PodRecord) -> None:
+        """A pod that should be dead, and is told of no more."""
         pod.is_silent = True
         pod.directory.make()
         pod.shim = pod.directory.attach()
         if pod.shim is None:
-            self._end(pod)
-        else:
-            asyncio.get_running_loop().add_reader(pod.shim.wake, self._read, pod)
-        await self.forget(uid)
-
-    def _cut(self, pod: _Pod) -> None:
-        """Kill it, as if its machine had lost its power."""
-        if pod.is_ended.is_set() or pod.shim is None:
+            kill_leftovers(pod.uid)
+            pod.is_ended.set()
             return
-        if pod.shim.lifeline is None:
-            pod.directory.order(layout.TERMINATE, "0")
-        else:
-            os.close(pod.shim.lifeline)
-            pod.shim = dataclasses.replace(pod.shim, lifeline=None)
+        asyncio.get_running_loop().add_reader(pod.shim.wake, self._read, pod)
+        pod.cut()
 
-    def _leave(self, pod: _Pod) -> None:
+    def _leave(self, pod: PodRecord) -> None:
         if pod.shim is not None and pod.shim.process is not None and not pod.is_ended.is_set():
             # It goes on; the garbage collector should not complain of it.
             pod.shim.process.returncode = 0
         self._let_go(pod)
         pod.is_ended.set()
-        _wake(pod)
+        pod.wake()
 
-    def _let_go(self, pod: _Pod) -> None:
+    def _let_go(self, pod: PodRecord) -> None:
         if pod.shim is None:
             return
         asyncio.get_running_loop().remove_reader(pod.shim.wake)
         os.close(pod.shim.wake)
-        if pod.shim.lifeline is not None:
-            os.close(pod.shim.lifeline)
         if pod.shim.process is not None:
             pod.shim.process.wait()
         pod.shim = None
@@ -300,45 +267,6 @@ class Kubelet:
 def _soon(tell: Callable[..., None], *what: object) -> None:
     """Not from within a call of ours."""
     asyncio.get_running_loop().call_soon(tell, *what)
-
-
-class _Source:
-    """A pod's logs, and when there is more of them."""
-
-    def __init__(self, root: Path, uid: str, pod: _Pod | None) -> None:
-        self._directory = PodDirectory.of(root, uid)
-        self._pod = pod
-        self._event = asyncio.Event()
-
-    def logs(self, container: str) -> Path:
-        return self._directory.path / layout.LOGS / container
-
-    def state(self) -> PodState | None:
-        return self._directory.state()
-
-    async def news(self) -> bool:
-        pod = self._pod
-        if pod is None or pod.is_ended.is_set():
-            return False
-        if self._event not in pod.followers:
-            pod.followers.add(self._event)
-            pod.directory.order(layout.WATCH, "1")
-            return True  # What came before we watched.
-        await self._event.wait()
-        self._event.clear()
-        return True
-
-    def close(self) -> None:
-        pod = self._pod
-        if pod is not None and self._event in pod.followers:
-            pod.followers.remove(self._event)
-            if not pod.followers:
-                pod.directory.order(layout.WATCH, "0")
-
-
-def _wake(pod: _Pod) -> None:
-    for each in pod.followers:
-        each.set()
 
 
 def _absolute(options: KubeletOptions) -> KubeletOptions:

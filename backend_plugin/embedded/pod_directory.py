@@ -16,7 +16,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,13 +43,11 @@ _TEMPORARY: Final = "tmp"
 
 @dataclass(frozen=True, slots=True)
 class Shim:
-    """A shim and our ends of its pipes."""
+    """A shim and our end of its pipe."""
 
     process: "subprocess.Popen[bytes] | None"
     """None: another server has started it."""
     wake: int
-    lifeline: int | None
-    """As long as it is open, and we live, a shim that is not durable does; None: it does anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +62,11 @@ class PodDirectory:
         if not _UID.fullmatch(uid):
             raise ValueError(f"{uid!r} is no uid of a pod")
         return cls(root / uid)
+
+    @classmethod
+    def all(cls, root: Path) -> "Sequence[PodDirectory]":
+        """Those of all pods that there are or were."""
+        return [cls(path) for path in root.iterdir() if path.is_dir() and _UID.fullmatch(path.name)]
 
     @property
     def exists(self) -> bool:
@@ -132,25 +135,19 @@ class PodDirectory:
         new.write_bytes(state)
         new.replace(self.path / layout.STATE)
 
-    def start(self, lock: int, *, durable: bool) -> Shim:
-        """Start the shim, which inherits the lock."""
+    def start(self, lock: int, lifeline: int) -> Shim:
+        """Start the shim, which inherits the lock, and ends with the other end of `lifeline`; -1 for none."""
         with contextlib.ExitStack() as opened:
             # Open at both ends before the shim has even begun: their end is the shim's, no order is lost.
             pipes = [
                 opened.enter_context(_both_ends(self.path / each)) for each in (layout.WAKE, layout.CONTROL)
             ]
-            theirs, ours = (-1, None) if durable else os.pipe()
-            if theirs >= 0:
-                opened.callback(os.close, theirs)
             wake = self._wake()
             try:
-                process = self._spawn([*pipes, theirs, lock])
+                return Shim(process=self._spawn([*pipes, lifeline, lock]), wake=wake)
             except OSError:
-                for fd in (wake, ours):
-                    if fd is not None:
-                        os.close(fd)
+                os.close(wake)
                 raise
-        return Shim(process=process, wake=wake, lifeline=ours)
 
     def _spawn(self, fds: list[int]) -> "subprocess.Popen[bytes]":
         with (self.path / layout.COMPLAINTS).open("ab") as complaints:
@@ -170,7 +167,7 @@ class PodDirectory:
         wake = self._wake()
         # Looked at after opening: what dies later ends the pipe.
         if self.is_alive:
-            return Shim(process=None, wake=wake, lifeline=None)
+            return Shim(process=None, wake=wake)
         os.close(wake)
         return None
 

@@ -28,6 +28,8 @@ NEWS_LOG = b"l"
 
 TERMINATE = "terminate"
 """With the seconds of grace."""
+LOSE = "lose"
+"""At once, as a node is lost."""
 GATE = "gate"
 """With 1 while the master is ready, and 0."""
 WATCH = "watch"

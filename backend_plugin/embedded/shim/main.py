@@ -45,7 +45,7 @@ class Shim:
         self._is_watched = False
         self._lines_at: float | None = None
         self._state_at: float | None = None
-        self._is_lost = False
+        self._is_left = False
         self._is_asked_to_stop = False
         self._supervisor = Supervisor(launch, directory, _tree(launch), self)
 
@@ -61,7 +61,7 @@ class Shim:
         self._add(told, lambda: self._reap(told))
         self._add(control, lambda: self._obey(control))
         if lifeline >= 0:
-            self._add(lifeline, lambda: self._lose(lifeline))
+            self._add(lifeline, lambda: self._leave(lifeline))
 
     def run(self) -> None:
         """Until the pod is over and its end is written down."""
@@ -71,7 +71,7 @@ class Shim:
             self._supervisor.advance()
             if self._supervisor.changed or (self._state_at and time.time() >= self._state_at):
                 self._tell_state()
-            if self._supervisor.is_over and (self._state_at is None or self._is_lost):
+            if self._supervisor.is_over and (self._state_at is None or self._is_left):
                 return
             self._wait()
 
@@ -104,14 +104,19 @@ class Shim:
             word, _, value = order.partition(" ")
             if word == layout.TERMINATE:
                 self._supervisor.stop(float(value))
+            elif word == layout.LOSE:
+                self._lose()
             elif word == layout.GATE:
                 self._supervisor.gate_is_open = value == "1"
             elif word == layout.WATCH:
                 self._is_watched = value == "1"
 
-    def _lose(self, lifeline: int) -> None:
+    def _leave(self, lifeline: int) -> None:
         self._remove(lifeline)
-        self._is_lost = True
+        self._is_left = True
+        self._lose()
+
+    def _lose(self) -> None:
         lost = _NODE_LOST % (self._launch["node"], self._launch["name"])
         self._supervisor.stop(0, "NodeLost", lost)
 

@@ -28,6 +28,7 @@ async def main() -> None:
         sys.argv[3] == "durable",
     )
     kubelet = Kubelet(root, KubeletOptions(durable=durable), Says())
+    print(json.dumps(["adopting", None]), flush=True)
     await kubelet.adopt(pods)
     print(json.dumps(["ready", None]), flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -44,6 +44,9 @@ class Server:
         assert self.process.stdout is not None
         yield from map(json.loads, self.process.stdout)
 
+    def adopting(self) -> None:
+        next(self.until("adopting", lambda _: True))
+
     def ready(self) -> None:
         next(self.until("ready", lambda _: True))
 
@@ -87,8 +90,8 @@ def end(root: Path) -> None:
             os.kill(each, signal.SIGKILL)
 
 
-def starts(path: Path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +134,7 @@ def test_a_durable_pod_goes_on_and_is_found_again(tmp_path):
         (tmp_path / "go").touch()
         status = second.phase(uid(of), "Failed")
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
-    assert starts(tmp_path / "starts") == 1
+    assert len(lines(tmp_path / "starts")) == 1
 
 
 def test_a_durable_pod_outlives_a_server_that_ends_and_may_be_over_when_the_next_begins(tmp_path):
@@ -177,13 +180,43 @@ def test_what_nobody_knows_any_more_is_ended_and_removed(tmp_path):
         assert marked(tmp_path / "pods") == list((tmp_path / "pods").iterdir()) == []
 
 
+def test_a_pod_that_is_over_for_all_others_is_ended_silently(tmp_path):
+    of = pod(shell("echo said; sleep 600"))
+    with server(tmp_path, of, durable=True) as first:
+        first.phase(uid(of), "Running")
+        first.kill()
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.kubelet.adopt([{**of, "status": {"phase": "Failed"}}])
+            assert await kubelet.lines(of, follow=True) == ["said"]
+            assert marked(kubelet.root) == []
+            assert kubelet.told.statuses == {}
+
+    asyncio.run(run())
+
+
+def test_what_a_killed_shim_has_left_is_killed_though_its_pod_is_forgotten(tmp_path):
+    of = pod(python("import os, time; os.fork(); time.sleep(600)"))
+    with server(tmp_path, of, durable=True) as first:
+        first.phase(uid(of), "Running")
+        while len(alive := marked(tmp_path / "pods")) < 2:
+            time.sleep(0.01)
+        shim = shim_of(min(alive))
+        first.kill()
+        os.kill(shim, signal.SIGKILL)
+    with server(tmp_path, durable=True) as second:
+        second.ready()
+        assert [is_alive(each) for each in alive] == [False, False]
+
+
 def test_a_pod_whose_shim_is_killed_is_lost_with_all_of_it(tmp_path):
     of = pod(python("import os, time; os.fork(); os.setsid() if os.getppid() == 1 else None; print(os.getppid()); time.sleep(600)"), policy="Always")  # fmt: skip  # noqa: E501
 
     async def run():
         async with node(tmp_path) as kubelet:
             await kubelet.run(of)
-            while len(lines := await kubelet.lines(of)) < 2:
+            while len(await kubelet.lines(of)) < 2:
                 await asyncio.sleep(0.01)
             main = min(marked(kubelet.root))
             os.kill(shim_of(main), signal.SIGKILL)
@@ -195,7 +228,7 @@ def test_a_pod_whose_shim_is_killed_is_lost_with_all_of_it(tmp_path):
                 "ContainerStatusUnknown",
             )
             assert marked(kubelet.root) == []
-            assert len(lines) == 2
+
             await kubelet.kubelet.forget(uid(of))
 
     asyncio.run(run())
@@ -217,7 +250,7 @@ def test_a_shim_killed_with_its_server_leaves_a_lost_pod(tmp_path):
         assert all_dead(tmp_path)
     with server(tmp_path, of, durable=True) as third:
         assert third.phase(uid(of), "Failed")["reason"] == "NodeLost"
-    assert starts(tmp_path / "starts") == 1
+    assert len(lines(tmp_path / "starts")) == 1
 
 
 def test_a_pod_that_has_run_and_has_no_files_is_lost_and_one_that_is_over_stays_so(tmp_path):
@@ -232,41 +265,42 @@ def test_a_pod_that_has_run_and_has_no_files_is_lost_and_one_that_is_over_stays_
             assert uid(over) not in kubelet.told.statuses
 
     asyncio.run(run())
-    assert starts(tmp_path / "starts") == 0
+    assert len(lines(tmp_path / "starts")) == 0
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_nothing_is_started_twice_whenever_the_server_is_killed(tmp_path, durable):
+@pytest.mark.parametrize(
+    "rounds", [10, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(600)])]
+)
+def test_nothing_is_started_twice_whenever_the_server_is_killed(tmp_path, durable, rounds):
+    """Each server finds a pod that is to be started, and is killed while or soon after it does that."""
     dice = random.Random(7)
     pods = [
-        pod(
-            shell(f"echo 1 >> {tmp_path}/starts-{number}; sleep {dice.uniform(0, 0.5):.3f}"),
-            policy="OnFailure",
-        )
-        for number in range(4)
+        pod(shell(f"echo {number} >> {tmp_path}/starts; sleep 0.3"), policy="OnFailure")
+        for number in range(rounds)
     ]
-    for _ in range(10):
-        began = time.monotonic()
-        with server(tmp_path, *pods, durable=durable) as each:
-            if dice.random() < 0.8:
-                each.ready()
-                began = time.monotonic()
-            time.sleep(max(0, began + dice.uniform(0, 0.06) - time.monotonic()))
+    for number in range(rounds):
+        with server(tmp_path, *pods[: number + 1], durable=durable) as each:
+            each.adopting()
+            time.sleep(dice.uniform(0, 0.1))
             each.kill()
     with server(tmp_path, *pods, durable=durable) as last:
-        left, ended = {uid(each) for each in pods}, {}
-        for who, status in last.said():
-            if who in left and status["phase"] in ("Succeeded", "Failed"):
-                left.discard(who)
-                ended[who] = status
-            if not left:
-                break
-    counts = [starts(tmp_path / f"starts-{number}") for number in range(4)]
-    assert max(counts) <= 1
-    for each, count in zip(pods, counts, strict=True):
-        status = ended[uid(each)]
-        if durable:
-            assert (status["phase"], count) == ("Succeeded", 1)
-        else:
-            assert status["phase"] == "Succeeded" or status["reason"] == "NodeLost"
+        ended = ends(last, {uid(each) for each in pods})
+    started = lines(tmp_path / "starts")
+    assert len(started) == len(set(started))
+    if durable:
+        assert (len(started), {each["phase"] for each in ended}) == (rounds, {"Succeeded"})
+    else:
+        assert all(each["phase"] == "Succeeded" or each["reason"] == "NodeLost" for each in ended)
     assert all_dead(tmp_path)
+
+
+def ends(server, left):
+    """How these pods have ended."""
+    found = []
+    while left:
+        who, status = next(server.said())
+        if who in left and status["phase"] in ("Succeeded", "Failed"):
+            left.discard(who)
+            found.append(status)
+    return found
