@@ -17,8 +17,12 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from google.protobuf.message import Message
 from mutation import mutated
+from scripted_cluster import ScriptedCluster
 from serving import ASYNC, Served, metadata, serving, template, until
 
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.admission import Refusal, admit
+from backend_plugin.shell.cluster import Refused
 from backend_plugin.shell.keeper import REMEMBERED
 from kfpytorch_idl.v1 import job_ref_pb2
 
@@ -60,6 +64,16 @@ TEMPLATES = [
         config={"primary_container_name": "primary"},
     ),
 ]
+
+
+class AdmittingCluster(ScriptedCluster):
+    """Takes what a real one would, as that would store it."""
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        try:
+            return await super().create(admit(manifest))
+        except Refusal as refusal:
+            raise Refused(refusal.code, refusal.reason, refusal.message) from refusal
 
 
 class Sender:
@@ -154,7 +168,7 @@ def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
 
     async def story() -> None:
         clock = [datetime.now(timezone.utc)]
-        async with serving(tmp_path, now=lambda: clock[0]) as served:
+        async with serving(tmp_path, AdmittingCluster(), now=lambda: clock[0]) as served:
             await until(served.cache.ready.is_set)
             served.cluster.templates = [BASE]
             sender = Sender(served, random.Random(number))
