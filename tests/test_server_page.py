@@ -1,0 +1,98 @@
+"""docs/reference/server.md lists every setting of a server and every metric: no more, no less."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+from backend_plugin.cli import serve, serve_check
+from backend_plugin.core.settings import kinds as platform
+from backend_plugin.shell.metrics import Gauge, Histogram, Metrics, Tally
+from backend_plugin.shell.settings import Said, kinds, read
+from backend_plugin.shell.settings.reading import KEYS, flag_of, variable_of
+
+PAGE = (Path(__file__).parent.parent / "docs/reference/server.md").read_text()
+TYPES = {
+    kinds.boolean: "true or false",
+    kinds.path: "path",
+    kinds.prefixes: "places",
+    kinds.several: "names",
+    kinds.size: "bytes",
+    kinds.texts: "texts by name",
+    platform.duration: "duration",
+    platform.quantity: "quantity",
+    platform.text: "text",
+}
+DEFAULTS = read(Said()).settings
+FLAGS = {option for parameter in serve.command.params for option in parameter.opts}
+MEBIBYTE = 2**20
+
+
+def table(heading: str, columns: int) -> list[list[str]]:
+    """The first columns of the tables under a heading."""
+    text = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*) \|$", text, re.MULTILINE)
+    return [[cell.strip() for cell in row.split(" | ")][:columns] for row in rows]
+
+
+def type_of(reader: Any) -> str:
+    if reader in TYPES:
+        return TYPES[reader]
+    said = inspect.getclosurevars(reader).nonlocals
+    if "words" in said:
+        return " or ".join(f"`{word}`" for word in said["words"])
+    return f"{said['least']} to {said['most']}"
+
+
+def default_of(key: str) -> str:
+    """As somebody would write it; nothing where nothing is what it means."""
+    value = serve_check._value(DEFAULTS, key)
+    if key == "embedded.code":
+        assert value == str(Path.cwd())
+        return "`.`"
+    if key == "state":
+        return f"`{str(value).replace(str(Path.home()), '~')}`"
+    return written(value)
+
+
+def written(value: Any) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if value in (None, (), [], {}):
+        return ""
+    if isinstance(value, list | tuple):
+        return ", ".join(f"`{each}`" for each in value)
+    if isinstance(value, int) and value >= MEBIBYTE:
+        return f"`{value // MEBIBYTE}Mi`"
+    return f"`{value}`"
+
+
+def test_every_setting_of_a_server_is_listed() -> None:
+    expected = []
+    for key, reader in KEYS.items():
+        flag = f"`{flag_of(key)}`" if flag_of(key) in FLAGS else ""
+        expected.append([f"`{key}`", f"`{variable_of(key)}`", flag, type_of(reader), default_of(key)])
+    assert table("Settings", 5) == expected
+
+
+def test_every_flag_is_of_a_setting_or_listed_apart() -> None:
+    of_settings = {flag_of(key) for key in KEYS}
+    apart = {
+        name for row in table("Flags that are no settings", 1) for name in re.findall(r"-[\w-]+", row[0])
+    }
+    assert FLAGS - of_settings == apart
+
+
+def test_every_metric_is_listed() -> None:
+    parts = [getattr(Metrics(), name) for name in Metrics.__slots__]
+    assert table("Metrics", 3) == [[f"`{name(part)}`", *kind_and_labels(part)] for part in parts]
+
+
+def name(part: Tally | Histogram | Gauge) -> str:
+    return f"kfpytorch_{part.name}{'_total' if isinstance(part, Tally) else ''}"
+
+
+def kind_and_labels(part: Tally | Histogram | Gauge) -> tuple[str, str]:
+    kind = {Tally: "counter", Histogram: "histogram", Gauge: "gauge"}[type(part)]
+    labels = (part.label,) if isinstance(part, Histogram) else part.labels
+    return kind, ", ".join(f"`{label}`" for label in labels)
