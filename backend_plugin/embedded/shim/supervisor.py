@@ -40,6 +40,9 @@ _LOOKING_SHARE = 50
 # How soon to look again whether what was killed is gone.
 _SWEEP_SECONDS = 0.005
 
+# A list of children may miss one while another one ends.
+_LOOKS = 2
+
 _TOO_LONG = "Pod was active on the node longer than the specified deadline"
 
 
@@ -171,7 +174,7 @@ class Supervisor:
 
     def _look_at_runs(self, now: float) -> None:
         for run in [each for each in self.runs.values() if each.status is not None]:
-            left = self._members(run.name)
+            left = self._left([run.name])
             kill(left, signal.SIGKILL)
             if left:
                 self._sweep_at = now + _SWEEP_SECONDS
@@ -195,7 +198,7 @@ class Supervisor:
             for run in self.runs.values():
                 run.terminate()
         if not self.runs and not self._gates:
-            left = list(self._members_by_owner())
+            left = self._left([*self._containers, ""])
             kill(left, signal.SIGKILL)
             self._sweep_at = now + _SWEEP_SECONDS if left else None
             self.is_over = not left
@@ -220,8 +223,12 @@ class Supervisor:
         least = _LIMITED_SECONDS if limited else _ACCOUNTED_SECONDS
         self._sample_at = now + max(least, _LOOKING_SHARE * (time.time() - now))
 
-    def _members(self, name: str) -> list[int]:
-        return [pid for pid, owner in self._members_by_owner().items() if owner == name]
+    def _left(self, names: list[str]) -> list[int]:
+        """Who still lives of these containers, or of those that cannot be told."""
+        found: list[int] = []
+        for _ in range(_LOOKS):
+            found = found or [pid for pid, owner in self._members_by_owner().items() if owner in names]
+        return found
 
     def _members_by_owner(self) -> dict[int, str]:
         mains = {run.pid: run.name for run in self.runs.values() if run.status is None}

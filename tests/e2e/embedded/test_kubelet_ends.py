@@ -35,9 +35,9 @@ def with_daemon(script, **fields):
 
 
 def daemons(kubelet, of):
-    return [
-        int(path.name) for path in (kubelet.root / uid(of) / "volumes/data").iterdir() if path.name.isdigit()
-    ]
+    """In the order in which they came."""
+    found = [each for each in (kubelet.root / uid(of) / "volumes/data").iterdir() if each.name.isdigit()]
+    return [int(each.name) for each in sorted(found, key=lambda each: each.stat().st_mtime_ns)]
 
 
 def test_what_has_got_away_dies_with_its_container(tmp_path):
@@ -60,7 +60,7 @@ def test_what_a_container_left_dies_though_others_go_on(tmp_path):
         async with node(tmp_path) as kubelet:
             await kubelet.run(of)
             await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
-            first, *_ = sorted(daemons(kubelet, of))
+            first, *_ = daemons(kubelet, of)
             assert not is_alive(first)
             assert "running" in kubelet.told.statuses[uid(of)][-1]["initContainerStatuses"][0]["state"]
 
