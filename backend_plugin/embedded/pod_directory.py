@@ -152,7 +152,7 @@ class PodDirectory:
     def _spawn(self, fds: list[int]) -> "subprocess.Popen[bytes]":
         with (self.path / layout.COMPLAINTS).open("ab") as complaints:
             return subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _SHIM, str(self.path), *map(str, fds)],
+                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _SHIM, str(self.path), *map(str, fds)],
                 stdin=subprocess.DEVNULL,
                 stdout=complaints,
                 stderr=complaints,

@@ -262,6 +262,18 @@ def test_a_pod_has_only_its_time(tmp_path):
     asyncio.run(run())
 
 
+def test_text_is_the_same_in_and_out(tmp_path):
+    said = "Gr\u00fc\u00dfe, \u4e16\u754c 'quoted' \"twice\" \\ \t$HOME $(id) \U0001f642"
+    of = pod({"name": "main", "image": "i", "command": ["printf", "%s\\n%s\\n", said, "end"]})
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.ran(of)
+            assert await kubelet.lines(of) == [said, "end"]
+
+    asyncio.run(run())
+
+
 def test_images_have_environments_of_their_own(tmp_path):
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "venv/bin/python").symlink_to(sys.executable)
