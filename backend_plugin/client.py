@@ -214,8 +214,9 @@ def connected(server: str | None) -> Iterator[tuple["grpc.Channel", Metadata]]:
     # A proxy of the environment is not for servers that a person names.
     options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
     if found.endpoint.startswith(_TLS):
+        roots = Path(found.roots).read_bytes() if found.roots else None
         channel = grpc.secure_channel(
-            found.endpoint.removeprefix(_TLS), grpc.ssl_channel_credentials(), options=options
+            found.endpoint.removeprefix(_TLS), grpc.ssl_channel_credentials(roots), options=options
         )
     else:
         channel = grpc.insecure_channel(found.endpoint, options=options)

@@ -28,9 +28,6 @@ from backend_plugin.shell.settings import ClusterKind
 
 T = TypeVar("T")
 
-OPEN: Final = "KFPYTORCH_OPEN_TO_ALL"
-"""The variable that says that everybody who can reach the port may run commands here."""
-
 _LOG: Final = logging.getLogger(__name__)
 # Of flytekit's server: what these say here means nothing there.
 _NOT_OURS: Final = (
@@ -186,11 +183,11 @@ def register(told: Told) -> None:
             that this is meant.
     """
     is_embedded = told.server.settings.cluster is ClusterKind.EMBEDDED
-    if is_embedded and os.environ.get(OPEN, "").lower() != "true":
+    if is_embedded and not told.server.settings.open_to_all:
         raise NotHere(
             "pyflyte serve connector listens at all addresses and asks nobody who they are, and whoever "
             "calls an embedded cluster runs commands as this user; use kfpytorch serve, or set "
-            f"{OPEN}=true where nobody else can reach the port"
+            "KFPYTORCH_OPEN_TO_ALL=true where nobody else can reach the port"
         )
     for key, source in told.server.sources.items():
         if key.startswith(_NOT_OURS):

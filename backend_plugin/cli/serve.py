@@ -50,6 +50,9 @@ other commands find it by themselves. Every setting can stand in the file below 
 @click.option(
     "--token-file", metavar="FILE", help="What callers have to carry. Default: a token made at start."
 )
+@click.option(
+    "--open-to-all", is_flag=True, default=None, help="No token: who reaches the port may run commands."
+)
 @click.option("--tls-certificate", metavar="FILE", help="PEM, with its chain.")
 @click.option("--tls-key", metavar="FILE", help="PEM, without a password.")
 @click.option("--tls-client-ca", metavar="FILE", help="PEM: clients need a certificate of this authority.")
@@ -96,9 +99,9 @@ async def _serve(told: Told) -> None:
     said = told.server.settings
     logs.set_up(said.log_level, said.log_format)
     async with AsyncExitStack() as stack:
+        token = serving.token_of(said)
         cluster = await EmbeddedCluster.open(said.state, serving.embedded(said.embedded))
         stack.push_async_callback(cluster.close)
-        token = serving.token_of(said)
         parts = serving.assembled(cluster, told)
         if said.metrics_port is not None:
             port = stack.enter_context(metrics.shown(parts.metrics, said.metrics_host, said.metrics_port))
@@ -108,7 +111,10 @@ async def _serve(told: Told) -> None:
 
         def started(port: int) -> None:
             host = f"[{said.host}]" if ":" in said.host else said.host
-            here = discovery.Server(endpoint=f"{host}:{port}", token=token, pid=os.getpid())
+            scheme, roots = ("grpcs://", str(said.tls.certificate)) if said.tls else ("", "")
+            here = discovery.Server(
+                endpoint=f"{scheme}{host}:{port}", token=token, pid=os.getpid(), roots=roots
+            )
             discovery.write(said.state, here)
             stack.callback(discovery.withdraw, said.state, here)
             _LOG.info("listening at %s, state in %s", here.endpoint, said.state)

@@ -72,7 +72,9 @@ def _problems(told: InForce) -> Iterator[Problem]:
         try:
             attempt()
         except BackendError as error:
-            yield _problem(told, key, str(error), "make it so that this user can read it")
+            yield _problem(
+                told, key, str(error), "name files that this user can read and that belong together"
+            )
     if why_not := _unusable(said.state):
         yield _problem(told, "state", why_not, "write another directory")
     if why_not := _taken(said):

@@ -82,7 +82,7 @@ def assembled(cluster: EmbeddedCluster, told: Told) -> Parts:
 
 def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
     """What calls come in by: Flyte's, and people's and tools'."""
-    secret = Token.in_file(said.token_file) if said.token_file else Token.of(token)
+    secret = Token.in_file(said.token_file) if said.token_file else Token.of(token) if token else None
     flytes = Front(service.handlers(parts.tasks), said.concurrency, secret, parts.metrics)
     theirs = (people.handler(parts.people), Reflection(_SERVICES))
     others = Front(theirs, _PEOPLE_AT_ONCE, secret, parts.metrics)
@@ -91,10 +91,14 @@ def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
 
 
 def token_of(said: ServerSettings) -> str:
-    """What callers have to say: what is in the file, or a word that nobody has heard before."""
+    """What callers have to say: what is in the file, or a word that nobody has heard before; or nothing.
+
+    Raises:
+        UnusableCredentials: If there is none in the file.
+    """
     if said.token_file is not None:
-        return said.token_file.read_text(encoding="utf-8").strip()
-    return secrets.token_urlsafe(32)
+        return Token.in_file(said.token_file).word
+    return "" if said.open_to_all else secrets.token_urlsafe(32)
 
 
 def options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:

@@ -5,7 +5,7 @@ Lives here: records as they arrive, put where their job is. Does not: what they 
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -217,14 +217,6 @@ class Cache:
         """Keep nothing of a job that is gone."""
         if self._entries.get(entry.key) is entry:
             del self._entries[entry.key]
-
-    def counts(self) -> Mapping[str, int]:
-        """How many objects it holds, by kind."""
-        return {
-            "jobs": sum(1 for each in self._entries.values() if each.gone is None),
-            "pods": sum(len(each.pods) for each in self._entries.values()),
-            "gone": sum(1 for each in self._entries.values() if each.gone is not None),
-        }
 
     def _note(self, before: Job | Pod | None, record: Job | Pod) -> None:
         """How late a change is seen; a first list tells of what is long past."""

@@ -155,6 +155,11 @@ class Token:
         """
         return cls(_Followed((file,), lambda: _secret(file)))
 
+    @property
+    def word(self) -> str:
+        """What callers have to say."""
+        return self._secret.value.decode()
+
     def is_in(self, metadata: Sequence[tuple[str, str | bytes]]) -> bool:
         """Whether a call carries it; how long the answer takes does not tell how much of it is right."""
         self._secret.changed()

@@ -23,6 +23,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """``127.0.0.1:8000``"""
     token: str = ""
     """Empty where it wants none."""
+    roots: str = ""
+    """A file of certificates by which a server with TLS is known; empty for those of the system."""
     pid: int = 0
     """Its process on this machine; 0 where that means nothing."""
 

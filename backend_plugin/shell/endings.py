@@ -10,6 +10,7 @@ from typing import Final
 
 from backend_plugin.core import upkeep
 from backend_plugin.core.manifest import names
+from backend_plugin.shell import whose
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.orders import Orders
 from backend_plugin.shell.outcome import Found, Outcomes
@@ -54,6 +55,8 @@ class Endings:
             found = await self._look(prefix)
             if found is None or found.error_files or found.outputs:
                 break
+        if found is not None and found.more:
+            log.warning("%d more error files are not read", found.more, extra=whose.of_entry(entry))
         files, outputs = (found.error_files, found.outputs) if found else ((), None)
         self._cache.left(entry, files, outputs=outputs)
 

@@ -1,7 +1,7 @@
 """What goes on behind the calls: following the cluster, confirmations, ends, deletions, leftovers.
 
-Lives here: when each is asked. Does not: what is to be asked; see `core.upkeep`. Whatever is lost with this
-process the next one finds again: it is read off the objects.
+Lives here: when each is asked. Does not: what is to be asked; see `core.upkeep`. What is lost with this
+process the next one finds again, for it is read off the objects; all but deletions that were not made yet.
 """
 
 import asyncio

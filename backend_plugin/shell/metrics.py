@@ -134,7 +134,7 @@ class Metrics:
     )
     phases: Tally = field(default_factory=lambda: Tally("phases", "Phases that were answered.", ("phase",)))
     causes: Tally = field(
-        default_factory=lambda: Tally("causes", "Causes of the failures that were answered.", ("cause",))
+        default_factory=lambda: Tally("causes", "Causes of the failures that were seen.", ("cause",))
     )
     creates: Tally = field(
         default_factory=lambda: Tally(

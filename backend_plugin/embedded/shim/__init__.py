@@ -6,8 +6,9 @@ there may be hundreds of them. Nothing here imports `dataclasses`, `typing` or `
 main: the loop; read it first.
 lifecycle: PURE; what is to be started, when, and whether a pod is over.
 container: one run of a container: its processes, streams and end.
-exec: from a fork to somebody else's program.
+supervisor: all containers of the pod, from the first start to the last end.
+program: from a fork to somebody else's program.
 logfile: output → time-stamped lines, within bounds.
-process_tree: who descends from whom, what they hold, killing all of them.
+process_tree: who descends from whom, what they hold, killing all of them; portable_tree without /proc.
 layout: what a pod's directory holds; the server reads the same.
 """

@@ -3,6 +3,7 @@
 Beside those of `core.settings.kinds`, which are used where a text is read alike.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -52,7 +53,8 @@ def path(value: Any) -> Path:
     if not said or "\0" in said:
         raise Wrong("is no path", "write one, or leave it out")
     try:
-        return Path(said).expanduser().absolute()
+        whole = Path(said).expanduser()
+        return Path(os.path.abspath(whole))  # noqa: PTH100 - without `..`, and links stay what they are.
     except RuntimeError as error:
         raise Wrong("is the home of nobody", "write the whole path") from error
 

@@ -34,6 +34,7 @@ KEYS: Final[Mapping[str, Read]] = {
     "tls.key": kinds.path,
     "tls.client-ca": kinds.path,
     "token-file": kinds.path,
+    "open-to-all": kinds.boolean,
     "receive-limit": kinds.size,
     "send-limit": kinds.size,
     "concurrency": kinds.count(1),
@@ -62,7 +63,7 @@ KEYS: Final[Mapping[str, Read]] = {
 _OF_OTHERS: Final = frozenset(
     f"{_VARIABLE}{name}"
     for name in (
-        *("FORK", "LOCAL", "LOG_DIR", "OPEN_TO_ALL", "POD", "PRESTART"),
+        *("FORK", "LOCAL", "LOG_DIR", "POD", "PRESTART"),
         *("SERVER", "SETTINGS", "TOKEN", "VERBOSE"),
     )
 )

@@ -50,6 +50,8 @@ class ServerSettings:
     state: Path
     tls: Tls | None = None
     token_file: Path | None = None
+    open_to_all: bool = False
+    """Nothing is wanted of who calls, though what is called may run commands."""
     receive_limit: int = 32 * 2**20
     send_limit: int = 32 * 2**20
     concurrency: int = 512

@@ -28,6 +28,7 @@ SAID: dict[str, tuple[Any, str, str, Any]] = {
     "port": (9000, "9000", "port", 9000),
     "state": ("/s", "/s", "state", Path("/s")),
     "token-file": ("/t", "/t", "token_file", Path("/t")),
+    "open-to-all": (True, "true", "open_to_all", True),
     "receive-limit": ("64Mi", "64Mi", "receive_limit", 64 * 2**20),
     "send-limit": (1_000_000, "1000000", "send_limit", 1_000_000),
     "concurrency": (7, "7", "concurrency", 7),
