@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+from certificates import Authority
 from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2
 
@@ -98,3 +99,32 @@ def test_a_server_that_was_killed_is_followed_by_another(tmp_path: Path) -> None
             process.wait()
     assert tokens[1] == "mine"
     assert len(tokens[0]) > 40
+
+
+def jobs(state: Path) -> "subprocess.CompletedProcess[str]":
+    said = [str(KFPYTORCH), "jobs", "-o", "json"]
+    environ = {**ENVIRON, "KFPYTORCH_STATE": str(state)}
+    return subprocess.run(said, check=False, capture_output=True, text=True, env=environ)
+
+
+def test_the_commands_of_its_user_know_a_server_with_tls(tmp_path: Path) -> None:
+    Authority().issue("server", tmp_path / "tls.crt", tmp_path / "tls.key")
+    tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
+    with serve(tmp_path / "state", *tls) as (_, here, _lines):
+        assert here["endpoint"].startswith("grpcs://127.0.0.1:")
+        done = jobs(tmp_path / "state")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_server_that_is_open_to_all_wants_no_token(tmp_path: Path) -> None:
+    with serve(tmp_path / "state", "--open-to-all") as (_, here, _lines):
+        assert listed(here["endpoint"], None) == ["pytorch", "pytorch"]
+        assert jobs(tmp_path / "state").returncode == 0
+
+
+def test_a_token_that_is_not_there_is_told(tmp_path: Path) -> None:
+    said = [str(KFPYTORCH), "serve", "--state", str(tmp_path), "--token-file", str(tmp_path / "none")]
+    done = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert str(tmp_path / "none") in done.stderr
