@@ -11,7 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from backend_plugin.core.reading import section, text
+from backend_plugin.core.reading import number, section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, following, machine, templates
 from backend_plugin.embedded.events import Recorder
@@ -19,13 +19,16 @@ from backend_plugin.embedded.jobs import Jobs
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.kubelet_options import KubeletOptions
 from backend_plugin.embedded.node_commands import Nodes
-from backend_plugin.embedded.objects import Key, uid_of, with_metadata
+from backend_plugin.embedded.objects import Key, key_of, uid_of, with_metadata
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import Pods
 from backend_plugin.embedded.scheduler import Scheduler
+from backend_plugin.embedded.state_lock import USABLE, StateUnusable
 from backend_plugin.embedded.store import Change, Conflict, Store, system_clock
-from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Refused, Sink
+from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Refused, Sink, Unavailable
 
+MOST_REPLICAS: Final = 1_000
+"""Of one job; to look at thousands of pods at once keeps this process from answering for the others."""
 _EXPIRY: Final = 60.0
 """Seconds between two looks for events that nobody needs any more."""
 
@@ -66,6 +69,9 @@ class EmbeddedCluster:
             raise
         try:
             await cluster._begin()
+        except (OSError, Unavailable) as error:
+            await cluster.close()
+            raise StateUnusable(f"{state}: {error}; {USABLE}") from error
         except BaseException:
             await cluster.close()
             raise
@@ -87,7 +93,9 @@ class EmbeddedCluster:
     async def create(self, manifest: Manifest) -> Manifest:
         """Make a job; see `Cluster.create`."""
         with _refusals():
-            return self._store.create(admission.admit(_placed(manifest)))
+            job = admission.admit(_placed(manifest))
+            _check_size(job)
+            return self._store.create(job)
 
     async def get(self, name: Name) -> Manifest | None:
         """A job; see `Cluster.get`."""
@@ -98,7 +106,10 @@ class EmbeddedCluster:
         old = self._find("PyTorchJob", name)
         if old is not None:
             with _refusals():
-                self._store.update(admission.admit_update(old, admission.merge_patch(old, patch)))
+                new = admission.admit_update(old, admission.merge_patch(old, patch))
+                if new.get("spec") != old.get("spec"):
+                    _check_size(new)
+                self._store.update(new)
 
     async def delete(self, name: Name) -> None:
         """Delete a job and all that it owns; see `Cluster.delete`."""
@@ -181,6 +192,19 @@ def _placed(manifest: Manifest) -> Manifest:
     if text(section(manifest, "metadata"), "namespace"):
         return manifest
     return with_metadata(manifest, namespace="default")
+
+
+def _check_size(job: Manifest) -> None:
+    """Let no job in that one process cannot take care of beside others."""
+    specs = section(section(job, "spec"), "pytorchReplicaSpecs")
+    count = sum(number(section(specs, role), "replicas") or 0 for role in specs)
+    if count > MOST_REPLICAS:
+        raise Refused(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "Invalid",
+            f'PyTorchJob.kubeflow.org "{key_of(job).name}" is invalid: spec.pytorchReplicaSpecs: '
+            f"Invalid value: {count}: an embedded cluster takes up to {MOST_REPLICAS} replicas of a job",
+        )
 
 
 def _of_kubelet(options: EmbeddedOptions) -> KubeletOptions:

@@ -3,7 +3,9 @@
 Lives here: the doing. Does not: the wanting; see `controller`.
 """
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission
@@ -20,13 +22,26 @@ from backend_plugin.embedded.controller import (
     reconcile,
 )
 from backend_plugin.embedded.events import Recorder
-from backend_plugin.embedded.objects import Key, annotation_of, key_of, owner_of, uid_of
+from backend_plugin.embedded.objects import Key, annotation_of, is_terminating, key_of, owner_of, uid_of
 from backend_plugin.embedded.pod_names import PORT
 from backend_plugin.embedded.pods import Pods
 from backend_plugin.embedded.ports import Ports
 from backend_plugin.embedded.store import Change, Clock, Store
 from backend_plugin.embedded.work import FAILED, Backoff, Failed, Work
 from backend_plugin.shell.cluster import AlreadyExists, Unavailable
+
+AT_ONCE: Final = 50
+"""Objects that one look makes or deletes at most: between two looks whoever asks something is answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rest:
+    """What is left to do of a pass that asked for much."""
+
+    seen: Seen
+    step: Step
+    done: int
+    """How many of its actions."""
 
 
 class Jobs:
@@ -40,6 +55,8 @@ class Jobs:
         self._recorder = recorder
         self._clock = clock
         self._work = Work(self._look, backoff, clock)
+        self._rests: dict[str, _Rest] = {}
+        """By the uid of the job."""
         self._gone: dict[str, None] = {}
         """The uids of jobs that may have left something."""
         self._ports = Ports(
@@ -53,7 +70,8 @@ class Jobs:
     def begin(self) -> None:
         """Look at every job, and collect what those have left that are gone."""
         self._gone.update((owner, None) for owner in self._store.owners() if not self._store.by_uid(owner))
-        self._collect()
+        while not self._collect():
+            pass
         for job in self._store.all("PyTorchJob"):
             self._work.add(key_of(job))
 
@@ -71,6 +89,7 @@ class Jobs:
     def _see_job(self, change: Change) -> None:
         if change.new is None:
             self._gone[uid_of(change.last)] = None
+            self._rests.pop(uid_of(change.last), None)
         self._work.add(change.key)
 
     def _see_owned(self, owner: str) -> None:
@@ -80,20 +99,28 @@ class Jobs:
         elif not self._store.owned(owner, "Pod"):
             self._ports.release(owner)
 
-    def _collect(self) -> None:
-        """Delete what belonged to jobs that are gone."""
-        while self._gone:
+    def _collect(self) -> bool:
+        """Delete what belonged to jobs that are gone, or much of it; gives whether nothing is left."""
+        left = AT_ONCE
+        while self._gone and left > 0:
             owner = next(iter(self._gone))
-            for service in self._store.owned(owner, "Service"):
+            services = self._store.owned(owner, "Service")
+            pods = [pod for pod in self._store.owned(owner, "Pod") if not is_terminating(pod)]
+            for service in services[:left]:
                 self._store.remove(uid_of(service))
-            for pod in self._store.owned(owner, "Pod"):
+            left -= len(services)
+            for pod in pods[: max(0, left)]:
                 self._pods.delete(pod)
-            self._see_owned(owner)
-            del self._gone[owner]
+            left -= len(pods)
+            if left >= 0:
+                self._see_owned(owner)
+                del self._gone[owner]
+        return not self._gone
 
     def _look(self, key: Key) -> datetime | Failed | None:
         try:
-            self._collect()
+            if not self._collect():
+                return self._clock()
             job = self._store.get(key)
             return None if job is None else self._bring_on(job)
         except Unavailable:
@@ -101,23 +128,30 @@ class Jobs:
 
     def _bring_on(self, job: Manifest) -> datetime | Failed | None:
         uid = uid_of(job)
+        rest = self._rests.pop(uid, None)
+        if rest is not None and rest.seen.job is job:
+            return self._take(rest)
         seen = Seen(
             job=job,
             pods=self._store.owned(uid, "Pod"),
             services=self._store.owned(uid, "Service"),
             now=self._clock(),
         )
-        return self._take(seen, reconcile(seen))
+        return self._take(_Rest(seen=seen, step=reconcile(seen), done=0))
 
-    def _take(self, seen: Seen, step: Step) -> datetime | Failed | None:
-        """Do what one pass wants, up to what is refused."""
-        for action in step.actions:
+    def _take(self, rest: _Rest) -> datetime | Failed | None:
+        """Do what one pass wants, or the next part of it, up to what is refused."""
+        seen, step, until = rest.seen, rest.step, rest.done + AT_ONCE
+        for action in step.actions[rest.done : until]:
             try:
                 self._act(seen, action)
             except (AlreadyExists, admission.Refusal, OSError) as refusal:
                 self._recorder.record(seen.job, of_action(seen, action, str(refusal)))
                 return FAILED
             self._recorder.record(seen.job, of_action(seen, action))
+        if until < len(step.actions):
+            self._rests[uid_of(seen.job)] = _Rest(seen=seen, step=step, done=until)
+            return self._clock()
         for event in step.events:
             self._recorder.record(seen.job, event)
         if step.status is not None:

@@ -4,6 +4,7 @@ Lives here: what is known of pods between two looks. Does not: the choice; see `
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +13,9 @@ from backend_plugin.embedded.nodes import Binding, Claim, Unschedulable, read_cl
 from backend_plugin.embedded.objects import is_ended, uid_of
 from backend_plugin.embedded.store import Change, Store
 from backend_plugin.shell.cluster import Unavailable
+
+AT_ONCE: Final = 100
+"""Decisions that are carried out at once: then whoever asks us something gets an answer."""
 
 _AGAIN: Final = 1.0
 """Seconds until the next look when the store could not be written."""
@@ -26,6 +30,10 @@ class Scheduler:
         self._waiting: dict[str, Claim] = {}
         self._bound: dict[str, Claim] = {}
         self._loop = asyncio.get_running_loop()
+        self._decided: deque[Binding | Unschedulable] = deque()
+        """What is still to be carried out."""
+        self._due = False
+        """Room may have appeared since that was decided."""
         self._armed: asyncio.Handle | None = None
 
     def begin(self) -> None:
@@ -37,6 +45,7 @@ class Scheduler:
     def see(self, change: Change) -> None:
         """Something has changed in the store."""
         if change.key.kind == "Node":
+            self._decided.clear()  # What was decided may be for a node that is lost.
             self._arm()
         elif change.key.kind == "Pod" and _matters(change):
             freed = self._bound.pop(uid_of(change.last), None)
@@ -49,6 +58,7 @@ class Scheduler:
     def close(self) -> None:
         """Place nothing any more."""
         self._waiting.clear()
+        self._decided.clear()
         if self._armed is not None:
             self._armed.cancel()
 
@@ -58,20 +68,32 @@ class Scheduler:
             (self._bound if claim.node else self._waiting)[uid] = claim
 
     def _arm(self) -> None:
+        self._due = True
+        self._wake()
+
+    def _wake(self) -> None:
         if self._armed is None:
             self._armed = self._loop.call_soon(self._look)
 
     def _look(self) -> None:
         self._armed = None
-        if not self._waiting:
-            return
-        nodes = [read_node(each) for each in self._store.all("Node")]
-        try:
+        if not self._decided:
+            self._due = False
+            nodes = [read_node(each) for each in self._store.all("Node")]
             # They change while they are decided on: a pod that is bound waits no more.
-            for decision in schedule(tuple(self._waiting.values()), tuple(self._bound.values()), nodes):
-                self._decide(decision)
+            waiting, bound = tuple(self._waiting.values()), tuple(self._bound.values())
+            self._decided.extend(schedule(waiting, bound, nodes) if waiting else ())
+        try:
+            for _ in range(AT_ONCE):
+                if not self._decided:
+                    break
+                self._decide(self._decided.popleft())
         except Unavailable:
+            self._decided.clear()
             self._armed = self._loop.call_later(_AGAIN, self._look)
+            return
+        if self._decided or (self._due and self._waiting):
+            self._wake()
 
 
 def _matters(change: Change) -> bool:

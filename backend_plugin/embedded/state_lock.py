@@ -9,6 +9,11 @@ from backend_plugin.core.errors import BackendError
 
 _OWNER_ONLY: Final = 0o700
 
+USABLE: Final = (
+    "see that this user may write there and that the disk has room, or use another state directory"
+)
+"""What to do about a directory that cannot be used as it is."""
+
 
 class StateUnusable(BackendError):
     """The directory with a cluster's state cannot be used, and why."""
@@ -33,7 +38,7 @@ class StateLock:
             directory.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
             file = path.open("a+", encoding="ascii")
         except OSError as error:
-            raise StateUnusable(f"{directory}: {error.strerror}") from error
+            raise StateUnusable(f"{directory}: {error.strerror or error}; {USABLE}") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

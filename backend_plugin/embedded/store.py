@@ -19,7 +19,7 @@ from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import number, section
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import RESOURCES, Key, key_of, owner_of, stamp, uid_of, with_metadata
-from backend_plugin.embedded.state_lock import StateLock, StateUnusable
+from backend_plugin.embedded.state_lock import USABLE, StateLock, StateUnusable
 from backend_plugin.shell.cluster import AlreadyExists, Unavailable
 
 _SCHEMA: Final = 1
@@ -248,9 +248,15 @@ def _version(manifest: Manifest) -> str:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    file = sqlite3.connect(path, isolation_level=None)
+    try:
+        file = sqlite3.connect(path, isolation_level=None)
+    except sqlite3.OperationalError as error:
+        raise StateUnusable(f"{path}: {error}; {USABLE}") from error
     try:
         _prepare(file, path)
+    except sqlite3.OperationalError as error:  # What it holds is as it was: not a word of throwing it away.
+        file.close()
+        raise StateUnusable(f"{path}: {error}; {USABLE}") from error
     except sqlite3.DatabaseError as error:
         file.close()
         raise StateUnusable(f"{path}: {error}; move it away to begin with an empty cluster") from error

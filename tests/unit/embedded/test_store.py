@@ -221,3 +221,20 @@ def test_what_cannot_be_written_has_not_happened(store, state):
     assert store.all("Pod") == [old]
     store._write("PRAGMA query_only = 0")
     assert store.update({**old, "status": {"phase": "Running"}})["status"] == {"phase": "Running"}
+
+
+def test_state_on_a_full_disk_is_not_to_be_thrown_away(state):
+    Store.open(state).close()
+    program = (
+        "import resource, sys\nfrom pathlib import Path\nfrom backend_plugin.embedded.store import Store\n"
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "(Path(sys.argv[1]) / 'lock').touch()\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))\n"
+        "Store.open(Path(sys.argv[1]))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, state], check=False, capture_output=True, text=True
+    )
+    assert "StateUnusable" in ended.stderr
+    assert "that the disk has room" in ended.stderr
+    assert "move it away" not in ended.stderr

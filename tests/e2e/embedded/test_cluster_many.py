@@ -1,0 +1,83 @@
+"""Jobs of many replicas: whoever asks for something else meanwhile gets an answer."""
+
+import asyncio
+
+import pytest
+
+from backend_plugin.core.observed import Pod
+from backend_plugin.embedded import jobs, scheduler
+from backend_plugin.embedded.cluster import MOST_REPLICAS
+from backend_plugin.shell.cluster import Refused
+from e2e.embedded.emulated import cpus, job, named, opened, role
+
+MANY = 4 * max(jobs.AT_ONCE, scheduler.AT_ONCE)
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+def many(replicas=MANY):
+    """None of them finds a place, so that no process is started."""
+    return job(Worker=role("exit 0", replicas, resources=cpus("64")))
+
+
+def changes(seen):
+    return sum(isinstance(each, Pod) for each in seen.told)
+
+
+def test_they_are_made_and_waited_for_a_part_at_a_time(state):
+    async def run():
+        async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+            await cluster.create(many())
+            most = before = 0
+            while len(seen.events("FailedScheduling")) < MANY:
+                await asyncio.sleep(0)
+                now = changes(seen)
+                most, before = max(most, now - before), now
+            assert len(seen.pods) == MANY
+            # In one turn of the loop some may be made and others be looked at for a node.
+            assert most <= jobs.AT_ONCE + scheduler.AT_ONCE
+
+    asyncio.run(run())
+
+
+def test_they_go_a_part_at_a_time(state):
+    async def run():
+        async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+            await cluster.create(many())
+            await seen.until(lambda: len(seen.events("FailedScheduling")) == MANY)
+            await cluster.delete(named())
+            most, before = 0, MANY
+            while seen.pods:
+                await asyncio.sleep(0)
+                most, before = max(most, before - len(seen.pods)), len(seen.pods)
+            assert most <= jobs.AT_ONCE
+
+    asyncio.run(run())
+
+
+def test_a_job_that_is_deleted_while_its_pods_are_made_leaves_none(state):
+    async def run():
+        async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+            await cluster.create(many())
+            await seen.until(lambda: seen.pods)
+            assert len(seen.pods) < MANY
+            await cluster.delete(named())
+            await seen.until(lambda: not seen.pods)
+            await cluster.create(many(1))
+            await seen.phase("Pending", "j-worker-0")
+            assert len(seen.pods) == 1
+
+    asyncio.run(run())
+
+
+def test_more_than_one_process_can_take_care_of_are_refused(state):
+    async def run():
+        async with opened(state) as (cluster, _):
+            with pytest.raises(Refused, match=f"{MOST_REPLICAS + 1}: an embedded cluster takes up to"):
+                await cluster.create(many(MOST_REPLICAS + 1))
+            assert await cluster.get(named()) is None
+
+    asyncio.run(run())
