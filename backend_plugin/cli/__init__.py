@@ -1,6 +1,7 @@
 """What people type: one module a command, loaded when it is typed. The only place that composes."""
 
 import errno
+import os
 import sys
 from importlib import import_module
 from typing import Final
@@ -16,6 +17,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main() -> None:
     """The console script."""
+    _open_streams()
     try:
         import_module("backend_plugin.cli.commands").kfpytorch()
     except ModuleNotFoundError as missing:
@@ -29,3 +31,10 @@ def main() -> None:
         if error.errno not in _FULL:
             raise
         sys.exit(f"Error: the answer cannot be written: {error.strerror}")
+
+
+def _open_streams() -> None:
+    """Whoever has closed a stream wants to hear nothing there; it is no reason to fail."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for good.

@@ -10,10 +10,16 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core.errors import BackendError
+
 STATE: Final = "KFPYTORCH_STATE"
 """The variable that names the state directory."""
 
 _FILE: Final = "server.json"
+
+
+class CannotSay(BackendError):
+    """Nobody could be told how the server is reached."""
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,13 +50,23 @@ def file(state: Path) -> Path:
 
 
 def write(state: Path, server: Server) -> None:
-    """Say how this server is reached, to its own user only; whole or not at all."""
+    """Say how this server is reached, to its own user only; whole or not at all.
+
+    Raises:
+        CannotSay: If it cannot be written.
+    """
     new = state / f"{_FILE}.new"
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as out:
-        out.write(msgspec.json.encode(server) + b"\n")
-    new.replace(file(state))
+    try:
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(msgspec.json.encode(server) + b"\n")
+        new.replace(file(state))
+    except OSError as error:
+        raise CannotSay(
+            f"{file(state)}: cannot be written ({error.strerror}), and no command would find this server; "
+            "see that it is a file, that this user may write there, and that the disk has room"
+        ) from error
 
 
 def withdraw(state: Path, server: Server) -> None:

@@ -97,7 +97,11 @@ class Server:
         await self._say(_NOT_SERVING)
         await self._health.set(LIVENESS, _SERVING)
         await server.start()
-        started(port)
+        try:
+            started(port)
+        except BaseException:
+            await server.stop(None)
+            raise
         with _signals(self.stop):
             becoming = asyncio.ensure_future(self._become(ready))
             try:

@@ -128,3 +128,35 @@ def test_a_token_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert str(tmp_path / "none") in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        (
+            "objects.sqlite/",
+            "state/objects.sqlite: unable to open database file; see that this user may write",
+        ),
+        ("pods", "state: [Errno 17] File exists: "),
+        ("lock/", "state: Is a directory; see that this user may write there"),
+        ("server.json/", "state/server.json: cannot be written (Is a directory), and no command would find"),
+    ],
+)
+def test_a_state_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, there: str, said: str) -> None:
+    path = tmp_path / "state" / there
+    path.parent.mkdir()
+    if there.endswith("/"):
+        path.mkdir()
+    else:
+        path.touch()
+    command = [str(KFPYTORCH), "serve", "--state", str(tmp_path / "state"), "--port", "0"]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
+    assert told.returncode == 1
+    assert said in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_a_command_whose_output_nobody_wants_does_its_work() -> None:
+    command = ["sh", "-c", f"exec {KFPYTORCH} serve --check --port 0 >&-"]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
+    assert (told.returncode, told.stderr) == (0, "")
