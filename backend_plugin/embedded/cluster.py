@@ -6,7 +6,7 @@ package's docstring.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -122,6 +122,7 @@ class EmbeddedCluster:
         pod = self._find("Pod", name)
         if pod is not None:
             self._pods.delete(pod)
+        await asyncio.sleep(0)  # Who deletes hundreds of them lets others in between.
 
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """PodTemplates; see `Cluster.pod_templates`. One without a namespace is in every one."""
@@ -184,7 +185,8 @@ class EmbeddedCluster:
 
     def _expire(self) -> None:
         self._expiry = self._loop.call_later(_EXPIRY, self._expire)
-        self._recorder.expire()
+        with suppress(Unavailable):
+            self._recorder.expire()
 
 
 def _placed(manifest: Manifest) -> Manifest:

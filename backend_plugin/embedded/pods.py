@@ -190,7 +190,10 @@ class Pods:
 
     async def _start(self, uid: str) -> None:
         async with self._starting:
-            await self._run(uid)
+            try:
+                await self._run(uid)
+            except Unavailable:
+                self._loop.call_later(_AGAIN, self.start, uid)
 
     async def _run(self, uid: str) -> None:
         pod = None if self._closed else self._store.by_uid(uid)
