@@ -27,7 +27,7 @@ from backend_plugin.shell.keeper import REMEMBERED
 from kfpytorch_idl.v1 import job_ref_pb2
 
 AT_ONCE = 32
-# Arenas of the allocator grow for a while, whatever is freed.
+# In the first round the allocator takes what it then keeps.
 MOST_GROWN = 30 * 2**20
 OK, INVALID = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT
 TOO_MUCH = grpc.StatusCode.RESOURCE_EXHAUSTED  # Longer than gRPC's own limit.
@@ -141,9 +141,11 @@ def _delete(meta: bytes) -> admin.DeleteTaskRequest:
     return admin.DeleteTaskRequest(resource_meta=meta, task_type="pytorch")
 
 
-async def send_all(sender: Sender, number: int) -> None:
+async def one_round(sender: Sender, number: int, clock: list[datetime]) -> int:
+    """Returns the memory that is held afterwards."""
     for _ in range(0, number, AT_ONCE):
         await asyncio.gather(*(sender.live() for _ in range(AT_ONCE)))
+    return await forgotten(sender.served, clock)
 
 
 async def forgotten(served: Served, clock: list[datetime]) -> int:
@@ -154,17 +156,21 @@ async def forgotten(served: Served, clock: list[datetime]) -> int:
         served.cache.lost(entry)
     await until(lambda: len(served.cache) == 0)
     clock[0] -= 2 * REMEMBERED
+    served.cluster.calls.clear()
     gc.collect()
     return int(psutil.Process().memory_info().rss)
 
 
 @pytest.mark.parametrize(
-    "number", [1_000, pytest.param(100_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+    ("number", "size"),
+    [(1_000, 500), pytest.param(100_000, 4_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
 def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, size: int
 ) -> None:
     caplog.set_level(logging.ERROR)
+    # A forged reference names a place that may not be read: said each time, and kept by pytest.
+    caplog.set_level(logging.CRITICAL, logger="backend_plugin.shell.endings")
 
     async def story() -> None:
         clock = [datetime.now(timezone.utc)]
@@ -172,14 +178,11 @@ def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
             await until(served.cache.ready.is_set)
             served.cluster.templates = [BASE]
             sender = Sender(served, random.Random(number))
-            await send_all(sender, number // 4)
-            memory = await forgotten(served, clock)
-            await send_all(sender, number)
-            grown = await forgotten(served, clock) - memory
+            memory = [await one_round(sender, size, clock) for _ in range(1 + number // size)]
 
-            print(sender.came_to, grown)
+            print(sender.came_to, memory)
             assert served.cluster.objects == {}
-            assert grown < MOST_GROWN
+            assert memory[-1] - memory[0] < MOST_GROWN
             wanted = {"CreateTask OK", "CreateTask INVALID_ARGUMENT", "GetTask INVALID_ARGUMENT"}
             assert wanted <= sender.came_to.keys()
             assert min(sender.came_to["QUEUED"], sender.came_to["FAILED"]) > number // 10
