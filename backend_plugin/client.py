@@ -240,7 +240,7 @@ def _found(server: str | None) -> discovery.Server:
     if named is not None and not is_state:
         # The one that runs here may be named by hand, too; its token stays with it.
         token = told.token if told is not None and told.endpoint == named else ""
-        return discovery.Server(endpoint=named, token=os.environ.get(TOKEN) or token)
+        return discovery.Server(endpoint=named, token=_said_token() or token)
     where = discovery.file(state)
     if told is None:
         raise NoServer(
@@ -250,6 +250,14 @@ def _found(server: str | None) -> discovery.Server:
     if not discovery.is_alive(told):
         raise NoServer(f"the server of {where} is gone: there is no process {told.pid}; {_START}")
     return told
+
+
+def _said_token() -> str:
+    """The token of the environment; the end of a line that came along with it is none of it."""
+    token = os.environ.get(TOKEN, "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise TokenRefused(f"{TOKEN} holds no token: one is a word of plain characters")
+    return token
 
 
 def _said(error: "grpc.RpcError", endpoint: str) -> NotAnswered:

@@ -275,3 +275,20 @@ def command(*arguments: str, served: Served) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "é"])
+def test_a_token_that_is_none_is_told_before_anybody_is_asked(
+    monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv(client.TOKEN, token)
+    told = typed("jobs", "--server", "127.0.0.1:1")
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert told.stderr == "Error: KFPYTORCH_TOKEN holds no token: one is a word of plain characters\n"
+
+
+def test_the_end_of_a_line_behind_a_token_does_no_harm(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(client.TOKEN, "mine\n")
+    assert printed("jobs", "-o", "json")
