@@ -99,7 +99,9 @@ class Kubelet:
             _soon(self._report.gone, uid)
             return
         pod.is_terminating = True
-        pod.directory.order(layout.TERMINATE, str(grace))
+        if not pod.directory.order(layout.TERMINATE, str(grace)):
+            # Somebody has removed its directory: without processes its shim ends, too.
+            kill_leftovers(pod.uid)
 
     def lose(self, uids: Sequence[str]) -> None:
         """The node of these pods is lost: they die, and nothing is reported of them any more."""

@@ -10,6 +10,7 @@ from typing import Final
 from backend_plugin.core.reading import entries, section, text, texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import pod_status
+from backend_plugin.embedded.leftovers import kill_leftovers
 from backend_plugin.embedded.objects import uid_of
 from backend_plugin.embedded.pod_directory import PodDirectory, Shim
 from backend_plugin.embedded.pod_launch import gates
@@ -68,8 +69,8 @@ class PodRecord:
 
     def cut(self) -> None:
         """Kill it, as if its machine had lost its power."""
-        if not self.is_ended.is_set():
-            self.directory.order(layout.LOSE)
+        if not self.is_ended.is_set() and not self.directory.order(layout.LOSE):
+            kill_leftovers(self.uid)
 
     def wake(self) -> None:
         """Have whoever follows its logs look again."""

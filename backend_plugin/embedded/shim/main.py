@@ -156,6 +156,10 @@ class Shim:
             with open(f"{path}.new", "w", encoding="utf-8") as file:  # noqa: PTH123
                 file.write(said)
             os.replace(f"{path}.new", path)  # noqa: PTH105
+        except FileNotFoundError:
+            # Somebody has removed the directory: nothing can be told any more, and nobody asks for it.
+            self._is_left = True
+            self._lose()
         except OSError:
             self._state_at = time.time() + _RETRY_SECONDS
         else:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sys
 
 import pytest
@@ -248,3 +249,25 @@ def exists(path):
     from pathlib import Path
 
     return Path(path).exists()
+
+
+@pytest.mark.parametrize("how", ["terminated", "lost", "ended by itself"])
+def test_a_pod_whose_directory_somebody_removes_can_still_end(tmp_path, how):
+    of = pod(shell(f"echo ready; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"))
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(of)
+            await anext(kubelet.kubelet.log(uid(of), follows()))
+            shutil.rmtree(kubelet.root / uid(of))
+            if how == "terminated":
+                assert (await kubelet.terminated(of, 30))["phase"] == "Failed"
+            elif how == "lost":
+                kubelet.kubelet.lose([uid(of)])
+                await kubelet.kubelet.forget(uid(of))
+            else:
+                (tmp_path / "go").touch()
+                status = await kubelet.phase(of, "Failed")
+                assert status["reason"] == "NodeLost"
+
+    asyncio.run(run())
