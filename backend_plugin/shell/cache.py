@@ -25,6 +25,8 @@ Key: TypeAlias = tuple[str, str]
 
 # A judge reads the latest; a job that restarts for a day has thousands.
 _MOST_EVENTS: Final = 50
+# Each holds a few kilobytes, and whoever calls can make up references to jobs that never were.
+_MOST_GONE: Final = 5_000
 _REPLICA: Final = re.compile(r"(?P<job>.+)-(?:master|worker)-\d+")
 
 
@@ -93,6 +95,8 @@ class Cache:
         self._now = now
         self._lag = lag
         self._entries: dict[Key, Entry] = {}
+        self._gone: dict[Key, None] = {}
+        """Jobs that were found to be gone, the first one first; some may be back."""
         self._complete: set[type[Record]] = set()
         self._listeners: list[Listener] = []
         self.ready = asyncio.Event()
@@ -199,7 +203,13 @@ class Cache:
     def lost(self, entry: Entry) -> None:
         """There certainly is no such job any more."""
         entry.gone, entry.unconfirmed = entry.gone or self._now(), False
+        self._gone[entry.key] = None
         self._changed(entry)
+        while len(self._gone) > _MOST_GONE:
+            first = next(iter(self._gone))
+            del self._gone[first]
+            if (oldest := self._entries.get(first)) is not None and oldest.gone is not None:
+                del self._entries[first]
 
     def absent(self, key: Key) -> Entry:
         """A job that nobody here has seen, and that certainly is not there."""
@@ -217,6 +227,7 @@ class Cache:
         """Keep nothing of a job that is gone."""
         if self._entries.get(entry.key) is entry:
             del self._entries[entry.key]
+            self._gone.pop(entry.key, None)
 
     def _note(self, before: Job | Pod | None, record: Job | Pod) -> None:
         """How late a change is seen; a first list tells of what is long past."""

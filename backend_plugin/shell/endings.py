@@ -66,7 +66,10 @@ class Endings:
         while True:
             try:
                 return await self._outcomes.look(prefix)
-            except (PrefixRefused, StoreUnusable) as trouble:
+            except PrefixRefused as trouble:
+                log.warning("what a task left is not read: %s", trouble)
+                return None
+            except StoreUnusable as trouble:
                 log.error("what tasks leave cannot be read: %s", trouble)  # noqa: TRY400 - it says it all.
                 return None
             except StoreUnavailable as trouble:

@@ -111,6 +111,10 @@ class Keeper:
     def _changed(self, entry: Entry) -> None:
         # At once, so that nobody is told of an end before what it left is known.
         self._endings.see(entry)
+        self.see(entry)
+
+    def see(self, entry: Entry) -> None:
+        """Do soon what is to be done for a job."""
         if entry not in self._due:
             self._due.add(entry)
             asyncio.get_running_loop().call_soon(self._tend, entry)

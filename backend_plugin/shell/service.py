@@ -168,6 +168,8 @@ class TaskService:
             log.exception("a job cannot be judged", extra=whose.of_entry(entry))
             return self._answers.last(entry)
         self._around.metrics.phases.add(answer.phase.value)
+        if answer.phase is not entry.told:
+            self._around.keeper.see(entry)  # Patience may have ended just now.
         return answer.message
 
     # ---- delete

@@ -1,0 +1,101 @@
+"""What a cluster was last seen to hold."""
+
+from datetime import datetime, timezone
+
+from backend_plugin.core.observed import Event, Job, Pod
+from backend_plugin.shell.cache import Cache, Entry
+from backend_plugin.shell.cluster import Name
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def a_cache() -> Cache:
+    return Cache(lambda: NOW)
+
+
+def seen(cache: Cache, name: str) -> Entry:
+    entry = cache.of(("ns", name))
+    assert entry is not None
+    return entry
+
+
+def test_it_is_complete_when_all_jobs_and_pods_were_told() -> None:
+    cache = a_cache()
+    cache.replace(Job, [("ns", Job(name="j"))])
+    assert not cache.ready.is_set()
+    cache.replace(Pod, [])
+    assert cache.ready.is_set()
+
+
+def test_pods_and_events_are_their_jobs() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="a-b", uid="1"))
+    cache.put("ns", Job(name="a-b-worker-0", uid="2"))
+    cache.put("ns", Pod(name="a-b-worker-0", job_name="a-b", uid="p"))
+    cache.put("ns", Event(reason="Failed", name="a-b-master-0"))
+    cache.put("ns", Event(reason="Failed", name="nobody-s"))
+    cache.put("elsewhere", Pod(name="x", job_name="a-b"))
+    mine = seen(cache, "a-b")
+    assert [pod.uid for pod in mine.pods] == ["p"]
+    assert [event.name for event in mine.events] == ["a-b-master-0"]
+    cache.drop(Pod, Name(namespace="ns", name="a-b-worker-1"))
+    assert [pod.uid for pod in mine.pods] == ["p"]
+
+
+def test_a_job_that_a_list_leaves_out_is_yet_to_be_confirmed_and_one_that_was_deleted_is_gone() -> None:
+    cache = a_cache()
+    for name in ("left out", "deleted", "there"):
+        cache.put("ns", Job(name=name, uid=name))
+    cache.drop(Job, Name(namespace="ns", name="deleted", uid="another"))
+    assert seen(cache, "deleted").gone is None
+    cache.drop(Job, Name(namespace="ns", name="deleted", uid="deleted"))
+    cache.replace(Job, [("ns", Job(name="there", uid="there"))])
+    assert [
+        (name, seen(cache, name).gone, seen(cache, name).unconfirmed)
+        for name in ("left out", "deleted", "there")
+    ] == [
+        ("left out", None, True),
+        ("deleted", NOW, False),
+        ("there", None, False),
+    ]
+
+
+def test_a_later_job_of_the_same_name_has_nothing_of_the_earlier() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="j", uid="1"))
+    cache.put("ns", Pod(name="j-worker-0", job_name="j"))
+    cache.put("ns", Job(name="j", uid="2"))
+    assert seen(cache, "j").pods == ()
+
+
+def test_everybody_who_listens_hears_of_every_change() -> None:
+    cache = a_cache()
+    heard: list[tuple[str, int]] = []
+    stop = cache.listen(lambda entry: heard.append((entry.name, entry.version)))
+    cache.put("ns", Job(name="j"))
+    cache.put("ns", Pod(name="j-worker-0", job_name="j"))
+    stop()
+    cache.put("ns", Job(name="j"))
+    assert heard == [("j", 1), ("j", 2)]
+
+
+def test_jobs_that_never_were_do_not_fill_it() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="there"))
+    back = cache.absent(("ns", "back"))
+    cache.put("ns", Job(name="back"))
+    for number in range(6_000):
+        cache.absent(("ns", f"made-up-{number}"))
+    assert len(cache) == 2 + 5_000
+    assert back.gone is None
+    assert {seen(cache, name).gone for name in ("there", "back")} == {None}
+
+
+def test_what_is_kept_of_a_job_has_an_end() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="j"))
+    for number in range(200):
+        cache.put("ns", Event(reason=str(number), name="j"))
+    assert [event.reason for event in seen(cache, "j").events] == [str(number) for number in range(150, 200)]
+    cache.forget(seen(cache, "j"))
+    assert len(cache) == 0
