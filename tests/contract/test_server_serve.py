@@ -17,6 +17,7 @@ from certificates import Authority
 from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2
 
+FOREIGN = Path(__file__).parents[1] / "e2e/scripts/foreign.py"
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(("KFPYTORCH_", "OTEL_"))}
 
@@ -114,6 +115,19 @@ def test_the_commands_of_its_user_know_a_server_with_tls(tmp_path: Path) -> None
         assert here["endpoint"].startswith("grpcs://127.0.0.1:")
         done = jobs(tmp_path / "state")
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_client_that_knows_nothing_of_ours_learns_all_over_tls(tmp_path: Path) -> None:
+    authority = Authority()
+    authority.issue("server", tmp_path / "tls.crt", tmp_path / "tls.key")
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
+    with serve(tmp_path / "state", *tls) as (_, here, _lines):
+        endpoint = here["endpoint"].removeprefix("grpcs://")
+        command = [sys.executable, "-I", str(FOREIGN), endpoint, here["token"]]
+        seen = subprocess.run([*command, str(tmp_path / "ca.crt")], check=True, stdout=subprocess.PIPE)
+        assert json.loads(seen.stdout)["health"] == {"status": "SERVING"}
+        assert "flyteidl.service.AsyncAgentService" in json.loads(seen.stdout)["services"]
 
 
 def test_a_server_that_is_open_to_all_wants_no_token(tmp_path: Path) -> None:
