@@ -123,7 +123,9 @@ class Host:
             await cluster.close()
 
     def _ended(self, life: "asyncio.Task[None]") -> None:
-        self._begun = None
+        begun, self._begun = self._begun, None
+        if begun is not None and not begun.done():
+            begun.set_exception(NotHere("what goes on behind the calls has ended before it began"))
         if not life.cancelled() and (error := life.exception()) is not None:
             _LOG.error("a defect of ours ended what goes on behind the calls", exc_info=error)
 

@@ -143,7 +143,10 @@ def _walk(server: str | None, store: Path, found: "Found", asked: _Asked) -> boo
 
 
 def _job(server: str | None, execution: str) -> str:
-    job = client.get_job(execution, server=server)
+    try:
+        job = client.get_job(execution, server=server)
+    except client.NotFound:  # It was refused; why, is the next answer.
+        return ""
     return f"job {job.name} in namespace {job.namespace}"
 
 

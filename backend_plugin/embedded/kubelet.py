@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +40,15 @@ class Report(Protocol):
 
     def gone(self, uid: str) -> None:
         """Nothing of a pod that was to be terminated lives any more."""
+
+
+@contextlib.contextmanager
+def _told(directory: PodDirectory) -> Iterator[None]:
+    """What is wrong with the files of one pod is told, and keeps nobody from the others."""
+    try:
+        yield
+    except OSError as error:
+        _LOG.error("%s cannot be taken over: %s", directory.path, error)
 
 
 class Kubelet:
@@ -83,14 +92,16 @@ class Kubelet:
         known = set(map(uid_of, pods))
         for directory in PodDirectory.all(self._root):
             if directory.path.name not in known:
-                await self._abolish(directory)
+                with _told(directory):
+                    await self._abolish(directory)
         for pod in pods:
             directory = PodDirectory.of(self._root, uid_of(pod))
-            if not _is_over(pod):
-                await self.run(pod)
-            elif directory.exists:  # Its node may have been lost just before its server was.
-                self._pods[uid_of(pod)] = ended = PodRecord(pod, directory)
-                self._end_silently(ended)
+            with _told(directory):
+                if not _is_over(pod):
+                    await self.run(pod)
+                elif directory.exists:  # Its node may have been lost just before its server was.
+                    self._pods[uid_of(pod)] = ended = PodRecord(pod, directory)
+                    self._end_silently(ended)
 
     async def terminate(self, uid: str, grace: float) -> None:
         """Have a pod end within `grace` seconds; its last status and that it is gone are reported."""
@@ -198,7 +209,8 @@ class Kubelet:
         """Nobody watches it any more: what is left of it dies now."""
         kill_leftovers(pod.uid)
         pod.last = pod_status.lost(pod.manifest, pod.last, time.time())
-        with contextlib.suppress(FileNotFoundError):
+        # On a full disk, too, it is told as lost; the next server finds no shim, and concludes the same.
+        with contextlib.suppress(OSError):
             pod.directory.conclude(msgspec.json.encode(pod.last))
         self._finish(pod)
 
@@ -242,7 +254,9 @@ class Kubelet:
         pod.directory.make()
         pod.shim = pod.directory.attach()
         if pod.shim is None:
-            kill_leftovers(pod.uid)
+            state = pod.directory.state()
+            if state is None or not state.final:  # Else nothing was left of it.
+                kill_leftovers(pod.uid)
             pod.is_ended.set()
             return
         asyncio.get_running_loop().add_reader(pod.shim.wake, self._read, pod)

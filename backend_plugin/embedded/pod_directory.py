@@ -209,5 +209,6 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     if path.is_dir():  # A program has protected some of it from being changed.
         for folder, _, _ in os.walk(path):
-            Path(folder).chmod(stat.S_IRWXU)
+            with contextlib.suppress(OSError):  # Somebody else's; what can be removed is.
+                Path(folder).chmod(stat.S_IRWXU)
         shutil.rmtree(path, ignore_errors=True)

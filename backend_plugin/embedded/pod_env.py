@@ -133,9 +133,9 @@ def _amount(said: str) -> int:
 
 
 def memory_limit(container: Manifest) -> int | None:
-    """The bytes that a container may hold, if it says so."""
+    """The bytes that a container may hold, if it says so; a limit of nothing is none, as everywhere."""
     said = section(container, "resources", "limits").get("memory")
-    return None if said is None else _amount(str(said)) // 10**9
+    return None if said is None else _amount(str(said)) // 10**9 or None
 
 
 def command(container: Manifest, said: Declared) -> Sequence[str]:

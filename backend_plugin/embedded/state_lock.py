@@ -36,6 +36,7 @@ class StateLock:
         try:
             # What tasks are given in their environment is nobody else's to read.
             directory.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+            directory.chmod(_OWNER_ONLY)
             file = path.open("a+", encoding="ascii")
         except OSError as error:
             raise StateUnusable(f"{directory}: {error.strerror or error}; {USABLE}") from error

@@ -5,12 +5,13 @@ Lives here: records as they arrive, put where their job is. Does not: what they 
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from backend_plugin.core import origin
 from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup
 from backend_plugin.core.told_at import told_at
 from backend_plugin.shell.cluster import Name, Record
@@ -34,7 +35,8 @@ class Entry:
     """One job, and all that is known of it."""
 
     __slots__ = (
-        "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace", "origin", "outputs",
+        "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace", "origin",
+        "output_prefix", "outputs",
         "pod_groups", "pods", "read", "told", "unconfirmed", "version",
     )  # fmt: skip
 
@@ -43,6 +45,8 @@ class Entry:
         self.name = name
         self.job: Job | None = None
         self.origin: Origin | None = None
+        self.output_prefix = ""
+        """Where its attempt writes, as the job says, or whoever asked for one that is not there."""
         self.pods: tuple[Pod, ...] = ()
         self.events: tuple[Event, ...] = ()
         self.pod_groups: tuple[PodGroup, ...] = ()
@@ -123,19 +127,27 @@ class Cache:
         """All objects of one kind: what is not among them is gone."""
         found = [*records]
         if kind is Job:
-            names = {(namespace, record.name) for namespace, record in found}
-            for entry in self:
-                if entry.job is not None and entry.gone is None and entry.key not in names:
-                    entry.unconfirmed = True
-                    self._changed(entry)
-        elif kind is Pod:
-            for entry in self:
-                entry.pods = ()
+            self._miss({(namespace, record.name) for namespace, record in found})
+        else:
+            self._empty({Pod: "pods", PodGroup: "pod_groups", Event: "events"}[kind])
         for namespace, record in found:
             self.put(namespace, record)
         self._complete.add(kind)
         if {Job, Pod} <= self._complete:
             self.ready.set()
+
+    def _miss(self, there: Container[Key]) -> None:
+        """Jobs that a list leaves out are yet to be asked for one by one."""
+        for entry in self:
+            if entry.job is not None and entry.gone is None and entry.key not in there:
+                entry.unconfirmed = True
+                self._changed(entry)
+
+    def _empty(self, kind: str) -> None:
+        for entry in self:
+            if getattr(entry, kind):
+                setattr(entry, kind, ())
+                self._changed(entry)
 
     def put(self, namespace: str, record: Record) -> None:
         """An object that is new or has changed."""
@@ -164,6 +176,11 @@ class Cache:
             if entry is not None:
                 entry.pods = tuple(pod for pod in entry.pods if pod.name != name.name)
                 self._changed(entry)
+        elif kind is PodGroup:
+            entry = self._about(name.namespace, name.name)
+            if entry is not None:
+                entry.pod_groups = tuple(each for each in entry.pod_groups if each.name != name.name)
+                self._changed(entry)
 
     def _entry(self, namespace: str, name: str) -> Entry:
         entry = self._entries.get((namespace, name))
@@ -178,6 +195,7 @@ class Cache:
             self._entries[entry.key] = entry = Entry(*entry.key)
         if entry.job is None or entry.job.annotations != job.annotations:
             entry.origin = origin.read(job.annotations, entry.namespace)
+        entry.output_prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
         entry.job, entry.gone, entry.unconfirmed = job, None, False
         self._changed(entry)
 
@@ -211,9 +229,10 @@ class Cache:
             if (oldest := self._entries.get(first)) is not None and oldest.gone is not None:
                 del self._entries[first]
 
-    def absent(self, key: Key) -> Entry:
-        """A job that nobody here has seen, and that certainly is not there."""
+    def absent(self, key: Key, output_prefix: str) -> Entry:
+        """A job that nobody here has seen, and that certainly is not there; its attempt writes there."""
         entry = self._entry(*key)
+        entry.output_prefix = output_prefix
         self.lost(entry)
         return entry
 

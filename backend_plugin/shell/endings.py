@@ -9,7 +9,6 @@ import logging
 from typing import Final
 
 from backend_plugin.core import upkeep
-from backend_plugin.core.manifest import names
 from backend_plugin.shell import whose
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.orders import Orders
@@ -34,31 +33,33 @@ class Endings:
         self._outcomes = outcomes
         self.orders = orders
 
-    def see(self, entry: Entry, output_prefix: str = "") -> None:
-        """Have the files of a job read if it is over and they were not; from now on it counts as looked at.
-
-        Args:
-            entry: The job.
-            output_prefix: Where to look when the job is not there to say it.
-        """
+    def see(self, entry: Entry) -> None:
+        """Have the files of a job read if it is over and they were not."""
         if entry.read or entry.looking or not upkeep.is_over(entry.observed()):
             return
-        said = entry.job.annotations.get(names.OUTPUT_PREFIX, "") if entry.job else ""
-        if prefix := said or output_prefix:
+        if prefix := entry.output_prefix:
             entry.looking = True
-            self.orders.give(("read", entry.key), lambda: self._read(entry, prefix))
+            # Of this entry: a later job of the same name has one of its own.
+            self.orders.give(("read", entry), lambda: self._read(entry, prefix))
 
     async def _read(self, entry: Entry, prefix: str) -> None:
+        found: Found | None = None
+        try:
+            found = await self._looked(prefix)
+        finally:  # Whatever happens, Flyte is not told for ever that it is being read.
+            if found is not None and found.more:
+                log.warning("%d more error files are not read", found.more, extra=whose.of_entry(entry))
+            files, outputs = (found.error_files, found.outputs) if found else ((), None)
+            self._cache.left(entry, files, outputs=outputs)
+
+    async def _looked(self, prefix: str) -> Found | None:
         found: Found | None = None
         for pause in LOOKS:
             await asyncio.sleep(pause)
             found = await self._look(prefix)
             if found is None or found.error_files or found.outputs:
                 break
-        if found is not None and found.more:
-            log.warning("%d more error files are not read", found.more, extra=whose.of_entry(entry))
-        files, outputs = (found.error_files, found.outputs) if found else ((), None)
-        self._cache.left(entry, files, outputs=outputs)
+        return found
 
     async def _look(self, prefix: str) -> Found | None:
         """None where nobody can look."""

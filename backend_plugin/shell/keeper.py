@@ -86,9 +86,11 @@ class Keeper:
         found = await self._cluster.get(Name(namespace=ref.namespace, name=ref.name))
         if found is not None:
             self._cache.put(ref.namespace, read_job(found))
-        else:
-            entry = self._cache.absent((ref.namespace, ref.name))
-            self._endings.see(entry, ref.output_prefix)
+            return
+        known = self._cache.of((ref.namespace, ref.name))
+        if known is None or known.job is None:  # Else it was made, or seen, while we asked.
+            entry = self._cache.absent((ref.namespace, ref.name), ref.output_prefix)
+            self._endings.see(entry)
 
     async def delete(self, ref: JobRef) -> None:
         """Take the order to delete a job: returns when it is done, and after a moment in any case."""

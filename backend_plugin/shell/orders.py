@@ -34,8 +34,8 @@ class Orders:
         return len(self._tasks)
 
     def count(self, what: str) -> int:
-        """How many orders of one kind are under way."""
-        return sum(1 for key in self._tasks if key[0] == what)
+        """How many orders of one kind are under way; may be asked from another thread."""
+        return sum(1 for key in list(self._tasks) if key[0] == what)
 
     def give(self, key: Key, order: Order) -> asyncio.Task[None]:
         """Begin, unless the order of that key is under way already."""

@@ -49,7 +49,9 @@ class Bounds:
     """What propeller reads of one (`storage.limits.maxDownloadMBs` of Flyte's charts)."""
     all_bytes: int = 64 * 2**20
     at_once: int = 4
-    """Looks that go on at the same time, also those that nobody waits for any more."""
+    """Looks at one store that go on at the same time, also those that nobody waits for any more."""
+    turn_seconds: float = 600.0
+    """How long a look waits for its turn: thousands may be wanted when a server starts again."""
 
 
 def _unheard(scheme: str, error: BackendError) -> None:
@@ -65,10 +67,8 @@ class Outcomes:
     trouble: Callable[[str, BackendError], None] = _unheard
     """Told of every look that failed, with the scheme of its store."""
     _stores: Stores = field(default_factory=Stores, init=False)
-    _turns: asyncio.Semaphore = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._turns = asyncio.Semaphore(self.bounds.at_once)
+    _turns: dict[tuple[str, str], asyncio.Semaphore] = field(default_factory=dict, init=False)
+    """By store, so that one that hangs holds up its own tasks only."""
 
     async def look(self, output_prefix: str) -> Found:
         """What is there now; a directory that does not exist holds nothing.
@@ -79,8 +79,10 @@ class Outcomes:
             StoreUnusable: If this server cannot read that store as it is installed.
         """
         place = self.prefixes.place(output_prefix)
+        turns = self._turns.setdefault((place.scheme, place.root), asyncio.Semaphore(self.bounds.at_once))
         try:
-            return await asyncio.wait_for(self._apart(place), self.bounds.seconds)
+            await asyncio.wait_for(turns.acquire(), self.bounds.turn_seconds)
+            return await asyncio.wait_for(self._apart(place, turns), self.bounds.seconds)
         except asyncio.TimeoutError as late:
             error = _late(place, self.bounds)
             self.trouble(place.scheme, error)
@@ -89,14 +91,13 @@ class Outcomes:
             self.trouble(place.scheme, error)
             raise
 
-    async def _apart(self, place: Place) -> Found:
-        """A look in a thread of its own: one that hangs holds up neither the others nor our end."""
-        await self._turns.acquire()
+    async def _apart(self, place: Place, turns: asyncio.Semaphore) -> Found:
+        """A look in a thread of its own, which gives the turn back: if it hangs, our end does not."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Found] = loop.create_future()
 
         def settle(result: Found | BackendError) -> None:
-            self._turns.release()
+            turns.release()
             if answer.done():
                 return  # Nobody waits any more.
             if isinstance(result, Found):
@@ -109,7 +110,11 @@ class Outcomes:
             with suppress(RuntimeError):  # The loop has ended meanwhile.
                 loop.call_soon_threadsafe(settle, result)
 
-        threading.Thread(target=run, name="outcome", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="outcome", daemon=True).start()
+        except RuntimeError as error:  # This machine has no room for one more now.
+            turns.release()
+            raise _unavailable(place, error) from error
         return await answer
 
     def _looked(self, place: Place) -> Found | BackendError:

@@ -21,7 +21,6 @@ from backend_plugin.core import job_ref, refusal
 from backend_plugin.core.errors import InvalidTask, gathered
 from backend_plugin.core.job import Dialect, JobRef, Run
 from backend_plugin.core.job_ref import UnreadableReference
-from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import read_job
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.reading import section, text
@@ -94,6 +93,8 @@ class TaskService:
             problems.extend([*refusal.of_run(run), *around.allowed.problems(run)])
         template = execution.template_of(request.template, request.task_execution_metadata)
         planned = plan(template, run, around.answers.judge.settings, await self._pod_templates(template, run))
+        if run.attempt:
+            await around.cache.ready.wait()  # What earlier attempts have left is yet to be told.
         around.keeper.replace_earlier(run)
         (manifest,) = planned.manifests
         job = read_job(await self._made(manifest, run))
@@ -204,10 +205,10 @@ class TaskService:
         """The job's own numbers at this moment."""
         ref = await self._ref(request.resource_meta, context)
         entry = self._around.cache.of((ref.namespace, ref.name))
+        mine = entry is not None and not _is_of_another(entry, ref)
+        verdict = self._around.answers.judge.phase(entry) if mine and entry is not None else None
         try:
-            return answers.metrics(
-                request.queries, None if entry is None else self._around.answers.judge.phase(entry)
-            )
+            return answers.metrics(request.queries, verdict)
         except answers.UnknownQuery as unknown:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(unknown))
 
@@ -220,8 +221,7 @@ class TaskService:
 
 def _is_of_another(entry: Entry, ref: JobRef) -> bool:
     """Whether the reference and the job of its name do not belong together: somebody made the one up."""
-    job = entry.job
-    return job is not None and job.annotations.get(names.OUTPUT_PREFIX) != ref.output_prefix
+    return entry.output_prefix not in ("", ref.output_prefix)
 
 
 class MetadataService:

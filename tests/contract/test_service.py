@@ -13,6 +13,7 @@ from scripted_cluster import ScriptedCluster, ago
 from serving import NAMESPACE, Served, metadata, serving, template, until
 
 from backend_plugin.core import job_ref
+from backend_plugin.core.observed import read_job
 from backend_plugin.shell.cluster import Refused
 from kfpytorch_idl.v1 import job_ref_pb2
 
@@ -362,5 +363,39 @@ def test_propeller_is_told_which_tasks_are_taken(tmp_path: Path) -> None:
             ("pytorch", 1),
         ]
         assert not agent.is_sync
+
+    tell(story, tmp_path)
+
+
+def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        served.cluster.remove("PyTorchJob", NAMESPACE, name_of(meta))
+        for entry in served.cache:
+            served.cache.forget(entry)
+        served.leave("outputs.pb", attempt=9)
+        forged = job_ref_pb2.JobRef.FromString(meta)
+        forged.output_prefix = served.prefix(attempt=9)
+        await until(lambda: is_phase(served, forged.SerializeToString(), "SUCCEEDED"))
+        assert await served.phase(meta) == "FAILED"
+        assert "is another attempt's" in (await served.get(meta)).message
+
+    tell(story, tmp_path)
+
+
+def test_a_job_that_is_made_while_it_is_looked_for_is_there(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        key = ("PyTorchJob", NAMESPACE, name_of(meta))
+        stored = served.cluster.objects.pop(key)
+        for entry in served.cache:
+            served.cache.forget(entry)
+        served.cluster.slow.clear()
+        assert await served.phase(meta) == "QUEUED"
+        await until(lambda: "get" in served.cluster.calls)
+        served.cache.put(NAMESPACE, read_job(stored))
+        served.cluster.slow.set()
+        await until(lambda: len(served.orders) == 0)
+        assert await served.phase(meta) == "QUEUED"
 
     tell(story, tmp_path)

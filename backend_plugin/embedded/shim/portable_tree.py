@@ -45,8 +45,7 @@ class PortableTree(ProcessTree):
 def kill_marked(uid: str) -> bool:
     """Kill what a pod left behind whose shim has died; whether there was anything."""
     found = [each.pid for each in _marked(uid)]
-    kill(found, signal.SIGKILL)
-    return bool(found)
+    return bool(kill(found, signal.SIGKILL))
 
 
 def _marked(uid: str) -> dict[psutil.Process, str]:

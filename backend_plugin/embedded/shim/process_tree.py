@@ -69,21 +69,23 @@ def _oom_score(pid: str) -> int:
     return int(_read(f"/proc/{pid}/oom_score_adj") or 0)
 
 
-def kill(pids: list[int], number: int) -> None:
-    """Send a signal to those that are still there."""
+def kill(pids: list[int], number: int) -> list[int]:
+    """Send a signal to those that are still there, and may be sent one; gives whom it was sent to."""
+    sent = []
     for pid in pids:
         try:
             os.kill(pid, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # One that has become another user's is out of reach.
             continue
+        sent.append(pid)
+    return sent
 
 
 def kill_marked(uid: str) -> bool:
     """Kill what a pod left behind whose shim has died; whether there was anything."""
     ours = os.getpid()
     found = [pid for pid in _all() if pid != ours and _marked(pid, uid)]
-    kill(found, signal.SIGKILL)
-    return bool(found)
+    return bool(kill(found, signal.SIGKILL))
 
 
 def _marked(pid: int, uid: str) -> str:

@@ -174,8 +174,7 @@ class Supervisor:
 
     def _look_at_runs(self, now: float) -> None:
         for run in [each for each in self.runs.values() if each.status is not None]:
-            left = self._left([run.name])
-            kill(left, signal.SIGKILL)
+            left = kill(self._left([run.name]), signal.SIGKILL)
             if left:
                 self._sweep_at = now + _SWEEP_SECONDS
                 continue
@@ -198,8 +197,7 @@ class Supervisor:
             for run in self.runs.values():
                 run.terminate()
         if not self.runs and not self._gates:
-            left = self._left([*self._containers, ""])
-            kill(left, signal.SIGKILL)
+            left = kill(self._left([*self._containers, ""]), signal.SIGKILL)
             self._sweep_at = now + _SWEEP_SECONDS if left else None
             self.is_over = not left
             self.changed = self.changed or self.is_over

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timezone
 
-from backend_plugin.core.observed import Event, Job, Pod
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import Name
 
@@ -82,10 +82,10 @@ def test_everybody_who_listens_hears_of_every_change() -> None:
 def test_jobs_that_never_were_do_not_fill_it() -> None:
     cache = a_cache()
     cache.put("ns", Job(name="there"))
-    back = cache.absent(("ns", "back"))
+    back = cache.absent(("ns", "back"), "s3://b")
     cache.put("ns", Job(name="back"))
     for number in range(6_000):
-        cache.absent(("ns", f"made-up-{number}"))
+        cache.absent(("ns", f"made-up-{number}"), "s3://b")
     assert len(cache) == 2 + 5_000
     assert back.gone is None
     assert {seen(cache, name).gone for name in ("there", "back")} == {None}
@@ -99,3 +99,26 @@ def test_what_is_kept_of_a_job_has_an_end() -> None:
     assert [event.reason for event in seen(cache, "j").events] == [str(number) for number in range(150, 200)]
     cache.forget(seen(cache, "j"))
     assert len(cache) == 0
+
+
+def test_what_a_new_list_leaves_out_is_no_longer_there_and_whoever_listens_hears_of_it() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="j"))
+    cache.put("ns", Pod(name="j-worker-0", job_name="j"))
+    cache.put("ns", PodGroup(kind="PodGroup", name="j"))
+    cache.put("ns", Event(reason="Old", name="j"))
+    before = seen(cache, "j").version
+    cache.replace(Pod, [])
+    cache.replace(PodGroup, [])
+    cache.replace(Event, [("ns", Event(reason="New", name="j"))])
+    entry = seen(cache, "j")
+    assert (entry.pods, entry.pod_groups, [each.reason for each in entry.events]) == ((), (), ["New"])
+    assert entry.version == before + 4
+
+
+def test_a_group_that_is_gone_holds_nothing_back() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="j"))
+    cache.put("ns", PodGroup(kind="PodGroup", name="j"))
+    cache.drop(PodGroup, Name(namespace="ns", name="j"))
+    assert seen(cache, "j").pod_groups == ()
