@@ -163,7 +163,7 @@ async def forgotten(served: Served, clock: list[datetime]) -> int:
 
 @pytest.mark.parametrize(
     ("number", "size"),
-    [(1_000, 500), pytest.param(36_000, 4_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
+    [(500, 250), pytest.param(36_000, 4_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
 def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, size: int

@@ -127,6 +127,7 @@ def test_who_asks_a_server_that_was_killed_is_told_so(served: Served) -> None:
     assert TOKEN not in typed(served, "jobs", "-o", "json")
 
 
+@pytest.mark.soak
 @pytest.mark.torch
 def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
     here = Path(KFPYTORCH).parent
