@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
+from msgspec import structs
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell import discovery
@@ -238,9 +239,10 @@ def _found(server: str | None) -> discovery.Server:
     state = Path(named) if named is not None and is_state else discovery.state_directory(os.environ)
     told = discovery.read(state)
     if named is not None and not is_state:
-        # The one that runs here may be named by hand, too; its token stays with it.
-        token = told.token if told is not None and told.endpoint == named else ""
-        return discovery.Server(endpoint=named, token=_said_token() or token)
+        if told is None or told.endpoint != named:
+            return discovery.Server(endpoint=named, token=_said_token())
+        # The one that runs here, named by hand: its token and its certificate stay with it.
+        return structs.replace(told, token=_said_token() or told.token)
     where = discovery.file(state)
     if told is None:
         raise NoServer(

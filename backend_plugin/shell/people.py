@@ -28,6 +28,8 @@ from kfpytorch_idl.v1 import people_pb2 as wire
 SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
 
 _PART: Final = 100
+_BREATH: Final = 20
+"""Jobs that are judged in one go."""
 _ENDS: Final = (task_phase.Phase.SUCCEEDED, *upkeep.FAILURES)
 
 
@@ -67,14 +69,15 @@ class People:
         """All jobs, the newest first, in parts."""
         part: list[wire.Job] = []
         found = [entry for entry in self.cache if _is_in(entry, request)]
-        for entry in sorted(found, key=people_watch.age, reverse=True):
+        for number, entry in enumerate(sorted(found, key=people_watch.age, reverse=True)):
+            if number % _BREATH == 0:
+                await asyncio.sleep(0)  # Flyte's calls come between.
             job = self._summary(entry)
             if not request.living or job.flyte.phase not in people_watch.ENDS:
                 part.append(job)
             if len(part) == _PART:
                 yield wire.ListJobsResponse(jobs=part)
                 part = []
-                await asyncio.sleep(0)
         yield wire.ListJobsResponse(jobs=part)
 
     async def get_job(self, request: wire.GetJobRequest) -> wire.Job:

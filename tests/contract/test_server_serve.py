@@ -102,8 +102,8 @@ def test_a_server_that_was_killed_is_followed_by_another(tmp_path: Path) -> None
     assert len(tokens[0]) > 40
 
 
-def jobs(state: Path) -> "subprocess.CompletedProcess[str]":
-    said = [str(KFPYTORCH), "jobs", "-o", "json"]
+def jobs(state: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    said = [str(KFPYTORCH), "jobs", "-o", "json", *more]
     environ = {**ENVIRON, "KFPYTORCH_STATE": str(state)}
     return subprocess.run(said, check=False, capture_output=True, text=True, env=environ)
 
@@ -113,8 +113,9 @@ def test_the_commands_of_its_user_know_a_server_with_tls(tmp_path: Path) -> None
     tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
     with serve(tmp_path / "state", *tls) as (_, here, _lines):
         assert here["endpoint"].startswith("grpcs://127.0.0.1:")
-        done = jobs(tmp_path / "state")
-        assert (done.returncode, done.stderr) == (0, "")
+        for named in ((), ("--server", here["endpoint"])):
+            done = jobs(tmp_path / "state", *named)
+            assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_client_that_knows_nothing_of_ours_learns_all_over_tls(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class LogFile:
         self._prefix = b""
         self._rests: dict[bytes, bytes] = {}
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - pathlib costs a shim more than it brings.
-        self._fd = self._open()
+        self._fd = self._open(self._segment)
 
     def write(self, stream: bytes, data: bytes) -> None:
         """What came out of ``stdout`` or ``stderr``; an unfinished line is kept for the next time."""
@@ -70,7 +70,10 @@ class LogFile:
         return b"\n".join(lines[-MESSAGE_LINES:])[-MESSAGE_BYTES:].decode(errors="replace")
 
     def _tail(self, segment: int) -> list[bytes]:
-        fd = os.open(self._path(segment), os.O_RDONLY)
+        try:
+            fd = os.open(self._path(segment), os.O_RDONLY)
+        except OSError:  # A program may remove what it wrote.
+            return []
         try:
             size = os.fstat(fd).st_size
             begin = max(0, size - MESSAGE_LINES * TEXT_AT - MESSAGE_BYTES)
@@ -97,15 +100,19 @@ class LogFile:
         self._size += len(lines)
 
     def _rotate(self) -> None:
+        try:
+            following = self._open(self._segment + 1)
+        except OSError:  # It goes on in the old one.
+            return
         os.close(self._fd)
+        self._fd = following
         self._segment += 1
         self._size = 0
-        self._fd = self._open()
         if self._segment >= self._kept:
             _remove(self._path(self._segment - self._kept))
 
-    def _open(self) -> int:
-        return os.open(self._path(self._segment), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    def _open(self, segment: int) -> int:
+        return os.open(self._path(segment), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def _path(self, segment: int) -> str:
         return f"{self._directory}/{log_name(self._run, segment)}"

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from backend_plugin.embedded.kubelet_options import LogLimits
 from e2e.embedded.running_pods import ended, is_alive, marked, node, pod, python, shell, uid
 
 DATA = {"name": "data", "emptyDir": {}}
@@ -269,5 +270,18 @@ def test_a_pod_whose_directory_somebody_removes_can_still_end(tmp_path, how):
                 (tmp_path / "go").touch()
                 status = await kubelet.phase(of, "Failed")
                 assert status["reason"] == "NodeLost"
+
+    asyncio.run(run())
+
+
+def test_a_program_that_removes_its_own_log_is_not_ended_for_it(tmp_path):
+    of = pod(
+        shell(f"rm -r {tmp_path}/pods/*/logs/main; yes 0123456789 | head -c 200000; echo end"),
+    )
+
+    async def run():
+        async with node(tmp_path, logs=LogLimits(segment_bytes=50_000, segments=2)) as kubelet:
+            status = await kubelet.ran(of)
+            assert (status["phase"], ended(status)["exitCode"]) == ("Succeeded", 0)
 
     asyncio.run(run())
