@@ -6,8 +6,8 @@ it is the one that ``KFPYTORCH_SERVER`` names, or that runs with this user's sta
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -108,8 +108,11 @@ def watch_jobs(
     namespace: str | None = None,
     living: bool = False,
     server: str | None = None,
-) -> Iterator[wire.JobChange]:
-    """The jobs as they are, the oldest first, then each that has changed; of one, until it has ended."""
+) -> Generator[wire.JobChange, None, None]:
+    """The jobs as they are, the oldest first, then each that has changed; of one, until it has ended.
+
+    Who stops before its end closes it, as every stream here: gRPC cannot when the interpreter is ending.
+    """
     request = wire.WatchJobsRequest(name=name, namespace=namespace, living=living)
     return _stream("WatchJobs", request, wire.JobChange, server)
 
@@ -118,13 +121,14 @@ def read_logs(
     name: str, wanted: Lines | None = None, *, namespace: str | None = None, server: str | None = None
 ) -> Iterator[wire.LogLine]:
     """What the replicas of a job have written, in the order of their times."""
-    for part in read_log_parts(name, wanted or Lines(), namespace=namespace, server=server):
-        yield from part.lines
+    with closing(read_log_parts(name, wanted or Lines(), namespace=namespace, server=server)) as parts:
+        for part in parts:
+            yield from part.lines
 
 
 def read_log_parts(
     name: str, wanted: Lines, *, namespace: str | None = None, server: str | None = None
-) -> Iterator[wire.LogLines]:
+) -> Generator[wire.LogLines, None, None]:
     """The same, as many lines at once as there are."""
     request = wire.ReadLogsRequest(
         name=name,
@@ -184,7 +188,9 @@ def _ask(method: str, request: Message, answer: type[Answer], server: str | None
         return said
 
 
-def _stream(method: str, request: Message, answer: type[Answer], server: str | None) -> Iterator[Answer]:
+def _stream(
+    method: str, request: Message, answer: type[Answer], server: str | None
+) -> Generator[Answer, None, None]:
     with connected(server) as (channel, metadata):
         call: Any = channel.unary_stream(
             f"/{_SERVICE}/{method}",

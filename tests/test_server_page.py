@@ -85,10 +85,10 @@ def test_every_flag_is_of_a_setting_or_listed_apart() -> None:
 
 def test_every_metric_is_listed() -> None:
     parts = [getattr(Metrics(), name) for name in Metrics.__slots__]
-    assert table("Metrics", 3) == [[f"`{name(part)}`", *kind_and_labels(part)] for part in parts]
+    assert table("Metrics", 3) == [[f"`{metric(part)}`", *kind_and_labels(part)] for part in parts]
 
 
-def name(part: Tally | Histogram | Gauge) -> str:
+def metric(part: Tally | Histogram | Gauge) -> str:
     return f"kfpytorch_{part.name}{'_total' if isinstance(part, Tally) else ''}"
 
 

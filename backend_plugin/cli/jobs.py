@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,20 +81,25 @@ def _print_json(value: Any) -> None:
 # ---- as they change
 
 
+def _say_change(change: "wire.JobChange", kind: str, columns: tables.Columns, output: str) -> None:
+    if output == "json":
+        asking.say_json({"change": kind, **asking.plain(getattr(change, kind))})
+    elif kind == "job":
+        asking.say(columns.row(_row(change.job, datetime.now(timezone.utc))))
+    else:
+        asking.say(columns.row((change.gone.name, "-", "-", "-", "is gone")))
+
+
 def _watch(said: Mapping[str, Any]) -> None:
     last: wire.Job | None = None
     columns = tables.Columns(_HEADER)
-    for change in client.watch_jobs(said["job"], living=said["living"], **_where(said)):
-        if last is None and said["output"] != "json":
-            asking.say(columns.header())
-        kind = str(change.WhichOneof("change"))
-        last = getattr(change, kind)
-        if said["output"] == "json":
-            asking.say_json({"change": kind, **asking.plain(getattr(change, kind))})
-        elif kind == "job":
-            asking.say(columns.row(_row(change.job, datetime.now(timezone.utc))))
-        else:
-            asking.say(columns.row((change.gone.name, "-", "-", "-", "is gone")))
+    with closing(client.watch_jobs(said["job"], living=said["living"], **_where(said))) as changes:
+        for change in changes:
+            if last is None and said["output"] != "json":
+                asking.say(columns.header())
+            kind = str(change.WhichOneof("change"))
+            last = getattr(change, kind)
+            _say_change(change, kind, columns, said["output"])
     # Only the watching of one job has an end.
     if last is not None and last.flyte.phase != "SUCCEEDED":
         sys.exit(_FAILED)

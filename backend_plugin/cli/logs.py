@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
@@ -46,12 +47,13 @@ def command(**said: Any) -> None:
         **{key: said[key] for key in ("follow", "tail", "rank", "replica", "previous")},
     )
     with asking.answered():
-        parts = client.read_log_parts(said["job"], wanted, namespace=said["namespace"], server=said["server"])
+        read = client.read_log_parts(said["job"], wanted, namespace=said["namespace"], server=said["server"])
         said_nothing = True
-        for part in parts:
-            said_nothing = False
-            sys.stdout.buffer.write(b"".join(_written(part.lines, said)))
-            sys.stdout.buffer.flush()
+        with closing(read) as parts:
+            for part in parts:
+                said_nothing = False
+                sys.stdout.buffer.write(b"".join(_written(part.lines, said)))
+                sys.stdout.buffer.flush()
         if said_nothing:
             click.echo("nothing has been written, or what has is gone with its pods", err=True)
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 
 AT_ONCE = 6
 # As the chart's values have it: what fails while a server starts is no reason to give a task up.
-PATIENT = Settings(polling=Polling(max_system_failures=100))
+PATIENT = Settings(polling=Polling(max_system_failures=10_000))
 
 
 def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Execution]:
