@@ -8,20 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from backend_plugin.embedded.admission import (
-    Refusal,
-    admit,
-    admit_pod,
-    admit_service,
-    admit_update,
-    merge_patch,
-)
+from backend_plugin.core.errors import Refused
+from backend_plugin.embedded.admission import admit, admit_pod, admit_service, admit_update, merge_patch
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NAMESPACE = "ns"
 ENDED = ("Succeeded", "Failed")
 _WEBHOOK = "validator.pytorchjob.training-operator.kubeflow.org"
-AWAY = Refusal(
+AWAY = Refused(
     500,
     "InternalError",
     f'Internal error occurred: failed calling webhook "{_WEBHOOK}": failed to call webhook: Post'
@@ -139,7 +133,7 @@ class World:
     def _patch_job(self, patch: Manifest) -> None:
         if self.job is None:
             name = self.spec["metadata"]["name"]
-            raise Refusal(404, "NotFound", f'pytorchjobs.kubeflow.org "{name}" not found')
+            raise Refused(404, "NotFound", f'pytorchjobs.kubeflow.org "{name}" not found')
         if self.is_away:
             raise AWAY
         self._put_job(admit_update(self.job, merge_patch(self.job, patch), upstream=self.is_upstream))
@@ -147,7 +141,7 @@ class World:
     def _ask(self, what: str, do: Any) -> None:
         try:
             do()
-        except Refusal as refusal:
+        except Refused as refusal:
             said = {"what": what, "code": refusal.code, "reason": refusal.reason, "message": refusal.message}
             self.refused += (said,)
 
@@ -226,12 +220,12 @@ class World:
     def create_pod(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
         if name in self.pods:
-            raise Refusal(409, "AlreadyExists", f'pods "{name}" already exists')
+            raise Refused(409, "AlreadyExists", f'pods "{name}" already exists')
         if manifest["spec"].get("priorityClassName"):
-            raise Refusal(403, "Forbidden", "no PriorityClass with that name was found")
+            raise Refused(403, "Forbidden", "no PriorityClass with that name was found")
         is_used = [self.is_quota_late or pod["status"]["phase"] not in ENDED for pod in self.pods.values()]
         if self.most_pods is not None and sum(is_used) >= self.most_pods:
-            raise Refusal(403, "Forbidden", "exceeded quota")
+            raise Refused(403, "Forbidden", "exceeded quota")
         admitted = admit_pod(manifest)
         self.incarnations[name] = self.incarnations.get(name, 0) + 1
         self._put_pod({**admitted, "metadata": {**admitted["metadata"], **self._identity()}})
@@ -251,7 +245,7 @@ class World:
     def create_service(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
         if name in self.services:
-            raise Refusal(409, "AlreadyExists", f'services "{name}" already exists')
+            raise Refused(409, "AlreadyExists", f'services "{name}" already exists')
         self.services[name] = admit_service(manifest)
         self.is_awake = True
 
@@ -369,4 +363,4 @@ def _check_containers(pod: Manifest, status: Manifest) -> None:
         if terminated and not may_restart and "terminated" not in new.get(old["name"], {"terminated": 0}):
             path = f"status.containerStatuses[{index}].state"
             said = f"{path}: Forbidden: may not be transitioned to non-terminated state"
-            raise Refusal(422, "Invalid", f'Pod "{pod["metadata"]["name"]}" is invalid: {said}')
+            raise Refused(422, "Invalid", f'Pod "{pod["metadata"]["name"]}" is invalid: {said}')

@@ -1,6 +1,6 @@
 """What can be wrong with a task, said once: every problem of it, each with its remedy.
 
-Lives here: the family of errors that the core raises. Does not: passing trouble of a cluster, which
+Lives here: the family of errors that no repetition mends. Does not: passing trouble of a cluster, which
 only the shell can have.
 """
 
@@ -60,3 +60,19 @@ class InvalidSettings(BackendError):
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+
+class Refused(BackendError):
+    """The cluster will not have it, however often it is asked: HTTP's 400, 403, 404, 413 and 422.
+
+    Args:
+        code: HTTP's status.
+        reason: Kubernetes' word for it: ``Invalid``, ``Forbidden``, ``NotFound``.
+        message: Kubernetes' sentence.
+    """
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message

@@ -5,13 +5,14 @@ package's docstring.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, closing, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from backend_plugin.core.reading import number, section, text
+from backend_plugin.core.errors import Refused
+from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, following, machine, templates
 from backend_plugin.embedded.events import Recorder
@@ -19,16 +20,14 @@ from backend_plugin.embedded.jobs import Jobs
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.kubelet_options import KubeletOptions
 from backend_plugin.embedded.node_commands import Nodes
-from backend_plugin.embedded.objects import Key, key_of, uid_of, with_metadata
+from backend_plugin.embedded.objects import Key, uid_of, with_metadata
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import Pods
 from backend_plugin.embedded.scheduler import Scheduler
 from backend_plugin.embedded.state_lock import USABLE, StateUnusable
 from backend_plugin.embedded.store import Change, Conflict, Store, system_clock
-from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Refused, Sink, Unavailable
+from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Sink, Unavailable
 
-MOST_REPLICAS: Final = 1_000
-"""Of one job; to look at thousands of pods at once keeps this process from answering for the others."""
 _EXPIRY: Final = 60.0
 """Seconds between two looks for events that nobody needs any more."""
 
@@ -61,20 +60,16 @@ class EmbeddedCluster:
             StateUnusable: If another server has the directory, or it cannot be read.
             UnreadableTemplates: If the pod templates cannot be read.
         """
-        store = Store.open(state)
-        try:
+        async with AsyncExitStack() as undo:
+            store = undo.enter_context(closing(Store.open(state)))
             cluster = cls(store, state, options)
-        except BaseException:
-            store.close()
-            raise
-        try:
-            await cluster._begin()
-        except (OSError, Unavailable) as error:
-            await cluster.close()
-            raise StateUnusable(f"{state}: {error}; {USABLE}") from error
-        except BaseException:
-            await cluster.close()
-            raise
+            undo.pop_all()  # From here on its own to close.
+            undo.push_async_callback(cluster.close)
+            try:
+                await cluster._begin()
+            except (OSError, Unavailable) as error:
+                raise StateUnusable(f"{state}: {error}; {USABLE}") from error
+            undo.pop_all()
         return cluster
 
     async def _begin(self) -> None:
@@ -92,10 +87,7 @@ class EmbeddedCluster:
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Make a job; see `Cluster.create`."""
-        with _refusals():
-            job = admission.admit(_placed(manifest))
-            _check_size(job)
-            return self._store.create(job)
+        return self._store.create(admission.admit(_placed(manifest)))
 
     async def get(self, name: Name) -> Manifest | None:
         """A job; see `Cluster.get`."""
@@ -105,11 +97,11 @@ class EmbeddedCluster:
         """Change a job; see `Cluster.patch`."""
         old = self._find("PyTorchJob", name)
         if old is not None:
-            with _refusals():
-                new = admission.admit_update(old, admission.merge_patch(old, patch))
-                if new.get("spec") != old.get("spec"):
-                    _check_size(new)
+            new = admission.admit_update(old, admission.merge_patch(old, patch))
+            try:
                 self._store.update(new)
+            except Conflict as conflict:
+                raise Refused(HTTPStatus.CONFLICT, "Conflict", str(conflict)) from conflict
 
     async def delete(self, name: Name) -> None:
         """Delete a job and all that it owns; see `Cluster.delete`."""
@@ -196,19 +188,6 @@ def _placed(manifest: Manifest) -> Manifest:
     return with_metadata(manifest, namespace="default")
 
 
-def _check_size(job: Manifest) -> None:
-    """Let no job in that one process cannot take care of beside others."""
-    specs = section(section(job, "spec"), "pytorchReplicaSpecs")
-    count = sum(number(section(specs, role), "replicas") or 0 for role in specs)
-    if count > MOST_REPLICAS:
-        raise Refused(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            "Invalid",
-            f'PyTorchJob.kubeflow.org "{key_of(job).name}" is invalid: spec.pytorchReplicaSpecs: '
-            f"Invalid value: {count}: an embedded cluster takes up to {MOST_REPLICAS} replicas of a job",
-        )
-
-
 def _of_kubelet(options: EmbeddedOptions) -> KubeletOptions:
     return KubeletOptions(
         code=options.code,
@@ -219,14 +198,3 @@ def _of_kubelet(options: EmbeddedOptions) -> KubeletOptions:
         back_off=options.restarts,
         logs=options.logs,
     )
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What admission will not have, in the protocol's words."""
-    try:
-        yield
-    except admission.Refusal as refusal:
-        raise Refused(refusal.code, refusal.reason, refusal.message) from refusal
-    except Conflict as conflict:
-        raise Refused(HTTPStatus.CONFLICT, "Conflict", str(conflict)) from conflict

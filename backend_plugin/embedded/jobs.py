@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from backend_plugin.core.errors import Refused
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission
 from backend_plugin.embedded.controller import (
@@ -145,7 +146,7 @@ class Jobs:
         for action in step.actions[rest.done : until]:
             try:
                 self._act(seen, action)
-            except (AlreadyExists, admission.Refusal, OSError) as refusal:
+            except (AlreadyExists, Refused, OSError) as refusal:
                 self._recorder.record(seen.job, of_action(seen, action, str(refusal)))
                 return FAILED
             self._recorder.record(seen.job, of_action(seen, action))

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from backend_plugin.core.errors import Refused
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import node_states, pod_states
 from backend_plugin.embedded.events import NODE_CONTROLLER, TAINT_CONTROLLER, Recorder, Saying
@@ -18,7 +19,7 @@ from backend_plugin.embedded.objects import (
 )
 from backend_plugin.embedded.pods import Pods
 from backend_plugin.embedded.store import Clock, Store
-from backend_plugin.shell.cluster import Refused, Unavailable
+from backend_plugin.shell.cluster import Unavailable
 
 _NOT_FOUND: Final = 404
 _AGAIN: Final = 1.0

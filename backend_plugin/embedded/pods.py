@@ -55,7 +55,7 @@ class Pods:
         self._closed = False
 
     def create(self, manifest: Manifest, port: int) -> Manifest:
-        """Make a pod; raises `AlreadyExists` and `admission.Refusal`."""
+        """Make a pod; raises `AlreadyExists` and `Refused`."""
         pod = self._store.create(admission.admit_pod(with_annotations(manifest, {PORT: str(port)})))
         if node_of(pod):  # Its author has chosen, so no scheduler will.
             self.start(uid_of(pod))

@@ -8,6 +8,7 @@ import sqlite3
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -101,12 +102,12 @@ class Store:
         Raises:
             StateUnusable: If another server has it, or it is not ours to read.
         """
-        lock = StateLock.take(directory)
-        try:
-            return cls(lock, _open(directory / "objects.sqlite"), clock)
-        except BaseException:
-            lock.release()
-            raise
+        with ExitStack() as undo:
+            lock = StateLock.take(directory)
+            undo.callback(lock.release)
+            store = cls(lock, _open(directory / "objects.sqlite"), clock)
+            undo.pop_all()
+        return store
 
     def close(self) -> None:
         """Let others have the directory."""

@@ -22,22 +22,6 @@ class AlreadyExists(BackendError):
     """There is an object of that name; whose it is remains to be seen."""
 
 
-class Refused(BackendError):
-    """The cluster will not have it, however often it is asked: HTTP's 400, 403, 404, 413 and 422.
-
-    Args:
-        code: HTTP's status.
-        reason: Kubernetes' word for it: ``Invalid``, ``Forbidden``, ``NotFound``.
-        message: Kubernetes' sentence.
-    """
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
     """An object of a namespace; with a uid that one only, not a later one of the same name."""

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
-from backend_plugin.shell.cluster import Refused, Unavailable
+from backend_plugin.core.errors import Refused
+from backend_plugin.shell.cluster import Unavailable
 from backend_plugin.shell.metrics import Metrics
 
 log = logging.getLogger(__name__)

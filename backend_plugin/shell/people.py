@@ -15,12 +15,12 @@ import grpc
 from google.protobuf.message import Message
 
 from backend_plugin.core import lookup, task_phase, upkeep
-from backend_plugin.core.errors import BackendError
+from backend_plugin.core.errors import BackendError, Refused
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import job_logs, people_records, people_watch
 from backend_plugin.shell.cache import Cache, Entry
-from backend_plugin.shell.cluster import Cluster, Name, Refused, Unavailable
+from backend_plugin.shell.cluster import Cluster, Name, Unavailable
 from backend_plugin.shell.judge import Judge
 from kfpytorch_common.causes import Cause
 from kfpytorch_idl.v1 import people_pb2 as wire

@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
@@ -97,11 +97,10 @@ class Server:
         await self._say(_NOT_SERVING)
         await self._health.set(LIVENESS, _SERVING)
         await server.start()
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(server.stop, None)
             started(port)
-        except BaseException:
-            await server.stop(None)
-            raise
+            undo.pop_all()
         with _signals(self.stop):
             becoming = asyncio.ensure_future(self._become(ready))
             try:

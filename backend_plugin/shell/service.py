@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 
 from backend_plugin import execution
 from backend_plugin.core import job_ref, refusal
-from backend_plugin.core.errors import InvalidTask, gathered
+from backend_plugin.core.errors import InvalidTask, Refused, gathered
 from backend_plugin.core.job import Dialect, JobRef, Run
 from backend_plugin.core.job_ref import UnreadableReference
 from backend_plugin.core.observed import read_job
@@ -29,7 +29,7 @@ from backend_plugin.shell import answers, whose
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
-from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Refused, Unavailable
+from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Unavailable
 from backend_plugin.shell.keeper import Keeper
 from backend_plugin.shell.metrics import Metrics
 

@@ -12,10 +12,11 @@ import grpc
 from scripted_cluster import ScriptedCluster
 
 from backend_plugin.core import origin, settings
+from backend_plugin.core.errors import Refused
 from backend_plugin.core.job import Deadlines, Run
 from backend_plugin.shell import people
 from backend_plugin.shell.cache import Cache
-from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Refused, Unavailable
+from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Unavailable
 from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.front import Front
 from backend_plugin.shell.judge import Judge

@@ -21,8 +21,7 @@ from scripted_cluster import ScriptedCluster
 from serving import ASYNC, Served, metadata, serving, template, until
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import Refusal, admit
-from backend_plugin.shell.cluster import Refused
+from backend_plugin.embedded.admission import admit
 from backend_plugin.shell.keeper import REMEMBERED
 from kfpytorch_idl.v1 import job_ref_pb2
 
@@ -70,10 +69,7 @@ class AdmittingCluster(ScriptedCluster):
     """Takes what a real one would, as that would store it."""
 
     async def create(self, manifest: Manifest) -> Manifest:
-        try:
-            return await super().create(admit(manifest))
-        except Refusal as refusal:
-            raise Refused(refusal.code, refusal.reason, refusal.message) from refusal
+        return await super().create(admit(manifest))
 
 
 class Sender:

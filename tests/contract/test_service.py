@@ -13,8 +13,8 @@ from scripted_cluster import ScriptedCluster, ago
 from serving import NAMESPACE, Served, metadata, serving, template, until
 
 from backend_plugin.core import job_ref
+from backend_plugin.core.errors import Refused
 from backend_plugin.core.observed import read_job
-from backend_plugin.shell.cluster import Refused
 from kfpytorch_idl.v1 import job_ref_pb2
 
 Story = Callable[[Served], Awaitable[None]]

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_plugin.embedded.admission import Refusal, admit, admit_pod, admit_service, admit_update
+from backend_plugin.core.errors import Refused
+from backend_plugin.embedded.admission import admit, admit_pod, admit_service, admit_update
 from backend_plugin.embedded.controller import CreatePod, CreateService, Seen, reconcile
 
 CONTAINER = {
@@ -101,7 +102,7 @@ def changed(changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
 def admitted(job: Any) -> Any:
     try:
         return admit(job)
-    except Refusal:
+    except Refused:
         return None
 
 
@@ -137,7 +138,7 @@ def code_of(action: Any) -> int:
                 admit_pod(manifest)
             case CreateService(manifest):
                 admit_service(manifest)
-    except Refusal as refusal:
+    except Refused as refusal:
         return refusal.code
     return 201
 

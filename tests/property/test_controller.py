@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_world import World, is_terminating
 
-from backend_plugin.embedded.admission import Refusal
+from backend_plugin.core.errors import Refused
 from backend_plugin.embedded.controller import CreatePod, Seen, Step, reconcile
 
 # Limits, deletions, what is made in their place, the verdict: each may take one pass of its own.
@@ -208,7 +208,7 @@ def test_the_world_refuses_a_pod_that_is_there() -> None:
     world = begun({"pytorchReplicaSpecs": {"Master": {**a_master(), "replicas": 1}}}, bound=False)
     step = look(world)
     carry_out(world, step)
-    with pytest.raises(Refusal, match='pods "job-master-0" already exists'):
+    with pytest.raises(Refused, match='pods "job-master-0" already exists'):
         carry_out(world, step)
 
 

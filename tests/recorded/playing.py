@@ -14,7 +14,7 @@ from typing import Any
 
 from stored_world import BEGAN, NAMESPACE, World
 
-from backend_plugin.embedded.admission import Refusal
+from backend_plugin.core.errors import Refused
 from backend_plugin.embedded.controller import (
     CreatePod,
     CreateService,
@@ -150,7 +150,7 @@ def _pass(world: World, cached: Mapping[str, Any], order: Sequence[str], *, is_l
     try:
         for action in wanted.actions:
             _act(then, action)
-    except Refusal:
+    except Refused:
         then.is_retrying = True
         return then
     if wanted.status is not None and then.job is not None and not is_late:

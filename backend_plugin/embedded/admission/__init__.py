@@ -16,7 +16,6 @@ webhook: the operator's own rules.
 from backend_plugin.embedded.admission.job import admit, admit_update
 from backend_plugin.embedded.admission.patch import merge_patch
 from backend_plugin.embedded.admission.pod import admit_pod
-from backend_plugin.embedded.admission.refusal import Refusal
 from backend_plugin.embedded.admission.service import admit_service
 
-__all__ = ["Refusal", "admit", "admit_pod", "admit_service", "admit_update", "merge_patch"]
+__all__ = ["admit", "admit_pod", "admit_service", "admit_update", "merge_patch"]

@@ -6,6 +6,7 @@ Lives here: the order in which the API server and the operator's webhook look. D
 import json
 from typing import Any, Final
 
+from backend_plugin.core.errors import Refused
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import metadata, names, schema, webhook
@@ -13,7 +14,6 @@ from backend_plugin.embedded.admission.job_types import JOB
 from backend_plugin.embedded.admission.refusal import (
     WEBHOOK,
     Cause,
-    Refusal,
     denied,
     invalid,
     not_understood,
@@ -34,7 +34,7 @@ def admit(manifest: Manifest, *, upstream: bool = False) -> Manifest:
         upstream: Let in, too, what the operator's webhook lets in by mistake.
 
     Raises:
-        Refusal: If the API server or the webhook would not have it.
+        Refused: If the API server or the webhook would not have it.
     """
     _check_kind(manifest)
     job = _pruned(manifest, metadata.sent(manifest))
@@ -49,7 +49,7 @@ def admit_update(old: Manifest, new: Manifest, *, upstream: bool = False) -> Man
     """The same for a change of a stored one, whose status stays as it is.
 
     Raises:
-        Refusal: If the API server or the webhook would not have it.
+        Refused: If the API server or the webhook would not have it.
     """
     _check_kind(new)
     job = _pruned(new, metadata.kept(new))
@@ -75,7 +75,7 @@ def _pruned(manifest: Manifest, found: Any) -> dict[str, Any]:
     if "spec" in manifest:
         job["spec"] = schema.pruned(manifest["spec"], "PyTorchJobSpec")
     if len(json.dumps(job)) > _MOST_BYTES:
-        raise Refusal(413, "RequestEntityTooLarge", "etcdserver: request is too large")
+        raise Refused(413, "RequestEntityTooLarge", "etcdserver: request is too large")
     return job
 
 
@@ -113,7 +113,7 @@ def _of_transition(old: Manifest, new: Manifest) -> list[Cause]:
 def _check_webhook(job: Manifest, more: list[Cause]) -> None:
     unreadable = next(schema.unreadable(job.get("spec", {}), "PyTorchJobSpec", f"{JOB}.spec"), None)
     if unreadable is not None:
-        raise Refusal(400, "BadRequest", f'admission webhook "{WEBHOOK}" denied the request: {unreadable}')
+        raise Refused(400, "BadRequest", f'admission webhook "{WEBHOOK}" denied the request: {unreadable}')
     wrong = [*webhook.causes(job), *more]
     if wrong:
         raise denied(wrong)

@@ -33,7 +33,7 @@ _IMMUTABLE: Final = (
 
 
 def sent(manifest: Manifest) -> dict[str, Any]:
-    """What a client may say in metadata, without what is empty; raises `Refusal` where it cannot be read."""
+    """What a client may say in metadata, without what is empty; raises `Refused` where it cannot be read."""
     metadata = section(manifest, "metadata")
     found = {field: metadata[field] for field in _FIELDS if metadata.get(field)}
     for field in _TEXTS:

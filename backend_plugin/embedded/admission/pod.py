@@ -33,7 +33,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 def admit_pod(manifest: Manifest) -> Manifest:
-    """A new pod as it is stored, but for what the store adds; raises `Refusal`."""
+    """A new pod as it is stored, but for what the store adds; raises `Refused`."""
     found = metadata.sent(manifest)
     spec = dict(section(manifest, "spec"))
     wrong = [*metadata.causes(found, names.subdomain), *_of_spec(spec)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core.errors import BackendError
+from backend_plugin.core.errors import Refused
 from backend_plugin.core.values import JsonValue
 
 _MORE: Final = (
@@ -16,22 +16,6 @@ _MORE: Final = (
     " correct the existing errors to complete validation"
 )
 WEBHOOK: Final = "validator.pytorchjob.training-operator.kubeflow.org"
-
-
-class Refusal(BackendError):
-    """The object will not be had, however often it is sent.
-
-    Args:
-        code: HTTP's status.
-        reason: Kubernetes' word for it: ``Invalid``, ``Forbidden``, ``BadRequest``.
-        message: Kubernetes' sentence.
-    """
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,28 +75,28 @@ def too_long(field: str, most: int) -> Cause:
     return Cause(field=field, said=f"Too long: may not be more than {most} bytes", is_blocking=True)
 
 
-def unprocessable(kind: str, name: str, causes: Sequence[Cause]) -> Refusal:
+def unprocessable(kind: str, name: str, causes: Sequence[Cause]) -> Refused:
     """The API server's own refusal; `kind` is its name, with its group if it has one."""
-    return Refusal(422, "Invalid", f'{kind} "{name}" is invalid: {_joined(map(str, causes))}')
+    return Refused(422, "Invalid", f'{kind} "{name}" is invalid: {_joined(map(str, causes))}')
 
 
-def unprocessable_resource(kind: str, name: str, causes: Sequence[Cause]) -> Refusal:
+def unprocessable_resource(kind: str, name: str, causes: Sequence[Cause]) -> Refused:
     """The same of a custom resource, where whoever is refused hears that more may be wrong."""
     said = [str(cause) for cause in causes]
     if any(cause.is_blocking for cause in causes):
         said.append(_MORE)
-    return Refusal(422, "Invalid", f'{kind} "{name}" is invalid: {_joined(said)}')
+    return Refused(422, "Invalid", f'{kind} "{name}" is invalid: {_joined(said)}')
 
 
-def denied(causes: Sequence[Cause]) -> Refusal:
+def denied(causes: Sequence[Cause]) -> Refused:
     """That of the operator's webhook."""
     said = _joined(map(str, causes))
-    return Refusal(403, "Forbidden", f'admission webhook "{WEBHOOK}" denied the request: {said}')
+    return Refused(403, "Forbidden", f'admission webhook "{WEBHOOK}" denied the request: {said}')
 
 
-def not_understood(detail: str) -> Refusal:
+def not_understood(detail: str) -> Refused:
     """What the API server cannot read."""
-    return Refusal(400, "BadRequest", detail)
+    return Refused(400, "BadRequest", detail)
 
 
 def _joined(causes: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ _MOST_PORTS: Final = 65535
 
 
 def admit_service(manifest: Manifest) -> Manifest:
-    """A new headless service as it is stored, but for what the store adds; raises `Refusal`."""
+    """A new headless service as it is stored, but for what the store adds; raises `Refused`."""
     found = metadata.sent(manifest)
     given: list[Mapping[str, Any]] = [*entries(section(manifest, "spec"), "ports")]
     wrong = [*metadata.causes(found, names.dns_1035_label), *_of_ports(given)]

@@ -6,7 +6,7 @@ Lives here: its rules, in its words and its order. Does not: what of the rest co
 from collections.abc import Iterator
 from typing import Final
 
-from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.reading import entries, number, section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import names
 from backend_plugin.embedded.admission.refusal import Cause, forbidden, invalid, required, unsupported
@@ -14,8 +14,8 @@ from backend_plugin.embedded.admission.refusal import Cause, forbidden, invalid,
 _MANAGERS: Final = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 _ROLES: Final = ("Master", "Worker")
 _CONTAINER: Final = "pytorch"
-# Far more than run on any one machine, and still made within a second.
-MOST_REPLICAS: Final = 10_000
+# Of one job: to look at thousands of pods at once keeps the one process from answering for the others.
+MOST_REPLICAS: Final = 1_000
 _SPECS: Final = "spec.pytorchReplicaSpecs"
 
 
@@ -40,15 +40,14 @@ def causes(job: Manifest) -> Iterator[Cause]:
 def beyond(job: Manifest) -> Iterator[Cause]:
     """What it lets through, and nobody should.
 
-    A job without roles, at which the operator never even looks, and one of more pods than a pass can make.
+    A job without roles, at which the operator never even looks, and one of more pods than are cared for here.
     """
     specs = section(job, "spec", "pytorchReplicaSpecs")
     if not specs:
         yield required(_SPECS, "must be required")
-    for role in specs:
-        replicas = section(specs, role).get("replicas")
-        if isinstance(replicas, int) and replicas > MOST_REPLICAS:
-            yield forbidden(f"{_SPECS}[{role}].replicas", f"must be at most {MOST_REPLICAS}")
+    asked = sum(number(section(specs, role), "replicas") or 0 for role in specs)
+    if asked > MOST_REPLICAS:
+        yield forbidden(_SPECS, f"must ask for at most {MOST_REPLICAS} replicas in all, asks for {asked}")
 
 
 def _of_elastic(spec: Manifest) -> Iterator[Cause]:

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 
-from backend_plugin.embedded.shim import program
+from backend_plugin.embedded.shim import layout, program
 from backend_plugin.embedded.shim.lifecycle import Ended
 from backend_plugin.embedded.shim.logfile import LogFile
 
@@ -39,13 +39,13 @@ class Run:
         self._is_asked = False
         self.pid = 0
         self.streams: dict[int, bytes] = {}
-        work = f"{directory}/work/{self.name}"
+        work = f"{directory}/{layout.WORK}/{self.name}"
         _forget_work(f"{work}.{number - 1}")
         cwd = spec["cwd"] or f"{work}.{number}"
         for path in (*spec["directories"], *(() if spec["cwd"] else (cwd,))):
             os.makedirs(path, exist_ok=True)  # noqa: PTH103 - pathlib costs a shim more than it brings.
         _empty(spec["termination"])
-        self.log = LogFile(f"{directory}/logs/{self.name}", number, *spec["log"])
+        self.log = LogFile(f"{directory}/{layout.LOGS}/{self.name}", number, *spec["log"])
         what = program.Program(spec["argv"], spec["env"], cwd)
         what.nice, what.oom_score = spec["nice"], oom_score
         self._start(what)

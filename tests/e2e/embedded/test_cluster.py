@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from backend_plugin.core.errors import Refused
 from backend_plugin.core.observed import Pod
-from backend_plugin.shell.cluster import AlreadyExists, Refused
+from backend_plugin.shell.cluster import AlreadyExists
 from e2e.embedded.emulated import cpus, job, lines, named, opened, role
 
 # Runs until its file appears: a test says when.

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from backend_plugin.core.errors import Refused
 from backend_plugin.core.observed import Pod
 from backend_plugin.embedded import jobs, scheduler
-from backend_plugin.embedded.cluster import MOST_REPLICAS
-from backend_plugin.shell.cluster import Refused
+from backend_plugin.embedded.admission.webhook import MOST_REPLICAS
 from e2e.embedded.emulated import cpus, job, named, opened, role
 
 MANY = 4 * max(jobs.AT_ONCE, scheduler.AT_ONCE)
@@ -76,7 +76,7 @@ def test_a_job_that_is_deleted_while_its_pods_are_made_leaves_none(state):
 def test_more_than_one_process_can_take_care_of_are_refused(state):
     async def run():
         async with opened(state) as (cluster, _):
-            with pytest.raises(Refused, match=f"{MOST_REPLICAS + 1}: an embedded cluster takes up to"):
+            with pytest.raises(Refused, match=f"asks for {MOST_REPLICAS + 1}"):
                 await cluster.create(many(MOST_REPLICAS + 1))
             assert await cluster.get(named()) is None
 

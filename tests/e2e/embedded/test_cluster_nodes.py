@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from backend_plugin.shell.cluster import Refused
+from backend_plugin.core.errors import Refused
 from e2e.embedded.emulated import cpus, job, named, opened, role
 
 FORTY = {"cpu": "1"}

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from backend_plugin.embedded.shim import layout
 from e2e.embedded.running_pods import ended, node, pod, python, replica, shell, uid, waits
 
 DATA = {"name": "data", "emptyDir": {}}
@@ -54,7 +55,9 @@ def test_a_process_finds_its_environment_its_code_and_a_directory_of_its_own(tmp
             await kubelet.ran(of)
             (line,) = await kubelet.lines(of)
             here = kubelet.root / uid(of)
-            assert line == f"mine {here}/volumes/data/x {of['metadata']['name']} [] {here}/work/main.0"
+            assert (
+                line == f"mine {here}/volumes/data/x {of['metadata']['name']} [] {here}/{layout.WORK}/main.0"
+            )
 
     asyncio.run(run())
 

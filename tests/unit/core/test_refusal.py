@@ -4,7 +4,7 @@ import pytest
 from builders import a_run
 
 from backend_plugin.core import refusal
-from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.errors import InvalidTask, Problem, Refused
 from backend_plugin.core.manifest import names
 from backend_plugin.core.task_phase import Phase
 from backend_plugin.core.values import Manifest
@@ -64,3 +64,8 @@ def test_only_the_same_attempts_job_is_adopted() -> None:
     for other in (marked("b", "s3://b/0"), marked("a", "s3://b/1"), {"metadata": {"name": "j"}}):
         with pytest.raises(InvalidTask, match="has not made for this attempt"):
             refusal.unless_same(other, marked("a", "s3://b/0"))
+
+
+def test_what_a_cluster_refuses_is_told_in_its_own_sentence() -> None:
+    refused = Refused(422, "Invalid", "spec: Required value")
+    assert (str(refused), refused.code, refused.reason) == ("spec: Required value", 422, "Invalid")
