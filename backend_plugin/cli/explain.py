@@ -20,7 +20,6 @@ from backend_plugin.core.pipeline import judge
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.task_phase import Phase, TaskPhase
 
-_FAILURES: Final = (Phase.FAILED, Phase.RETRYABLE_FAILED)
 _COLOURS: Final = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.RETRYABLE_FAILED: "red"}
 
 
@@ -101,7 +100,7 @@ def _print(verdict: TaskPhase, form: str) -> None:
     cause = f", {verdict.cause.value}" if verdict.cause else ""
     click.secho(f"{verdict.phase.value} ({verdict.reason}{cause})", fg=_COLOURS.get(verdict.phase), bold=True)
     click.echo("\n".join(f"  {line}" for line in verdict.message.splitlines()))
-    if verdict.phase in _FAILURES:
+    if verdict.phase.is_failure:
         click.echo(f"  Flyte {'may try again' if verdict.retry else 'does not try again'}")
     for link in verdict.logs:
         click.echo(f"  {link.name}: {link.uri}")

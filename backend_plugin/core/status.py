@@ -37,6 +37,11 @@ class State(enum.Enum):
     GONE = "gone"
     """There is none (any more): deleted by somebody, or after its time to live."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self in (State.SUCCEEDED, State.FAILED, State.DELETED, State.GONE)
+
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job at one moment."""
@@ -80,7 +85,7 @@ def read(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
         return _ended(observed, _of_gone(observed), pods, exit_codes)
     by_type = _by_type(job)
     state = _state(job, by_type, observed)
-    if state in _ENDS:
+    if state.is_over:
         return _ended(observed, state, pods, exit_codes)
     return _living(observed, by_type, state, pods, exit_codes)
 
@@ -96,9 +101,6 @@ def _of_gone(observed: Observed) -> State:
 
 def _by_type(job: Job) -> Mapping[str, Condition]:
     return {condition.type: condition for condition in job.conditions}
-
-
-_ENDS = (State.SUCCEEDED, State.FAILED, State.DELETED, State.GONE)
 
 
 def _own(observed: Observed) -> tuple[Pod, ...]:

@@ -35,6 +35,16 @@ class Phase(enum.Enum):
     RETRYABLE_FAILED = "RETRYABLE_FAILED"
     FAILED = "FAILED"
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the attempt has failed, for good or not."""
+        return self in (Phase.FAILED, Phase.RETRYABLE_FAILED)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the attempt is over."""
+        return self is Phase.SUCCEEDED or self.is_failure
+
 
 class TaskPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What Flyte should believe."""
@@ -50,9 +60,6 @@ class TaskPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether another attempt may help; only after a failure."""
     logs: tuple[LogLink, ...] = ()
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
-
-
-_ENDS: Final = (State.SUCCEEDED, State.FAILED, State.DELETED, State.GONE)
 
 
 def is_worth_a_retry(cause: Cause) -> bool:
@@ -82,7 +89,7 @@ def from_status(status: JobStatus, patience: Judging, deadlines: Deadlines, now:
     """The phase of a job; the same for the same objects at the same time, whoever is asked."""
     if (decided := _decided(status)) is not None:
         return decided
-    if status.looking and status.state in _ENDS:
+    if status.looking and status.state.is_over:
         return _said(Phase.RUNNING, "Ending", "the job has ended; what it has left is being read")
     match status.state:
         case State.SUCCEEDED:

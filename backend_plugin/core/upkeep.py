@@ -5,19 +5,20 @@ asking the cluster, which `shell.keeper` does. Flyte sends no Delete after a fai
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod
-from backend_plugin.core.task_phase import Phase, TaskPhase
+from backend_plugin.core.task_phase import TaskPhase, failed
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import ANNOTATION, encode
+from backend_plugin.core.verdict import ANNOTATION, encode, read
+from kfpytorch_common.causes import Cause
 
-FAILURES: Final = (Phase.FAILED, Phase.RETRYABLE_FAILED)
-_ENDS: Final = (*FAILURES, Phase.SUCCEEDED)
+# Flyte has asked by then, however long it was away for.
+_TOLD: Final = timedelta(hours=1)
 
 
 class Duties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -27,9 +28,11 @@ class Duties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An edit of the job that has it say why it failed, and ends it where it goes on."""
     pods: tuple[str, ...] = ()
     """Pods that nobody else would stop; to be deleted after the edit."""
+    delete: bool = False
+    """Whether the job itself is to go: it never ran, so its operator will not end it."""
 
     def __bool__(self) -> bool:
-        return self.patch is not None or bool(self.pods)
+        return self.patch is not None or bool(self.pods) or self.delete
 
 
 NONE: Final = Duties()
@@ -38,22 +41,39 @@ NONE: Final = Duties()
 def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
     """The edits and deletions that a verdict asks for; nothing where all is done already."""
     job = observed.job
-    if job is None or job.deleting or verdict.phase not in _ENDS:
+    if job is None or job.deleting or not verdict.phase.is_terminal:
         return NONE
     # An edit that has been made shows in the annotation.
-    failed = verdict.phase in FAILURES and ANNOTATION not in job.annotations
+    is_new = verdict.phase.is_failure and ANNOTATION not in job.annotations
     if _has_ended(job):
         left = _left(observed.pods, _policy(job, verdict))
-        patch = _kept(verdict, now) if failed else None
+        patch = _kept(verdict, now) if is_new else None
         return Duties(patch=patch, pods=left) if left or patch else NONE
-    return Duties(patch=_end(job, verdict, now)) if failed else NONE
+    if is_new:
+        return Duties(patch=_end(job, verdict, now))
+    return Duties(delete=True) if _is_left_over(job, now) else NONE
+
+
+def cancel(observed: Observed, reason: str, now: datetime) -> Duties:
+    """What ends a job because a person wants it to; nothing where it is over, or is ended already."""
+    if is_over(observed):
+        return NONE
+    said = f": {reason}" if reason else ""
+    message = f"cancelled by a person, with `kfpytorch cancel`{said}"
+    return duties(observed, failed(Cause.USER_ERROR, "Cancelled", message), now)
+
+
+def _is_left_over(job: Job, now: datetime) -> bool:
+    """Whether it was given up before it had pods, and everybody has heard of it."""
+    verdict = read(job.annotations.get(ANNOTATION, ""))
+    return job.started is None and verdict is not None and now - verdict.at > _TOLD
 
 
 def _policy(job: Job, verdict: TaskPhase) -> str:
     """Which of its pods are to go: what the operator was told, or was not told because it would be early."""
     said = job.annotations.get(CLEAN_POD_POLICY, "")
     # The operator leaves the peers of a failed replica running, and they keep their GPUs.
-    return said or ("Running" if verdict.phase in FAILURES else "None")
+    return said or ("Running" if verdict.phase.is_failure else "None")
 
 
 def _left(pods: Sequence[Pod], policy: str) -> tuple[str, ...]:

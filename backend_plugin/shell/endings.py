@@ -40,7 +40,7 @@ class Endings:
         if prefix := entry.output_prefix:
             entry.looking = True
             # Of this entry: a later job of the same name has one of its own.
-            self.orders.give(("read", entry), lambda: self._read(entry, prefix))
+            self.orders.give(("read", entry), lambda: self._read(entry, prefix), whose.of_entry(entry))
 
     async def _read(self, entry: Entry, prefix: str) -> None:
         found: Found | None = None

@@ -80,7 +80,11 @@ class Keeper:
     def look_for(self, ref: JobRef) -> None:
         """Ask the cluster itself for a job that the cache lacks; the answer goes into the cache."""
         if self._cache.ready.is_set():
-            self._orders.give(("look", ref.namespace, ref.name), lambda: self._look_for(ref))
+            self._orders.give(
+                ("look", ref.namespace, ref.name),
+                lambda: self._look_for(ref),
+                whose.of_name(ref.namespace, ref.name),
+            )
 
     async def _look_for(self, ref: JobRef) -> None:
         found = await self._cluster.get(Name(namespace=ref.namespace, name=ref.name))
@@ -106,7 +110,9 @@ class Keeper:
                     self._delete(Name(namespace=entry.namespace, name=entry.name, uid=entry.job.uid))
 
     def _delete(self, name: Name) -> "asyncio.Task[None]":
-        return self._orders.give(("delete", name), lambda: self._cluster.delete(name))
+        return self._orders.give(
+            ("delete", name), lambda: self._cluster.delete(name), whose.of_name(name.namespace, name.name)
+        )
 
     # ---- what the objects ask for
 
@@ -129,11 +135,11 @@ class Keeper:
                 self._cache.forget(entry)
             return
         if entry.unconfirmed:
-            self._orders.give(("confirm", entry.key), lambda: self._confirm(entry))
+            self._orders.give(("confirm", entry.key), lambda: self._confirm(entry), whose.of_entry(entry))
         if entry.job is None or entry.looking:
             return
         answer = self._answers.of(entry)
-        if answer.phase is not entry.told or answer.phase in upkeep.FAILURES:
+        if answer.phase is not entry.told or answer.phase.is_failure:
             self._see_to(entry, self._judge.phase(entry))
 
     def _see_to(self, entry: Entry, verdict: TaskPhase) -> None:
@@ -141,10 +147,10 @@ class Keeper:
             entry.told = verdict.phase
             said = verdict.message.partition("\n")[0]
             log.info("%s: %s", verdict.phase.value, said, extra=whose.of_entry(entry))
-            if verdict.phase in upkeep.FAILURES and verdict.cause is not None:
+            if verdict.phase.is_failure and verdict.cause is not None:
                 self._metrics.causes.add(verdict.cause.value)
         if duties := upkeep.duties(entry.observed(), verdict, self._judge.now()):
-            self._orders.give(("end", entry.key), lambda: self._do(entry, duties))
+            self._orders.give(("end", entry.key), lambda: self._do(entry, duties), whose.of_entry(entry))
 
     async def _confirm(self, entry: Entry) -> None:
         found = await self._cluster.get(Name(namespace=entry.namespace, name=entry.name))
@@ -158,6 +164,9 @@ class Keeper:
         if duties.patch is not None:
             log.debug("writes down why it failed", extra=whose.of_entry(entry))
             await self._cluster.patch(Name(namespace=entry.namespace, name=entry.name, uid=uid), duties.patch)
+        if duties.delete:
+            log.info("deletes a job that was given up before it began", extra=whose.of_entry(entry))
+            await self._cluster.delete(Name(namespace=entry.namespace, name=entry.name, uid=uid))
         for pod in duties.pods:
             log.info("stops %s, which its job has left behind", pod, extra=whose.of_entry(entry))
             await self._cluster.delete_pod(Name(namespace=entry.namespace, name=pod))

@@ -5,11 +5,12 @@ Lives here: asking again after passing trouble, once at a time for a key. Does n
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from backend_plugin.core.errors import Refused
 from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.shell.logs import about
 from backend_plugin.shell.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -38,11 +39,12 @@ class Orders:
         """How many orders of one kind are under way; may be asked from another thread."""
         return sum(1 for key in list(self._tasks) if key[0] == what)
 
-    def give(self, key: Key, order: Order) -> asyncio.Task[None]:
-        """Begin, unless the order of that key is under way already."""
+    def give(self, key: Key, order: Order, whose: Mapping[str, object]) -> asyncio.Task[None]:
+        """Begin, unless the order of that key is under way already; whatever it logs says whose it is."""
         task = self._tasks.get(key)
         if task is None:
-            task = self._tasks[key] = asyncio.create_task(self._insist(key, order))
+            with about(**whose):
+                task = self._tasks[key] = asyncio.create_task(self._insist(key, order))
             task.add_done_callback(lambda done: self._done(key, done))
         return task
 

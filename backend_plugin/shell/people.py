@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from backend_plugin.core import lookup, task_phase, upkeep
+from backend_plugin.core import lookup, upkeep
 from backend_plugin.core.errors import BackendError, Refused
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
@@ -22,7 +22,6 @@ from backend_plugin.shell import job_logs, people_records, people_watch
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import Cluster, Name, Unavailable
 from backend_plugin.shell.judge import Judge
-from kfpytorch_common.causes import Cause
 from kfpytorch_idl.v1 import people_pb2 as wire
 
 SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
@@ -30,7 +29,6 @@ SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
 _PART: Final = 100
 _BREATH: Final = 20
 """Jobs that are judged in one go."""
-_ENDS: Final = (task_phase.Phase.SUCCEEDED, *upkeep.FAILURES)
 
 
 class NotOffered(BackendError):
@@ -123,13 +121,8 @@ class People:
         entry = self._meant(request)
         job = _job(entry)
         before = self._full(entry)
-        reason = f": {request.reason}" if request.reason else ""
-        verdict = task_phase.failed(
-            Cause.USER_ERROR, "Cancelled", f"cancelled by a person, with `kfpytorch cancel`{reason}"
-        )
-        observed = entry.observed()
-        duties = upkeep.duties(observed, verdict, self.judge.now())
-        if upkeep.is_over(observed) or duties.patch is None:
+        duties = upkeep.cancel(entry.observed(), request.reason, self.judge.now())
+        if duties.patch is None:
             return wire.CancelJobResponse(job=before, was_over=True)
         await self.cluster.patch(
             Name(namespace=entry.namespace, name=entry.name, uid=job.uid or None), duties.patch
@@ -180,7 +173,7 @@ class People:
 
     def _is_over(self, entry: Entry) -> bool:
         forgotten = self.cache.of(entry.key) is not entry
-        return forgotten or self.judge.phase(entry).phase in _ENDS
+        return forgotten or self.judge.phase(entry).phase.is_terminal
 
 
 def _is_in(entry: Entry, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from backend_plugin.core.task_phase import Phase
 from backend_plugin.shell.cache import Cache, Entry, Key
 from kfpytorch_idl.v1 import people_pb2 as wire
 
@@ -16,7 +17,7 @@ _PAUSE: Final = 0.2
 # A phase may change with the time alone.
 _LOOK_AGAIN: Final = 5.0
 _AT_ONCE: Final = 100
-ENDS: Final = ("SUCCEEDED", "FAILED", "RETRYABLE_FAILED")
+ENDS: Final = tuple(phase.value for phase in Phase if phase.is_terminal)
 
 Tell: TypeAlias = Callable[[Entry], wire.Job]
 

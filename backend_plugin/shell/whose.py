@@ -23,4 +23,9 @@ def of_entry(entry: Entry) -> Mapping[str, object]:
     """Of a job that was seen."""
     if entry.origin is not None:
         return of_run(entry.origin.run, entry.name)
-    return {"namespace": entry.namespace, "job": entry.name}
+    return of_name(entry.namespace, entry.name)
+
+
+def of_name(namespace: str, job: str) -> Mapping[str, object]:
+    """Of a job of which nothing else is known."""
+    return {"namespace": namespace, "job": job}

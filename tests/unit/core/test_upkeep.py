@@ -13,7 +13,7 @@ from backend_plugin.core.observed import Observed, read_observed
 from backend_plugin.core.pipeline import judge, lasting
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.task_phase import Phase, TaskPhase
-from backend_plugin.core.upkeep import NONE, Duties, duties, is_over
+from backend_plugin.core.upkeep import NONE, Duties, cancel, duties, is_over
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import ANNOTATION
 
@@ -146,3 +146,23 @@ def test_a_verdict_lasts_until_patience_would_end_it() -> None:
 )
 def test_what_has_ended_or_is_not_there_leaves_no_more(said: Any, *, over: bool) -> None:
     assert is_over(seen(said)) is over
+
+
+def test_a_job_that_was_given_up_before_it_began_goes_when_everybody_has_heard_of_it() -> None:
+    _, todo = judged(seen(job(started=None)))
+    held = with_patch(job(started=None), todo.patch)
+    assert judged(seen(held), seconds=3_700)[1] == NONE
+    assert judged(seen(held), seconds=3_900)[1] == Duties(delete=True)
+    assert Duties(delete=True)
+
+
+def test_what_a_person_cancels_fails_for_good() -> None:
+    now = BEGAN + timedelta(seconds=60)
+    living = job(RUNNING)
+    todo = cancel(seen(living, running("master-0")), "wrong data", now)
+    told = judged(seen(with_patch(living, todo.patch), running("master-0")), seconds=61)[0]
+    assert (told.phase, told.reason) == (Phase.FAILED, "Cancelled")
+    assert told.message == "cancelled by a person, with `kfpytorch cancel`: wrong data"
+    assert cancel(seen(with_patch(living, todo.patch)), "", now) == NONE
+    assert cancel(seen(job(RUNNING, SUCCEEDED)), "", now) == NONE
+    assert "cancel`" in str(cancel(seen(living), "", now).patch)
