@@ -7,7 +7,7 @@ from typing import Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from msgspec import structs
 
-from backend_plugin.core import custom, log_links, status, task_phase, wording
+from backend_plugin.core import custom, judgement, log_links, status, wording
 from backend_plugin.core.errors import gathered
 from backend_plugin.core.job import Plan, Run
 from backend_plugin.core.log_links import About
@@ -41,7 +41,7 @@ def plan(
 def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:
     """What Flyte should believe after one look at the cluster and at the task's files."""
     seen = status.read(observed, rules.judging.exit_codes)
-    verdict = task_phase.from_status(seen, rules.judging, rules.deadlines, now)
+    verdict = judgement.from_status(seen, rules.judging, rules.deadlines, now)
     about = About(now=now, run=rules.run, task_config=rules.task_config)
     links = log_links.links(seen.job, seen.pods, rules.logs, about)
     return structs.replace(verdict, logs=links, info=wording.info(seen, verdict.cause))

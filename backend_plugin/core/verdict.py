@@ -1,6 +1,6 @@
 """What we have decided of a job ourselves, kept on the job: every server says the same of it afterwards.
 
-Lives here: an annotation, written and read. Does not: what is decided; see `task_phase`.
+Lives here: an annotation, written and read. Does not: what is decided; see `judgement`.
 """
 
 from datetime import datetime

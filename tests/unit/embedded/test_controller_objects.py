@@ -38,86 +38,88 @@ def test_a_master_and_its_workers_are_made_each_with_a_service() -> None:
     ]
 
 
-def test_a_pod_is_its_template_with_the_operators_additions() -> None:
-    template = {
-        "metadata": {
-            "name": "ignored",
-            "labels": {"team": "a", LABEL + "job-name": "mine"},
-            "annotations": {"note": "x"},
-            "finalizers": ["example.com/kept"],
+TEMPLATE: Any = {
+    "metadata": {
+        "name": "ignored",
+        "labels": {"team": "a", LABEL + "job-name": "mine"},
+        "annotations": {"note": "x"},
+        "finalizers": ["example.com/kept"],
+    },
+    "spec": {
+        "containers": [
+            {"name": "side", "image": "side:1"},
+            {"name": "pytorch", "image": "train:1", "env": [{"name": "RANK", "value": "mine"}]},
+        ],
+        "initContainers": [{"name": "mine", "image": "init:1"}],
+        "nodeSelector": {"disk": "fast"},
+    },
+}
+ADDED = [
+    {"name": name, "value": value}
+    for name, value in {
+        "PYTHONUNBUFFERED": "1",
+        **MASTER_SAYS,
+        "WORLD_SIZE": "4",
+        "RANK": "1",
+        "PET_NODE_RANK": "1",
+        "PET_NPROC_PER_NODE": "2",
+        "PET_NNODES": "2",
+    }.items()
+]
+WAITING = (
+    "err=1;for i in $(seq 100); do if nslookup job-master-0; then err=0 && break; fi;"
+    "echo waiting for master; sleep 2; done; exit $err"
+)
+MADE = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "job-worker-0",
+        "namespace": "ns",
+        "labels": {
+            "team": "a",
+            LABEL + "operator-name": "pytorchjob-controller",
+            LABEL + "job-name": "job",
+            LABEL + "replica-type": "worker",
+            LABEL + "replica-index": "0",
         },
-        "spec": {
-            "containers": [
-                {"name": "side", "image": "side:1"},
-                {"name": "pytorch", "image": "train:1", "env": [{"name": "RANK", "value": "mine"}]},
-            ],
-            "initContainers": [{"name": "mine", "image": "init:1"}],
-            "nodeSelector": {"disk": "fast"},
-        },
-    }
-    step = look(
-        a_job(master={}, worker={"template": template, "restartPolicy": "ExitCode"}, nprocPerNode="2")
-    )
-    said = [
-        {"name": name, "value": value}
-        for name, value in {
-            "PYTHONUNBUFFERED": "1",
-            **MASTER_SAYS,
-            "WORLD_SIZE": "4",
-            "RANK": "1",
-            "PET_NODE_RANK": "1",
-            "PET_NPROC_PER_NODE": "2",
-            "PET_NNODES": "2",
-        }.items()
-    ]
-    waiting = (
-        "err=1;for i in $(seq 100); do if nslookup job-master-0; then err=0 && break; fi;"
-        "echo waiting for master; sleep 2; done; exit $err"
-    )
-    assert created_pods(step)["job-worker-0"] == {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "job-worker-0",
-            "namespace": "ns",
-            "labels": {
-                "team": "a",
-                LABEL + "operator-name": "pytorchjob-controller",
-                LABEL + "job-name": "job",
-                LABEL + "replica-type": "worker",
-                LABEL + "replica-index": "0",
+        "annotations": {"note": "x"},
+        "finalizers": ["example.com/kept"],
+        "ownerReferences": [OWNER],
+    },
+    "spec": {
+        "containers": [
+            {"name": "side", "image": "side:1", "env": ADDED},
+            {
+                "name": "pytorch",
+                "image": "train:1",
+                "ports": [{"name": "pytorchjob-port", "containerPort": 23456, "protocol": "TCP"}],
+                "env": [{"name": "RANK", "value": "mine"}, *ADDED],
             },
-            "annotations": {"note": "x"},
-            "finalizers": ["example.com/kept"],
-            "ownerReferences": [OWNER],
-        },
-        "spec": {
-            "containers": [
-                {"name": "side", "image": "side:1", "env": said},
-                {
-                    "name": "pytorch",
-                    "image": "train:1",
-                    "ports": [{"name": "pytorchjob-port", "containerPort": 23456, "protocol": "TCP"}],
-                    "env": [{"name": "RANK", "value": "mine"}, *said],
+        ],
+        "initContainers": [
+            {"name": "mine", "image": "init:1"},
+            {
+                "name": "init-pytorch",
+                "image": "alpine:3.10",
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sh", "-c", WAITING],
+                "resources": {
+                    "limits": {"cpu": "100m", "memory": "20Mi"},
+                    "requests": {"cpu": "50m", "memory": "10Mi"},
                 },
-            ],
-            "initContainers": [
-                {"name": "mine", "image": "init:1"},
-                {
-                    "name": "init-pytorch",
-                    "image": "alpine:3.10",
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["sh", "-c", waiting],
-                    "resources": {
-                        "limits": {"cpu": "100m", "memory": "20Mi"},
-                        "requests": {"cpu": "50m", "memory": "10Mi"},
-                    },
-                },
-            ],
-            "nodeSelector": {"disk": "fast"},
-            "restartPolicy": "Never",
-        },
-    }
+            },
+        ],
+        "nodeSelector": {"disk": "fast"},
+        "restartPolicy": "Never",
+    },
+}
+
+
+def test_a_pod_is_its_template_with_the_operators_additions() -> None:
+    worker = {"template": TEMPLATE, "restartPolicy": "ExitCode"}
+    step = look(a_job(master={}, worker=worker, nprocPerNode="2"))
+    assert created_pods(step)["job-worker-0"] == MADE
 
 
 def test_a_service_has_the_named_ports_of_the_training_container() -> None:

@@ -183,6 +183,57 @@ def test_without_a_master_all_workers_count_and_of_elastic_ones_any(
     assert conditions(step) == expected
 
 
+SENTENCES = [
+    ("PyTorchJob job is running.", []),
+    ("PyTorchJob ns/job is running.", []),
+    (
+        "PyTorchJob job is successfully completed.",
+        [("Normal", "PyTorchJobSucceeded", "PyTorchJob job is successfully completed.")],
+    ),
+    (
+        "PyTorchJob ns/job successfully completed.",
+        [("Normal", "PyTorchJobSucceeded", "PyTorchJob ns/job successfully completed.")],
+    ),
+    (
+        "PyTorchJob job is failed because 1 Worker replica(s) failed.",
+        [("Normal", "PyTorchJobFailed", "PyTorchJob job is failed because 1 Worker replica(s) failed.")],
+    ),
+    (
+        # The first of the two sentences stands, for the second has the same reason.
+        "job job is restarting because Worker replica(s) failed.",
+        [
+            (
+                "Warning",
+                "PyTorchJobRestarting",
+                "job job is restarting because Worker replica(s) failed.",
+            ),
+            (
+                "Warning",
+                "PyTorchJobRestarting",
+                "PyTorchJob job is restarting because 1 Worker replica(s) failed.",
+            ),
+        ],
+    ),
+    (
+        "PyTorchJob job is restarting because 1 Worker replica(s) failed.",
+        [
+            (
+                "Warning",
+                "PyTorchJobRestarting",
+                "PyTorchJob job is restarting because 1 Worker replica(s) failed.",
+            )
+        ],
+    ),
+    (
+        'job "job" is failing because "Worker" replica(s) failed.',
+        [
+            ("Normal", "ExitedWithCode", "Pod: ns.job-worker-0 exited with code 3"),
+            ("Warning", "PyTorchJobFailed", 'job "job" is failing because "Worker" replica(s) failed.'),
+        ],
+    ),
+]
+
+
 def test_the_operators_sentences() -> None:
     def sentence(*pods: Any, **job: Any) -> tuple[str, list[tuple[str, str, str]]]:
         step = look(a_job(**job), *pods)
@@ -200,55 +251,7 @@ def test_the_operators_sentences() -> None:
         sentence(a_pod("worker-0", "Failed"), worker={"restartPolicy": "OnFailure"}, **no_code),
         sentence(a_pod("worker-0", "Running", deleted=9), worker={"restartPolicy": "OnFailure"}, **no_code),
         sentence(a_pod("worker-0", "Failed", exit=3), worker={"restartPolicy": "ExitCode"}, **no_code),
-    ] == [
-        ("PyTorchJob job is running.", []),
-        ("PyTorchJob ns/job is running.", []),
-        (
-            "PyTorchJob job is successfully completed.",
-            [("Normal", "PyTorchJobSucceeded", "PyTorchJob job is successfully completed.")],
-        ),
-        (
-            "PyTorchJob ns/job successfully completed.",
-            [("Normal", "PyTorchJobSucceeded", "PyTorchJob ns/job successfully completed.")],
-        ),
-        (
-            "PyTorchJob job is failed because 1 Worker replica(s) failed.",
-            [("Normal", "PyTorchJobFailed", "PyTorchJob job is failed because 1 Worker replica(s) failed.")],
-        ),
-        (
-            # The first of the two sentences stands, for the second has the same reason.
-            "job job is restarting because Worker replica(s) failed.",
-            [
-                (
-                    "Warning",
-                    "PyTorchJobRestarting",
-                    "job job is restarting because Worker replica(s) failed.",
-                ),
-                (
-                    "Warning",
-                    "PyTorchJobRestarting",
-                    "PyTorchJob job is restarting because 1 Worker replica(s) failed.",
-                ),
-            ],
-        ),
-        (
-            "PyTorchJob job is restarting because 1 Worker replica(s) failed.",
-            [
-                (
-                    "Warning",
-                    "PyTorchJobRestarting",
-                    "PyTorchJob job is restarting because 1 Worker replica(s) failed.",
-                )
-            ],
-        ),
-        (
-            'job "job" is failing because "Worker" replica(s) failed.',
-            [
-                ("Normal", "ExitedWithCode", "Pod: ns.job-worker-0 exited with code 3"),
-                ("Warning", "PyTorchJobFailed", 'job "job" is failing because "Worker" replica(s) failed.'),
-            ],
-        ),
-    ]
+    ] == SENTENCES
 
 
 def test_what_has_not_changed_is_not_written_again() -> None:

@@ -23,10 +23,11 @@ from cluster import (
 
 from backend_plugin.core import wording
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.judgement import from_status
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.status import JobStatus
-from backend_plugin.core.task_phase import from_status, is_worth_a_retry
+from backend_plugin.core.task_phase import is_worth_a_retry
 from kfpytorch_common.causes import Cause
 
 LACKING = "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {x: y}. preemption: 0/12 no."

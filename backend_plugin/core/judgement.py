@@ -1,0 +1,189 @@
+"""JobStatus → Flyte's phase, with its reason and message.
+
+Lives here: which phase a state is. Each phase is shown once, so none is left for an earlier one: what was
+said is read off the objects, never remembered. Does not: when patience ends; see `patience`.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from typing_extensions import assert_never
+
+from backend_plugin.core import patience, verdict, waiting, wording
+from backend_plugin.core import status as statuses
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.settings.judging import Judging
+from backend_plugin.core.status import JobStatus, State
+from backend_plugin.core.task_phase import Phase, TaskPhase, failed, is_worth_a_retry
+from backend_plugin.core.waiting import Stage
+from kfpytorch_common.causes import Cause
+
+
+def from_status(status: JobStatus, judging: Judging, deadlines: Deadlines, now: datetime) -> TaskPhase:
+    """The phase of a job; the same for the same objects at the same time, whoever is asked."""
+    if (decided := _decided(status)) is not None:
+        return decided
+    if status.looking and status.state.is_over:
+        return _said(Phase.RUNNING, "Ending", "the job has ended; what it has left is being read")
+    match status.state:
+        case State.SUCCEEDED:
+            return _of_success(status, judging, now)
+        case State.FAILED:
+            return _of_failure(status, now)
+        case State.DELETED | State.GONE:
+            return _of_loss(status)
+        case (
+            State.UNSEEN | State.CREATED | State.SUSPENDED | State.ADMITTED | State.RUNNING | State.RESTARTING
+        ):
+            return patience.ended(status, judging, deadlines, now) or _of_living(status, judging, now)
+        case _:
+            assert_never(status.state)
+
+
+def _decided(status: JobStatus) -> TaskPhase | None:
+    """What was decided earlier and stands on the job, unless the work was done meanwhile."""
+    said = status.job.annotations.get(verdict.ANNOTATION) if status.job else None
+    known = verdict.read(said) if said else None
+    if known is None or (status.state is State.SUCCEEDED and status.death is None):
+        return None
+    phase = Phase.RETRYABLE_FAILED if known.retry else Phase.FAILED
+    return TaskPhase(
+        phase=phase,
+        reason=known.reason,
+        message=wording.shortened(known.message),
+        cause=known.cause,
+        retry=known.retry,
+    )
+
+
+def _said(phase: Phase, reason: str, message: str) -> TaskPhase:
+    return TaskPhase(phase=phase, reason=reason, message=wording.shortened(message))
+
+
+# ---- ends
+
+
+def _of_success(status: JobStatus, judging: Judging, now: datetime) -> TaskPhase:
+    ended = (status.job.completed if status.job else None) or (
+        status.condition.since if status.condition else None
+    )
+    if status.unsettled and ended is not None and now - ended <= judging.settling_time:
+        return _said(Phase.RUNNING, "Settling", "the job has succeeded; a restarted replica has yet to end")
+    if status.death is None:
+        return _said(Phase.SUCCEEDED, "Succeeded", f"job {wording.job(status)} succeeded")
+    return _of_death(
+        status, "the job counts as succeeded, but a replica wrote this error and did not recover"
+    )
+
+
+# The API server tells of the job before it tells of the pod that ended it.
+_NEWS: Final = timedelta(seconds=5)
+
+
+def _may_have_news(status: JobStatus) -> bool:
+    """Whether a pod may have ended of which we have yet to hear; none that is gone or removed has news."""
+    complete = len(status.pods) >= status.total and all(pod.deleted is None for pod in status.pods)
+    return complete and any(pod.phase in ("Pending", "Running") for pod in status.pods)
+
+
+def _of_failure(status: JobStatus, now: datetime) -> TaskPhase:
+    condition = status.condition
+    said = condition.message if condition is not None else ""
+    death = status.death
+    if "active longer than specified deadline" in said and (death is None or death.failure.stopped):
+        return failed(
+            Cause.USER_ERROR, "DeadlineExceeded", f"it ran for longer than its deadline allows\n{said}"
+        )
+    if death is not None:
+        return _of_death(status, "")
+    if "backoff limit" in said:
+        return failed(
+            Cause.INFRA,
+            "BackoffLimitExceeded",
+            wording.lines(
+                "it failed more often than its backoff limit allows, and its pods are gone",
+                said,
+                wording.outputs(status),
+                "with restart policy Never, or without a backoff limit, the first failure would be reported",
+            ),
+        )
+    fresh = condition is not None and condition.since is not None and now - condition.since < _NEWS
+    if fresh and _may_have_news(status):
+        return _said(Phase.RUNNING, "Failing", f"the operator calls the job failed: {said}")
+    return failed(
+        Cause.INFRA,
+        (condition.reason if condition else "") or "Failed",
+        wording.lines(
+            "the job failed, and the replicas that could say why are gone",
+            said,
+            wording.outputs(status),
+            wording.remedy(Cause.INFRA),
+        ),
+    )
+
+
+def _of_loss(status: JobStatus) -> TaskPhase:
+    death = status.death
+    if death is not None and not death.failure.stopped:
+        return _of_death(status, f"the job {wording.LOSS[status.state]}")
+    if status.outputs or _is_done(status):
+        return _said(Phase.SUCCEEDED, "Succeeded", f"the work was done; the job {wording.LOSS[status.state]}")
+    return failed(
+        Cause.INFRA,
+        "Gone" if status.state is State.GONE else "Deleted",
+        wording.lines(
+            f"the job {wording.DELETION[status.state]} before its end, and not by Flyte",
+            wording.outputs(status),
+            "look for who deleted it: a person, a clean-up of the namespace, a time to live",
+        ),
+    )
+
+
+def _is_done(status: JobStatus) -> bool:
+    """Whether the pods that it has left say so: the master's, or all workers' where there is none."""
+    masters = [pod for pod in status.pods if pod.role == "master"]
+    return bool(status.pods) and all(pod.phase == "Succeeded" for pod in masters or status.pods)
+
+
+def _of_death(status: JobStatus, note: str) -> TaskPhase:
+    death = status.death
+    assert death is not None, "only called where there is one"  # noqa: S101 - for the type checker.
+    retry = death.recoverable or is_worth_a_retry(death.cause)
+    message = wording.death(status, death, note, retry=retry)
+    return failed(death.cause, wording.word(death), message, recoverable=death.recoverable)
+
+
+# ---- before the end
+
+
+def _of_living(status: JobStatus, judging: Judging, now: datetime) -> TaskPhase:
+    begun = status.has_run and status.enough
+    phase = Phase.RUNNING if begun else _starting(status, judging, now)
+    wait = statuses.worst(status)
+    reason = wait.reason if wait is not None and wait.reason and phase is not Phase.RUNNING else ""
+    return TaskPhase(
+        phase=phase,
+        reason=reason or wording.STATES[status.state],
+        message=wording.shortened(wording.living(status, phase.value)),
+        cause=wait.cause if wait is not None and waiting.is_trouble(wait) else None,
+    )
+
+
+# The cache of the jobs may be a moment ahead of that of the pods.
+_CACHES: Final = timedelta(seconds=2)
+
+
+def _starting(status: JobStatus, judging: Judging, now: datetime) -> Phase:
+    """The phase before the first running of all; what a later one leaves behind keeps it from an earlier."""
+    started = status.job.started if status.job else None
+    if status.has_been_suspended or status.state is State.SUSPENDED:
+        # Once admitted it may have had its nodes already.
+        return Phase.WAITING_FOR_RESOURCES if started is None else Phase.INITIALIZING
+    unplaced = [wait for wait in status.waits if wait.stage is Stage.UNPLACED and wait.replicas]
+    if started is not None and status.replaced:
+        return Phase.INITIALIZING
+    if started is not None and not unplaced and not (status.missing and now - started < _CACHES):
+        return Phase.INITIALIZING
+    overdue = any(waiting.longer_than(wait, judging.unseen_pod_patience, now) for wait in unplaced)
+    told = status.has_been_held or overdue or any(wait.reason for wait in statuses.held(status))
+    return Phase.WAITING_FOR_RESOURCES if told else Phase.QUEUED
