@@ -26,8 +26,8 @@ demo: $(READY)  ## train a small model on four ranks of this machine, then as a 
 	@echo
 	@echo "Read on in examples/02_*.py and docs/README.md."
 
-test: $(READY)  ## all tests that need nothing but Python, in under ten minutes
-	$(BIN)/pytest
+test: $(READY)  ## all tests that need nothing but Python, in under ten minutes, on two processors
+	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
 check: $(READY)  ## format, lint, types, import contracts, structure, duplicates, documentation, branches
 	$(BIN)/ruff format --check $(TYPED) tests

@@ -74,6 +74,7 @@ setup(
             "pylint",
             "pytest",
             "pytest-timeout",
+            "pytest-xdist",
             "ruff",
             "s3fs",
             "scikit-learn",
