@@ -3,6 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# A processor each; more than four would each load torch for little.
+AT_ONCE := --numprocesses logical --maxprocesses 4 --dist worksteal
 TYPED := flytekitplugins kfpytorch_common backend_plugin setup.py $(wildcard examples benchmarks)
 
 # The first interpreter here that flytekit supports and that can make environments (Debian ships
@@ -27,7 +29,7 @@ demo: $(READY)  ## train a small model on four ranks of this machine, then as a 
 	@echo "Read on in examples/02_*.py and docs/README.md."
 
 test: $(READY)  ## all tests that need nothing but Python, in under ten minutes, on two processors
-	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist worksteal
+	$(BIN)/pytest $(AT_ONCE)
 
 check: $(READY)  ## format, lint, types, import contracts, structure, duplicates, documentation, branches
 	$(BIN)/ruff format --check $(TYPED) tests
@@ -42,7 +44,7 @@ conformance: $(READY)  ## the same wire as the published plugin's, and its own t
 	$(BIN)/pytest -m conformance tests/conformance
 
 soak: $(READY)  ## the full number of kills and of generated cases
-	$(BIN)/pytest -m "soak or hypothesis" --hypothesis-profile=soak
+	$(BIN)/pytest $(AT_ONCE) -m "soak or hypothesis" --hypothesis-profile=soak
 
 bench: $(READY)  ## measure what README and docs promise
 	$(BIN)/python -m benchmarks
