@@ -36,7 +36,7 @@ _START: Final = "start one: kfpytorch serve --cluster embedded"
 _NO_METHOD: Final = "Method not found!"
 _NO_CONNECTION: Final = "failed to connect to all addresses"
 # Codes with which a server says in a sentence of its own what is the matter.
-_EXPLAINED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED")
+_EXPLAINED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED")
 
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 Answer = TypeVar("Answer", bound=Message)

@@ -87,6 +87,7 @@ def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
     theirs = (people.handler(parts.people), Reflection(_SERVICES))
     others = Front(theirs, _PEOPLE_AT_ONCE, secret, parts.metrics)
     parts.metrics.running.ask = lambda: {("flyte",): flytes.running, ("people",): others.running}
+    parts.metrics.streams.ask = lambda: {("flyte",): flytes.streaming, ("people",): others.streaming}
     return flytes, others
 
 
