@@ -26,7 +26,7 @@ class Duties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     patch: Manifest | None = None
     """An edit of the job that has it say why it failed, and ends it where it goes on."""
-    pods: tuple[str, ...] = ()
+    pods: tuple[Pod, ...] = ()
     """Pods that nobody else would stop; to be deleted after the edit."""
     delete: bool = False
     """Whether the job itself is to go: it never ran, so its operator will not end it."""
@@ -76,9 +76,9 @@ def _policy(job: Job, verdict: TaskPhase) -> str:
     return said or ("Running" if verdict.phase.is_failure else "None")
 
 
-def _left(pods: Sequence[Pod], policy: str) -> tuple[str, ...]:
+def _left(pods: Sequence[Pod], policy: str) -> tuple[Pod, ...]:
     phases = _REMOVED.get(policy, ())
-    return tuple(pod.name for pod in pods if pod.phase in phases and pod.deleted is None)
+    return tuple(pod for pod in pods if pod.phase in phases and pod.deleted is None)
 
 
 _REMOVED: Final = {
