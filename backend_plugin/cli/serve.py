@@ -113,7 +113,11 @@ async def _serve(told: Told) -> None:
             host = f"[{said.host}]" if ":" in said.host else said.host
             scheme, roots = ("grpcs://", str(said.tls.certificate)) if said.tls else ("", "")
             here = discovery.Server(
-                endpoint=f"{scheme}{host}:{port}", token=token, pid=os.getpid(), roots=roots
+                endpoint=f"{scheme}{host}:{port}",
+                token="" if said.token_file else token,
+                token_file=str(said.token_file or ""),
+                pid=os.getpid(),
+                roots=roots,
             )
             discovery.write(said.state, here)
             stack.callback(discovery.withdraw, said.state, here)

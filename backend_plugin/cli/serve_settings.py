@@ -14,6 +14,7 @@ from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.shell import settings as server
+from backend_plugin.shell import small_files
 from backend_plugin.shell.settings import Flags, InForce
 from backend_plugin.shell.settings.reading import KEYS, flag_of
 
@@ -61,7 +62,8 @@ def _document(file: Path) -> dict[str, Any]:
 
     try:
         # Bytes: YAML knows its encodings, byte order marks included.
-        said = yaml.safe_load(file.read_bytes())
+        with file.open("rb") as source:
+            said = yaml.safe_load(small_files.all_of(source))
     except OSError as error:
         raise Unreadable(f"settings {file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

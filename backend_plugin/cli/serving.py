@@ -14,7 +14,7 @@ from backend_plugin.cli.serve_settings import Told
 from backend_plugin.core.errors import BackendError
 from backend_plugin.embedded.cluster import EmbeddedCluster
 from backend_plugin.embedded.options import EmbeddedOptions
-from backend_plugin.shell import credentials, people, server, service
+from backend_plugin.shell import credentials, people, server, service, small_files
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache
@@ -115,8 +115,21 @@ def options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
     )
 
 
+class UnusableTemplates(BackendError):
+    """What should hold PodTemplates has no end, or is no file."""
+
+
 def embedded(said: Embedded) -> EmbeddedOptions:
-    """What an embedded cluster is told."""
+    """What an embedded cluster is told.
+
+    Raises:
+        UnusableTemplates: If there is no reading its pod templates.
+    """
+    if said.pod_templates is not None and not said.pod_templates.is_dir():
+        try:
+            small_files.read(said.pod_templates)
+        except OSError as error:
+            raise UnusableTemplates(f"{said.pod_templates}: {error.strerror}") from error
     has = {"cpu": said.cpus, "memory": said.memory}
     capacity = {name: amount.text for name, amount in has.items() if amount is not None}
     return EmbeddedOptions(
