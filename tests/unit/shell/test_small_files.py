@@ -26,7 +26,7 @@ def test_what_has_no_end_or_is_no_file_is_told_and_not_read(tmp_path: Path) -> N
         (tmp_path, "Is a directory"),
         (tmp_path / "none", "No such file or directory"),
     ):
-        with pytest.raises(OSError, match=re.escape(said))::
+        with pytest.raises(OSError, match=re.escape(said)):
             small_files.read(path, 4)
 
 
