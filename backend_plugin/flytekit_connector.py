@@ -118,7 +118,11 @@ class Host:
         try:
             parts = serving.assembled(cluster, self._told)
             begun.set_result(parts.tasks)
-            await parts.keeper.run()
+            try:
+                await parts.keeper.run()
+            finally:
+                # That server's loop has cancelled them: nobody else knows what was to be deleted.
+                await parts.orders.finish("delete", serving.SETTLE_SECONDS)
         finally:
             await cluster.close()
 

@@ -20,8 +20,6 @@ from backend_plugin.cli.serve_settings import Told
 from backend_plugin.core.errors import BackendError, InvalidSettings
 
 _LOG: Final = logging.getLogger("kfpytorch")
-# What is under way when the end comes has so long; the next server finds the rest in the cluster.
-_SETTLE_SECONDS: Final = 3.0
 
 _HELP: Final = """Serve Flyte: the connector that FlytePropeller calls, over gRPC.
 
@@ -125,7 +123,7 @@ async def _serve(told: Told) -> None:
 
         async with _beside(parts.keeper.run(), server.stop):
             await server.run(parts.cache.ready, started)
-            await parts.orders.settle(_SETTLE_SECONDS)
+            await parts.orders.settle(serving.SETTLE_SECONDS)
 
 
 @asynccontextmanager

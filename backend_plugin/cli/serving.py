@@ -38,6 +38,8 @@ _SERVICES: Final = {
 }
 # What people and tools ask at once must not take Flyte's turn.
 _PEOPLE_AT_ONCE: Final = 64
+SETTLE_SECONDS: Final = 3.0
+"""How long what is under way when the end comes has; the next server finds the rest in the cluster."""
 _GPU: Final = "nvidia.com/gpu"
 
 
