@@ -16,7 +16,7 @@ from typing import Any, Final
 import rich_click as click
 
 from backend_plugin.cli import ends, serve_check, serve_settings
-from backend_plugin.cli.serve_settings import Told
+from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError, InvalidSettings
 
 _LOG: Final = logging.getLogger("kfpytorch")
@@ -87,20 +87,20 @@ def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  
         sys.exit(128 + signal.SIGINT)
 
 
-async def _serve(told: Told) -> None:
+async def _serve(configuration: Configuration) -> None:
     """From nothing to a server that answers, and back again."""
     from backend_plugin.cli import serving
     from backend_plugin.embedded.cluster import EmbeddedCluster
     from backend_plugin.shell import discovery, logs, metrics, tracing
     from backend_plugin.shell.server import Server
 
-    said = told.server.settings
+    said = configuration.server.settings
     logs.set_up(said.log_level, said.log_format)
     async with AsyncExitStack() as stack:
         token = serving.token_of(said)
         cluster = await EmbeddedCluster.open(said.state, serving.embedded(said.embedded))
         stack.push_async_callback(cluster.close)
-        parts = serving.assembled(cluster, told)
+        parts = serving.assembled(cluster, configuration)
         if said.metrics_port is not None:
             port = stack.enter_context(metrics.shown(parts.metrics, said.metrics_host, said.metrics_port))
             _LOG.info("metrics at http://%s:%d/metrics", said.metrics_host, port)

@@ -24,14 +24,14 @@ _SECTION: Final = "server"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Configuration:
     """All that a server is told."""
 
     server: InForce
     platform: platform.Settings
 
 
-def read(file: str | None, flags: Flags) -> Told:
+def read(file: str | None, flags: Flags) -> Configuration:
     """What is in force.
 
     Raises:
@@ -40,13 +40,13 @@ def read(file: str | None, flags: Flags) -> Told:
     """
     document = {} if file is None else _document(Path(file))
     section = document.pop(_SECTION, None) or {}
-    said = server.Said(section=section, file=file or "", environ=os.environ, flags=flags)
+    sources = server.Sources(section=section, file=file or "", environ=os.environ, flags=flags)
     problems: list[Problem] = []
-    ours = _or_problems(lambda: server.read(said), problems)
+    ours = _or_problems(lambda: server.read(sources), problems)
     flytes = _or_problems(lambda: platform.read(files.section(document, file or ""), os.environ), problems)
     if ours is None or flytes is None:
         raise InvalidSettings(*problems)
-    return Told(server=ours, platform=flytes)
+    return Configuration(server=ours, platform=flytes)
 
 
 def _or_problems(read: Callable[[], T], problems: list[Problem]) -> T | None:

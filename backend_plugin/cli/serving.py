@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from backend_plugin.cli import emulated
-from backend_plugin.cli.serve_settings import Told
+from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError
 from backend_plugin.embedded.cluster import EmbeddedCluster
 from backend_plugin.embedded.options import EmbeddedOptions
@@ -55,11 +55,11 @@ class Parts:
     metrics: Metrics
 
 
-def assembled(cluster: EmbeddedCluster, told: Told) -> Parts:
+def assembled(cluster: EmbeddedCluster, configuration: Configuration) -> Parts:
     """All that answers, and all that goes on behind the answers."""
-    said = told.server.settings
+    said = configuration.server.settings
     metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
-    judge = Judge(settings=emulated.platform(told.platform, said.state), now=_now)
+    judge = Judge(settings=emulated.platform(configuration.platform, said.state), now=_now)
     cache, orders = Cache(_now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)), Orders(metrics)
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)

@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core.kept_verdict import ANNOTATION, encode, read
 from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod
 from backend_plugin.core.task_phase import TaskPhase, failed
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import ANNOTATION, encode, read
 from kfpytorch_common.causes import Cause
 
 # Flyte has asked by then, however long it was away for.
@@ -65,8 +65,8 @@ def cancel(observed: Observed, reason: str, now: datetime) -> Duties:
 
 def _is_left_over(job: Job, now: datetime) -> bool:
     """Whether it was given up before it had pods, and everybody has heard of it."""
-    verdict = read(job.annotations.get(ANNOTATION, ""))
-    return job.started is None and verdict is not None and now - verdict.at > _TOLD
+    kept = read(job.annotations.get(ANNOTATION, ""))
+    return job.started is None and kept is not None and now - kept.at > _TOLD
 
 
 def _policy(job: Job, verdict: TaskPhase) -> str:

@@ -22,12 +22,12 @@ ENDS: Final = tuple(phase.value for phase in Phase if phase.is_terminal)
 
 Tell: TypeAlias = Callable[[Entry], wire.Job]
 Item = TypeVar("Item")
-Told = TypeVar("Told")
+Answer = TypeVar("Answer")
 
 
 async def in_turn(
-    turn: asyncio.Lock, items: Sequence[Item], tell: Callable[[Item], Told]
-) -> AsyncGenerator[list[Told], None]:
+    turn: asyncio.Lock, items: Sequence[Item], tell: Callable[[Item], Answer]
+) -> AsyncGenerator[list[Answer], None]:
     """What is to be told of each, a few at a time; of all callers one at a time, and others come between."""
     for begin in range(0, len(items), _AT_ONCE):
         async with turn:

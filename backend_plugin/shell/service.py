@@ -172,7 +172,8 @@ class TaskService:
         try:
             answer = self._answers.of(entry)
         except Exception:
-            # A border: five errors in its life end a task for propeller, and this one is ours.
+            # A border: whatever a cluster holds is judged here, a defect of ours is no end of a task, and six
+            # errors in its life end it for propeller.
             log.exception("a job cannot be judged", extra=whose.of_entry(entry))
             return self._answers.last(entry)
         self._around.metrics.phases.add(answer.phase.value)

@@ -8,6 +8,7 @@ from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, ended, error_file, job, p
 from msgspec import structs
 
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.kept_verdict import ANNOTATION
 from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Observed, read_observed
 from backend_plugin.core.pipeline import judge, lasting
@@ -15,7 +16,6 @@ from backend_plugin.core.rules import Rules
 from backend_plugin.core.task_phase import Phase, TaskPhase
 from backend_plugin.core.upkeep import NONE, Duties, cancel, duties, is_over
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import ANNOTATION
 
 RULES = Rules(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
 
