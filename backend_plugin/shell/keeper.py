@@ -189,7 +189,9 @@ class Keeper:
             await self._cluster.patch(Name(namespace=entry.namespace, name=entry.name, uid=uid), duties.patch)
         if duties.delete:
             log.info("deletes a job that was given up before it began", extra=whose.of_entry(entry))
-            await self._cluster.delete(Name(namespace=entry.namespace, name=entry.name, uid=uid))
+            await self._delete_own(
+                Name(namespace=entry.namespace, name=entry.name, uid=uid), entry.output_prefix
+            )
         for pod in duties.pods:
             log.info("stops %s, which its job has left behind", pod.name, extra=whose.of_entry(entry))
             # Of this uid: what has been made anew under its name is no leftover.
