@@ -69,7 +69,10 @@ def _container_problems(container: Mapping[str, Any], path: str, settings: Setti
 def _text_problems(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     """What no program can be started with: no node would do better."""
     texts = [(f"{path}.{key}", each) for key in ("command", "args") for each in container.get(key, ())]
-    texts += [(f"{path}.env", f"{each['name']}={each.get('value', '')}") for each in container.get("env", ())]
+    texts += [
+        (f"{path}.env", f"{each.get('name', '')}={each.get('value', '')}")
+        for each in container.get("env", ())
+    ]
     for field, said in texts:
         # A character has four bytes at most, and most texts are short.
         if len(said) * 4 > _LONGEST_TEXT and (size := len(said.encode(errors="replace"))) > _LONGEST_TEXT:
