@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from msgspec import structs
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.shell import discovery
+from backend_plugin.shell import discovery, small_files
 from kfpytorch_idl.v1 import people_pb2 as wire
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _START: Final = "start one: kfpytorch serve --cluster embedded"
 _NO_METHOD: Final = "Method not found!"
 _NO_CONNECTION: Final = "failed to connect to all addresses"
 # Codes with which a server says in a sentence of its own what is the matter.
-_EXPLAINED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED")
+_EXPLAINED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED")
 
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 Answer = TypeVar("Answer", bound=Message)
@@ -217,11 +217,12 @@ def connected(server: str | None) -> Iterator[tuple["grpc.Channel", Metadata]]:
     import grpc
 
     found = _found(server)
-    metadata = (("authorization", f"Bearer {found.token}"),) if found.token else ()
+    token = found.token or (_of_file(found) if found.token_file else "")
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
     # A proxy of the environment is not for servers that a person names.
     options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
     if found.endpoint.startswith(_TLS):
-        roots = Path(found.roots).read_bytes() if found.roots else None
+        roots = _content(found.roots, f"the certificate of {found.endpoint}") if found.roots else None
         channel = grpc.secure_channel(
             found.endpoint.removeprefix(_TLS), grpc.ssl_channel_credentials(roots), options=options
         )
@@ -260,11 +261,28 @@ def _found(server: str | None) -> discovery.Server:
     return told
 
 
+def _of_file(found: discovery.Server) -> str:
+    """The token that is in the server's own file at this moment."""
+    said = _content(found.token_file, f"the token of {found.endpoint}").decode(errors="replace")
+    return _word(said, found.token_file)
+
+
+def _content(file: str, what: str) -> bytes:
+    try:
+        return small_files.read(Path(file), small_files.LONGEST_SECRET)
+    except OSError as error:
+        raise NotAnswered(f"{what} cannot be read: {file}: {error.strerror}") from error
+
+
 def _said_token() -> str:
     """The token of the environment; the end of a line that came along with it is none of it."""
-    token = os.environ.get(TOKEN, "").strip()
+    return _word(os.environ.get(TOKEN, ""), TOKEN)
+
+
+def _word(said: str, where: str) -> str:
+    token = said.strip()
     if not (token.isascii() and token.isprintable()):
-        raise TokenRefused(f"{TOKEN} holds no token: one is a word of plain characters")
+        raise TokenRefused(f"{where} holds no token: one is a word of plain characters")
     return token
 
 

@@ -21,7 +21,7 @@ from flytekit.extend.backend.base_connector import (
 )
 
 from backend_plugin.cli import serve_settings, serving
-from backend_plugin.cli.serve_settings import Told
+from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell import service
 from backend_plugin.shell.settings import ClusterKind
@@ -93,8 +93,8 @@ class _Answered(Resource):  # type: ignore[misc]
 class Host:
     """The server's parts in the event loop of another server, from the first call to that loop's end."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
         self._begun: asyncio.Future[service.TaskService] | None = None
         self._life: asyncio.Task[None] | None = None
 
@@ -109,16 +109,20 @@ class Host:
     async def _live(self, begun: "asyncio.Future[service.TaskService]") -> None:
         from backend_plugin.embedded.cluster import EmbeddedCluster
 
-        said = self._told.server.settings
+        said = self._configuration.server.settings
         try:
             cluster = await EmbeddedCluster.open(said.state, serving.embedded(said.embedded))
         except BackendError as error:
             begun.set_exception(error)
             return
         try:
-            parts = serving.assembled(cluster, self._told)
+            parts = serving.assembled(cluster, self._configuration)
             begun.set_result(parts.tasks)
-            await parts.keeper.run()
+            try:
+                await parts.keeper.run()
+            finally:
+                # That server's loop has cancelled them: nobody else knows what was to be deleted.
+                await parts.orders.finish("delete", serving.SETTLE_SECONDS)
         finally:
             await cluster.close()
 
@@ -177,24 +181,24 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
         return await tasks.get_task_metrics(request, _CONTEXT)
 
 
-def register(told: Told) -> None:
+def register(configuration: Configuration) -> None:
     """From now on flytekit's server answers for these tasks.
 
     Raises:
         NotHere: If everybody who reaches that server would run commands as this user, and nobody has said
             that this is meant.
     """
-    is_embedded = told.server.settings.cluster is ClusterKind.EMBEDDED
-    if is_embedded and not told.server.settings.open_to_all:
+    is_embedded = configuration.server.settings.cluster is ClusterKind.EMBEDDED
+    if is_embedded and not configuration.server.settings.open_to_all:
         raise NotHere(
             "pyflyte serve connector listens at all addresses and asks nobody who they are, and whoever "
             "calls an embedded cluster runs commands as this user; use kfpytorch serve, or set "
             "KFPYTORCH_OPEN_TO_ALL=true where nobody else can reach the port"
         )
-    for key, source in told.server.sources.items():
+    for key, source in configuration.server.sources.items():
         if key.startswith(_NOT_OURS):
             _LOG.warning("%s says nothing here: flytekit's server has its own (%s)", key, source)
-    host = Host(told)
+    host = Host(configuration)
     for version in service.VERSIONS:
         ConnectorRegistry.register(Connector(host, version))
 

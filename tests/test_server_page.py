@@ -8,7 +8,7 @@ from typing import Any
 from backend_plugin.cli import serve, serve_check
 from backend_plugin.core.settings import kinds as platform
 from backend_plugin.shell.metrics import Gauge, Histogram, Metrics, Tally
-from backend_plugin.shell.settings import Said, kinds, read
+from backend_plugin.shell.settings import Sources, kinds, read
 from backend_plugin.shell.settings.reading import KEYS, flag_of, variable_of
 
 PAGE = (Path(__file__).parent.parent / "docs/reference/server.md").read_text()
@@ -23,7 +23,7 @@ TYPES = {
     platform.quantity: "quantity",
     platform.text: "text",
 }
-DEFAULTS = read(Said()).settings
+DEFAULTS = read(Sources()).settings
 FLAGS = {option for parameter in serve.command.params for option in parameter.opts}
 MEBIBYTE = 2**20
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core import settings as platform
 from backend_plugin.core.values import Manifest
+from backend_plugin.shell import small_files
 
 # Where `plugins.k8s` stands in the values of Flyte's two charts.
 _CHARTS: Final = (("configuration", "inline"), ("configmap", "k8s"))
@@ -73,6 +74,18 @@ def pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
     return found
 
 
+def read(file: str) -> bytes:
+    """What is in a file, or comes from stdin.
+
+    Raises:
+        OSError: If it cannot be read, or has no end.
+    """
+    if file == "-":
+        return small_files.all_of(sys.stdin.buffer)
+    with Path(file).open("rb") as source:
+        return small_files.all_of(source)
+
+
 def _inner(said: Any, path: Sequence[str]) -> Any:
     for key in path:
         said = said.get(key) if isinstance(said, Mapping) else None
@@ -84,8 +97,7 @@ def _documents(file: str, what: str) -> Sequence[Any]:
 
     try:
         # Bytes: YAML knows its encodings, byte order marks included.
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return list(yaml.safe_load_all(data))
+        return list(yaml.safe_load_all(read(file)))
     except OSError as error:
         raise Unreadable(f"{what} {file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

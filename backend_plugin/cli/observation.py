@@ -6,13 +6,13 @@ protobuf JSON, or as base64 of it.
 
 import base64
 import binascii
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from backend_plugin.cli import files
 from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core.error_document import document, unread
 from backend_plugin.core.observed import Observed, read_observed
@@ -149,10 +149,7 @@ def _as_text(loader: Any) -> Any:
 
 
 def _read(name: str) -> bytes:
-    if name == "-":
-        return sys.stdin.buffer.read()
-    path = Path(name)
     try:
-        return path.read_bytes()
+        return files.read(name)
     except OSError as error:
         raise Unreadable(f"{name}: {error.strerror}") from error

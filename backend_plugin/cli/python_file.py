@@ -148,7 +148,7 @@ def _imported(path: Path) -> ModuleType:
     sys.path[:0] = [str(root), str(Path.cwd())]
     try:
         module = importlib.import_module(".".join(parts))
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # A border: the author's code runs, and raises what it likes.
         raise Unreadable(f"{path} cannot be imported: {_told(error, root)}") from error
     if not path.samefile(module.__file__ or os.devnull):
         raise Unreadable(f"{path}: Python has a module {module.__name__} of its own; rename the file")
@@ -178,7 +178,7 @@ def _serialized(task: PythonTask, image: str | None) -> TaskTemplate:
     with FlyteContextManager.with_context(context.with_execution_state(mode)):
         try:
             spec = get_serializable(OrderedDict(), settings, task)
-        except Exception as error:
+        except Exception as error:  # A border: flytekit, and the author's own types, raise what they like.
             raise Unreadable(f"{task.name} cannot be serialized: {type(error).__name__}: {error}") from error
     written: TaskTemplate = spec.template.to_flyte_idl()
     return written

@@ -16,12 +16,10 @@ from typing import Any, Final
 import rich_click as click
 
 from backend_plugin.cli import ends, serve_check, serve_settings
-from backend_plugin.cli.serve_settings import Told
+from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError, InvalidSettings
 
 _LOG: Final = logging.getLogger("kfpytorch")
-# What is under way when the end comes has so long; the next server finds the rest in the cluster.
-_SETTLE_SECONDS: Final = 3.0
 
 _HELP: Final = """Serve Flyte: the connector that FlytePropeller calls, over gRPC.
 
@@ -89,20 +87,20 @@ def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  
         sys.exit(128 + signal.SIGINT)
 
 
-async def _serve(told: Told) -> None:
+async def _serve(configuration: Configuration) -> None:
     """From nothing to a server that answers, and back again."""
     from backend_plugin.cli import serving
     from backend_plugin.embedded.cluster import EmbeddedCluster
     from backend_plugin.shell import discovery, logs, metrics, tracing
     from backend_plugin.shell.server import Server
 
-    said = told.server.settings
+    said = configuration.server.settings
     logs.set_up(said.log_level, said.log_format)
     async with AsyncExitStack() as stack:
         token = serving.token_of(said)
         cluster = await EmbeddedCluster.open(said.state, serving.embedded(said.embedded))
         stack.push_async_callback(cluster.close)
-        parts = serving.assembled(cluster, told)
+        parts = serving.assembled(cluster, configuration)
         if said.metrics_port is not None:
             port = stack.enter_context(metrics.shown(parts.metrics, said.metrics_host, said.metrics_port))
             _LOG.info("metrics at http://%s:%d/metrics", said.metrics_host, port)
@@ -113,7 +111,11 @@ async def _serve(told: Told) -> None:
             host = f"[{said.host}]" if ":" in said.host else said.host
             scheme, roots = ("grpcs://", str(said.tls.certificate)) if said.tls else ("", "")
             here = discovery.Server(
-                endpoint=f"{scheme}{host}:{port}", token=token, pid=os.getpid(), roots=roots
+                endpoint=f"{scheme}{host}:{port}",
+                token="" if said.token_file else token,
+                token_file=str(said.token_file or ""),
+                pid=os.getpid(),
+                roots=roots,
             )
             discovery.write(said.state, here)
             stack.callback(discovery.withdraw, said.state, here)
@@ -121,7 +123,7 @@ async def _serve(told: Told) -> None:
 
         async with _beside(parts.keeper.run(), server.stop):
             await server.run(parts.cache.ready, started)
-            await parts.orders.settle(_SETTLE_SECONDS)
+            await parts.orders.settle(serving.SETTLE_SECONDS)
 
 
 @asynccontextmanager

@@ -64,16 +64,23 @@ def _value(settings: ServerSettings, key: str) -> Any:
 
 
 def _problems(told: InForce) -> Iterator[Problem]:
+    from backend_plugin.cli import serving
+    from backend_plugin.embedded import templates
+
     said = told.settings
     for key, attempt in (
         ("tls.certificate", lambda: said.tls and credentials.server_credentials(said.tls)),
         ("token-file", lambda: said.token_file and Token.in_file(said.token_file)),
+        (
+            "embedded.pod-templates",
+            lambda: templates.read(serving.embedded(said.embedded).pod_templates),
+        ),
     ):
         try:
             attempt()
         except BackendError as error:
             yield _problem(
-                told, key, str(error), "name files that this user can read and that belong together"
+                told, key, str(error), "name files that this user can read and that hold what they should"
             )
     if why_not := _unusable(said.state):
         yield _problem(told, "state", why_not, "write another directory")

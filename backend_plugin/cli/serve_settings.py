@@ -14,6 +14,7 @@ from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.shell import settings as server
+from backend_plugin.shell import small_files
 from backend_plugin.shell.settings import Flags, InForce
 from backend_plugin.shell.settings.reading import KEYS, flag_of
 
@@ -23,14 +24,14 @@ _SECTION: Final = "server"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Configuration:
     """All that a server is told."""
 
     server: InForce
     platform: platform.Settings
 
 
-def read(file: str | None, flags: Flags) -> Told:
+def read(file: str | None, flags: Flags) -> Configuration:
     """What is in force.
 
     Raises:
@@ -39,13 +40,13 @@ def read(file: str | None, flags: Flags) -> Told:
     """
     document = {} if file is None else _document(Path(file))
     section = document.pop(_SECTION, None) or {}
-    said = server.Said(section=section, file=file or "", environ=os.environ, flags=flags)
+    sources = server.Sources(section=section, file=file or "", environ=os.environ, flags=flags)
     problems: list[Problem] = []
-    ours = _or_problems(lambda: server.read(said), problems)
+    ours = _or_problems(lambda: server.read(sources), problems)
     flytes = _or_problems(lambda: platform.read(files.section(document, file or ""), os.environ), problems)
     if ours is None or flytes is None:
         raise InvalidSettings(*problems)
-    return Told(server=ours, platform=flytes)
+    return Configuration(server=ours, platform=flytes)
 
 
 def _or_problems(read: Callable[[], T], problems: list[Problem]) -> T | None:
@@ -61,7 +62,8 @@ def _document(file: Path) -> dict[str, Any]:
 
     try:
         # Bytes: YAML knows its encodings, byte order marks included.
-        said = yaml.safe_load(file.read_bytes())
+        with file.open("rb") as source:
+            said = yaml.safe_load(small_files.all_of(source))
     except OSError as error:
         raise Unreadable(f"settings {file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -10,11 +10,11 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from backend_plugin.cli import emulated
-from backend_plugin.cli.serve_settings import Told
+from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError
 from backend_plugin.embedded.cluster import EmbeddedCluster
 from backend_plugin.embedded.options import EmbeddedOptions
-from backend_plugin.shell import credentials, people, server, service
+from backend_plugin.shell import credentials, people, server, service, small_files
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache
@@ -38,6 +38,8 @@ _SERVICES: Final = {
 }
 # What people and tools ask at once must not take Flyte's turn.
 _PEOPLE_AT_ONCE: Final = 64
+SETTLE_SECONDS: Final = 3.0
+"""How long what is under way when the end comes has; the next server finds the rest in the cluster."""
 _GPU: Final = "nvidia.com/gpu"
 
 
@@ -53,11 +55,11 @@ class Parts:
     metrics: Metrics
 
 
-def assembled(cluster: EmbeddedCluster, told: Told) -> Parts:
+def assembled(cluster: EmbeddedCluster, configuration: Configuration) -> Parts:
     """All that answers, and all that goes on behind the answers."""
-    said = told.server.settings
+    said = configuration.server.settings
     metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
-    judge = Judge(settings=emulated.platform(told.platform, said.state), now=_now)
+    judge = Judge(settings=emulated.platform(configuration.platform, said.state), now=_now)
     cache, orders = Cache(_now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)), Orders(metrics)
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
@@ -87,6 +89,7 @@ def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
     theirs = (people.handler(parts.people), Reflection(_SERVICES))
     others = Front(theirs, _PEOPLE_AT_ONCE, secret, parts.metrics)
     parts.metrics.running.ask = lambda: {("flyte",): flytes.running, ("people",): others.running}
+    parts.metrics.streams.ask = lambda: {("flyte",): flytes.streaming, ("people",): others.streaming}
     return flytes, others
 
 
@@ -114,8 +117,21 @@ def options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
     )
 
 
+class UnusableTemplates(BackendError):
+    """What should hold PodTemplates has no end, or is no file."""
+
+
 def embedded(said: Embedded) -> EmbeddedOptions:
-    """What an embedded cluster is told."""
+    """What an embedded cluster is told.
+
+    Raises:
+        UnusableTemplates: If there is no reading its pod templates.
+    """
+    if said.pod_templates is not None and not said.pod_templates.is_dir():
+        try:
+            small_files.read(said.pod_templates)
+        except OSError as error:
+            raise UnusableTemplates(f"{said.pod_templates}: {error.strerror}") from error
     has = {"cpu": said.cpus, "memory": said.memory}
     capacity = {name: amount.text for name, amount in has.items() if amount is not None}
     return EmbeddedOptions(

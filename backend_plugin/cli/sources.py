@@ -5,7 +5,6 @@ Each kind of file is one row; only Python files need flytekit, which is loaded f
 
 import codecs
 import json
-import sys
 import tarfile
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -18,6 +17,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
+from backend_plugin.cli import files
 from backend_plugin.cli.ends import Unreadable
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
         Unreadable: If there is none, with the nearest names.
     """
     if file == "-":
-        return chosen(_tasks(sys.stdin.buffer.read(), Path("stdin")), task, "stdin")()
+        return chosen(_tasks(_content(file), Path("stdin")), task, "stdin")()
     path = Path(file)
     if path.is_dir() or not path.exists():
         raise Unreadable(f"{file}: {_missing(path)}")
@@ -47,11 +47,14 @@ def template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
         from backend_plugin.cli import python_file
 
         return python_file.template(path, task, image=image)
+    return chosen(_tasks(_content(file), path), task, file)()
+
+
+def _content(file: str) -> bytes:
     try:
-        data = path.read_bytes()
+        return files.read(file)
     except OSError as error:
         raise Unreadable(f"{file}: {error.strerror}") from error
-    return chosen(_tasks(data, path), task, file)()
 
 
 def chosen(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) -> Callable[[], T]:

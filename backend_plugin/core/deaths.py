@@ -209,7 +209,8 @@ def cause_of_end(ended: Termination, exit_codes: Mapping[int, Cause]) -> Cause:
 
 # What a runtime says when the container itself cannot work, and not the runtime.
 _HOPELESS: Final = re.compile(
-    r"no such file|executable file not found|permission denied|not a directory|no command specified|invalid",
+    r"no such file|executable file not found|permission denied|not a directory|no command specified|invalid|"
+    r"argument list too long",
     re.IGNORECASE,
 )
 

@@ -193,16 +193,13 @@ class JobRef:
     name: str
     output_prefix: str
     uid: str | None = None
-    deadlines: Deadlines = field(default_factory=Deadlines)
     refusal: str | None = None
     """Why nothing was asked of the cluster; None when something was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything we would ask the cluster for, and what is to be known when it has been asked for."""
+    """Everything we would ask the cluster for."""
 
     manifests: tuple[Manifest, ...]
     """In the order in which we would ask."""
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    """By which the job is to be judged."""

@@ -1,12 +1,11 @@
 """What Flyte keeps for us between two calls, as bytes; readable by older and newer servers."""
 
-from dataclasses import asdict
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.core.job import Deadlines, Dialect, JobRef
+from backend_plugin.core.job import Dialect, JobRef
 from kfpytorch_idl.v1 import job_ref_pb2
 
 VERSION: Final = 1
@@ -16,7 +15,6 @@ _NUMBERS: Final = {
     Dialect.TRAINJOB: job_ref_pb2.DIALECT_TRAINJOB,
 }
 _DIALECTS: Final = {number: dialect for dialect, number in _NUMBERS.items()}
-_TIMERS: Final = ("active_seconds", "queue_seconds", "pending_seconds", "no_status_seconds")
 
 
 class UnreadableReference(BackendError):
@@ -32,7 +30,6 @@ def encode(ref: JobRef) -> bytes:
         name=ref.name,
         uid=ref.uid,
         output_prefix=ref.output_prefix,
-        deadlines=job_ref_pb2.Deadlines(**asdict(ref.deadlines)),
         refusal=ref.refusal,
     )
     return message.SerializeToString(deterministic=True)
@@ -56,11 +53,5 @@ def decode(data: bytes) -> JobRef:
         name=message.name,
         output_prefix=message.output_prefix,
         uid=message.uid if message.HasField("uid") else None,
-        deadlines=Deadlines(**{timer: _said(message.deadlines, timer) for timer in _TIMERS}),
         refusal=message.refusal if message.HasField("refusal") else None,
     )
-
-
-def _said(deadlines: job_ref_pb2.Deadlines, timer: str) -> int | None:
-    seconds: int | None = getattr(deadlines, timer) if deadlines.HasField(timer) else None
-    return seconds

@@ -9,7 +9,7 @@ from typing import Final
 
 from typing_extensions import assert_never
 
-from backend_plugin.core import patience, verdict, waiting, wording
+from backend_plugin.core import kept_verdict, patience, waiting, wording
 from backend_plugin.core import status as statuses
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.settings.judging import Judging
@@ -42,8 +42,8 @@ def from_status(status: JobStatus, judging: Judging, deadlines: Deadlines, now: 
 
 def _decided(status: JobStatus) -> TaskPhase | None:
     """What was decided earlier and stands on the job, unless the work was done meanwhile."""
-    said = status.job.annotations.get(verdict.ANNOTATION) if status.job else None
-    known = verdict.read(said) if said else None
+    said = status.job.annotations.get(kept_verdict.ANNOTATION) if status.job else None
+    known = kept_verdict.read(said) if said else None
     if known is None or (status.state is State.SUCCEEDED and status.death is None):
         return None
     phase = Phase.RETRYABLE_FAILED if known.retry else Phase.FAILED

@@ -35,7 +35,7 @@ def plan(
         job = custom.decode(template, run, problems)
         pods = pod.pod_templates(request, job.groups)
     manifest = pytorchjob.build(job, settings, job_metadata(template, run, job.deadlines, pods[0]), pods)
-    return Plan(manifests=(manifest,), deadlines=job.deadlines)
+    return Plan(manifests=(manifest,))
 
 
 def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:

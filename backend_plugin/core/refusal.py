@@ -7,7 +7,6 @@ from backend_plugin.core import task_phase
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import Run
 from backend_plugin.core.manifest import names
-from backend_plugin.core.reading import section, text
 from backend_plugin.core.task_phase import TaskPhase
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
@@ -55,25 +54,17 @@ def of_run(run: Run) -> Sequence[Problem]:
     ]
 
 
-def unless_same(there: Manifest, wanted: Manifest) -> None:
-    """Nothing, if a job is for the attempt that another was to be made for.
+def unless_for(run: Run, there: Manifest) -> None:
+    """Nothing, if a job that is there is the one of this attempt.
 
     Raises:
         InvalidTask: If it is somebody else's.
     """
-    marks = [
-        (
-            text(section(each, "metadata", "labels"), names.IDENTITY),
-            text(section(each, "metadata", "annotations"), names.OUTPUT_PREFIX),
-        )
-        for each in (there, wanted)
-    ]
-    if marks[0] != marks[1]:
-        name = text(section(wanted, "metadata"), "name")
+    if not names.is_for(there, run.output_prefix):
         raise InvalidTask(
             Problem(
                 field="metadata.name",
-                value=name,
+                value=names.job_name(run),
                 message="is the name of a PyTorchJob that this server has not made for this attempt",
                 remedy="delete or rename that job",
             )

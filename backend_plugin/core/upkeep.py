@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core.kept_verdict import ANNOTATION, encode, read
 from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod
 from backend_plugin.core.task_phase import TaskPhase, failed
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import ANNOTATION, encode, read
 from kfpytorch_common.causes import Cause
 
 # Flyte has asked by then, however long it was away for.
@@ -26,7 +26,7 @@ class Duties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     patch: Manifest | None = None
     """An edit of the job that has it say why it failed, and ends it where it goes on."""
-    pods: tuple[str, ...] = ()
+    pods: tuple[Pod, ...] = ()
     """Pods that nobody else would stop; to be deleted after the edit."""
     delete: bool = False
     """Whether the job itself is to go: it never ran, so its operator will not end it."""
@@ -65,8 +65,8 @@ def cancel(observed: Observed, reason: str, now: datetime) -> Duties:
 
 def _is_left_over(job: Job, now: datetime) -> bool:
     """Whether it was given up before it had pods, and everybody has heard of it."""
-    verdict = read(job.annotations.get(ANNOTATION, ""))
-    return job.started is None and verdict is not None and now - verdict.at > _TOLD
+    kept = read(job.annotations.get(ANNOTATION, ""))
+    return job.started is None and kept is not None and now - kept.at > _TOLD
 
 
 def _policy(job: Job, verdict: TaskPhase) -> str:
@@ -76,9 +76,9 @@ def _policy(job: Job, verdict: TaskPhase) -> str:
     return said or ("Running" if verdict.phase.is_failure else "None")
 
 
-def _left(pods: Sequence[Pod], policy: str) -> tuple[str, ...]:
+def _left(pods: Sequence[Pod], policy: str) -> tuple[Pod, ...]:
     phases = _REMOVED.get(policy, ())
-    return tuple(pod.name for pod in pods if pod.phase in phases and pod.deleted is None)
+    return tuple(pod for pod in pods if pod.phase in phases and pod.deleted is None)
 
 
 _REMOVED: Final = {

@@ -17,9 +17,13 @@ class Allowed:
     namespaces: Sequence[str] = ("*",)
     """Names, or patterns as a shell has them."""
 
+    def serves(self, namespace: str) -> bool:
+        """Whether jobs of that namespace are this server's business."""
+        return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+
     def problems(self, run: Run) -> Iterator[Problem]:
         """Every reason for which this attempt gets no job; none is the task's own."""
-        if not any(fnmatchcase(run.namespace, pattern) for pattern in self.namespaces):
+        if not self.serves(run.namespace):
             yield Problem(
                 field="task_execution_metadata.namespace",
                 value=run.namespace,

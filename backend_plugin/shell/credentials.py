@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 
 from backend_plugin.core.errors import BackendError
+from backend_plugin.shell import small_files
 
 T = TypeVar("T")
 
@@ -180,7 +181,7 @@ def _secret(file: Path) -> bytes:
 
 def _content(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return small_files.read(file, small_files.LONGEST_SECRET)
     except OSError as error:
         who = f" (this is user {os.geteuid()})" if isinstance(error, PermissionError) else ""
         raise UnusableCredentials(f"{file}: {error.strerror}{who}") from error

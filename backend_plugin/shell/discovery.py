@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.errors import BackendError
+from backend_plugin.shell import small_files
 
 STATE: Final = "KFPYTORCH_STATE"
 """The variable that names the state directory."""
@@ -28,7 +29,9 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str
     """``127.0.0.1:8000``"""
     token: str = ""
-    """Empty where it wants none."""
+    """Empty where it wants none, or another file has it."""
+    token_file: str = ""
+    """The file that has it, where somebody else writes it, and writes it anew."""
     roots: str = ""
     """A file of certificates by which a server with TLS is known; empty for those of the system."""
     pid: int = 0
@@ -78,7 +81,7 @@ def withdraw(state: Path, server: Server) -> None:
 def read(state: Path) -> Server | None:
     """What a server has said there; None where there is nothing that can be read."""
     try:
-        return msgspec.json.decode(file(state).read_bytes(), type=Server)
+        return msgspec.json.decode(small_files.read(file(state)), type=Server)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 

@@ -14,7 +14,7 @@ from backend_plugin.core.job import TRAINER
 from backend_plugin.core.observed import Job, Pod
 from backend_plugin.shell.cache import Entry
 from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, Name
-from backend_plugin.shell.log_merge import Merge, Said
+from backend_plugin.shell.log_merge import Merge, ReplicaLine
 
 # A replica that has just been started anew may be looked for a little later; a line may not come much later.
 _LOOK_AGAIN: Final = 0.5
@@ -50,7 +50,7 @@ def replicas_wanted(job: Job, rank: int | None, replica: str | None) -> tuple[Co
 
 async def lines(
     entry: Entry, cluster: Cluster, wanted: Wanted, is_over: Callable[[], bool]
-) -> AsyncGenerator[list[Said], None]:
+) -> AsyncGenerator[list[ReplicaLine], None]:
     """The lines, in the order of their times; when following, until the job has ended.
 
     Raises:

@@ -6,12 +6,15 @@ process the next one finds again, for it is read off the objects; all but deleti
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core import upkeep
+from backend_plugin.core import attempts, upkeep
 from backend_plugin.core.job import JobRef, Run
+from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import read_job
+from backend_plugin.core.reading import section, text
 from backend_plugin.core.task_phase import TaskPhase
 from backend_plugin.core.upkeep import Duties
 from backend_plugin.shell import whose
@@ -98,21 +101,41 @@ class Keeper:
 
     async def delete(self, ref: JobRef) -> None:
         """Take the order to delete a job: returns when it is done, and after a moment in any case."""
-        order = self._delete(Name(namespace=ref.namespace, name=ref.name, uid=ref.uid))
+        order = self._delete(Name(namespace=ref.namespace, name=ref.name, uid=ref.uid), ref.output_prefix)
         await asyncio.wait([order], timeout=DELETE_CALL)
 
     def replace_earlier(self, run: Run) -> None:
-        """Delete what earlier attempts of the same node have left."""
-        if run.attempt:
-            for entry in self._cache:
-                if entry.job is not None and entry.gone is None and _is_earlier(entry, run):
-                    log.info("deletes what attempt %d has left", run.attempt - 1, extra=whose.of_entry(entry))
-                    self._delete(Name(namespace=entry.namespace, name=entry.name, uid=entry.job.uid))
+        """Delete what earlier attempts of the same node have left.
 
-    def _delete(self, name: Name) -> "asyncio.Task[None]":
+        Raises:
+            Superseded: If it is an earlier one itself.
+        """
+        known = [(entry, entry.origin.run) for entry in self._cache if entry.origin is not None]
+        for entry, other in known:
+            if entry.job is not None and entry.gone is None and attempts.is_earlier(other, run):
+                name = Name(namespace=entry.namespace, name=entry.name, uid=entry.job.uid or None)
+                self._delete(name, other.output_prefix)
+        for _, other in known:
+            if attempts.is_earlier(run, other):
+                raise attempts.superseded(run, by=other)
+
+    def _delete(self, name: Name, output_prefix: str) -> "asyncio.Task[None]":
         return self._orders.give(
-            ("delete", name), lambda: self._cluster.delete(name), whose.of_name(name.namespace, name.name)
+            ("delete", name, output_prefix),
+            lambda: self._delete_own(name, output_prefix),
+            whose.of_name(name.namespace, name.name),
         )
+
+    async def _delete_own(self, name: Name, output_prefix: str) -> None:
+        """Whoever orders it, and however late: what is deleted is the job that writes there, and no other."""
+        found = await self._cluster.get(name)
+        if found is None:
+            return
+        if not names.is_for(found, output_prefix):
+            log.warning("not deleted: it is the job of another attempt, or of somebody else")
+            return
+        await self._cluster.delete(replace(name, uid=text(section(found, "metadata"), "uid") or None))
+        log.info("deleted")
 
     # ---- what the objects ask for
 
@@ -166,23 +189,12 @@ class Keeper:
             await self._cluster.patch(Name(namespace=entry.namespace, name=entry.name, uid=uid), duties.patch)
         if duties.delete:
             log.info("deletes a job that was given up before it began", extra=whose.of_entry(entry))
-            await self._cluster.delete(Name(namespace=entry.namespace, name=entry.name, uid=uid))
+            await self._delete_own(
+                Name(namespace=entry.namespace, name=entry.name, uid=uid), entry.output_prefix
+            )
         for pod in duties.pods:
-            log.info("stops %s, which its job has left behind", pod, extra=whose.of_entry(entry))
-            await self._cluster.delete_pod(Name(namespace=entry.namespace, name=pod))
-
-
-def _is_earlier(entry: Entry, run: Run) -> bool:
-    """Whether a job is for an earlier attempt of the same node."""
-    other = entry.origin.run if entry.origin is not None else None
-    return (
-        other is not None
-        and entry.namespace == run.namespace
-        and other.attempt < run.attempt
-        and _node(other) == _node(run)
-    )
-
-
-def _node(run: Run) -> str:
-    """Where all attempts of a node write; nodes of sub-workflows share their id, but not this."""
-    return run.output_prefix.rstrip("/").rpartition("/")[0]
+            log.info("stops %s, which its job has left behind", pod.name, extra=whose.of_entry(entry))
+            # Of this uid: what has been made anew under its name is no leftover.
+            await self._cluster.delete_pod(
+                Name(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)
+            )

@@ -23,7 +23,7 @@ _BATCH: Final = 500
 _BATCH_SIZE: Final = 1 << 20
 
 
-class Said(NamedTuple):
+class ReplicaLine(NamedTuple):
     """A line, and who wrote it."""
 
     replica: str
@@ -68,7 +68,7 @@ class Merge:
         self._complete = True
         self._news.set()
 
-    async def batches(self) -> AsyncGenerator[list[Said], None]:
+    async def batches(self) -> AsyncGenerator[list[ReplicaLine], None]:
         """The lines, as many at once as there are.
 
         Raises:
@@ -110,13 +110,13 @@ class Merge:
                 del self._pumps[source]
                 pump.result()
 
-    def _batch(self) -> list[Said]:
-        batch: list[Said] = []
+    def _batch(self) -> list[ReplicaLine]:
+        batch: list[ReplicaLine] = []
         size = 0
         while self._heads and not self._awaited and len(batch) < _BATCH and size < _BATCH_SIZE:
             _, _, source = heapq.heappop(self._heads)
             line = source.lines.popleft()
-            batch.append(Said(source.replica, line))
+            batch.append(ReplicaLine(source.replica, line))
             size += len(line.text)
             source.size -= len(line.text)
             source.room.set()

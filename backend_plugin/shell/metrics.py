@@ -4,7 +4,6 @@ Counting takes a microsecond a call, half of what prometheus_client's own counte
 who shows no metrics does not load that package.
 """
 
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +23,7 @@ Labels: TypeAlias = tuple[str, ...]
 _BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class Unavailable(BackendError):
+class CannotShow(BackendError):
     """The metrics cannot be shown there."""
 
 
@@ -62,15 +61,6 @@ class Durations:
         """Once more."""
         self.buckets[bisect_left(_BOUNDS, seconds)] += 1
         self.seconds += seconds
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        """What happens within, however it ends."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.add(time.perf_counter() - began)
 
 
 @dataclass(slots=True)
@@ -132,6 +122,9 @@ class Metrics:
     running: Gauge = field(
         default_factory=lambda: Gauge("requests_running", "Calls that are being answered.", ("services",))
     )
+    streams: Gauge = field(
+        default_factory=lambda: Gauge("streams_open", "Streams that are open.", ("services",))
+    )
     phases: Tally = field(default_factory=lambda: Tally("phases", "Phases that were answered.", ("phase",)))
     causes: Tally = field(
         default_factory=lambda: Tally("causes", "Causes of the failures that were seen.", ("cause",))
@@ -176,7 +169,7 @@ def shown(metrics: Metrics, host: str, port: int) -> Iterator[int]:
     """Show them at a port while inside, with the process's own; yields the port.
 
     Raises:
-        Unavailable: If nothing can listen there.
+        CannotShow: If nothing can listen there.
     """
     from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
@@ -186,7 +179,7 @@ def shown(metrics: Metrics, host: str, port: int) -> Iterator[int]:
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
-        raise Unavailable(f"the metrics cannot be shown at {host}:{port}: {error.strerror}") from error
+        raise CannotShow(f"the metrics cannot be shown at {host}:{port}: {error.strerror}") from error
     try:
         yield server.server_port
     finally:

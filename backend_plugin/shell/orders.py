@@ -31,6 +31,7 @@ class Orders:
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._interrupted: dict[Key, tuple[Order, Mapping[str, object]]] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -45,7 +46,7 @@ class Orders:
         if task is None:
             with about(**whose):
                 task = self._tasks[key] = asyncio.create_task(self._insist(key, order))
-            task.add_done_callback(lambda done: self._done(key, done))
+            task.add_done_callback(lambda done: self._done(key, done, order, whose))
         return task
 
     async def settle(self, seconds: float) -> None:
@@ -55,6 +56,15 @@ class Orders:
         for task in [*self._tasks.values()]:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.sleep(0)  # Until it is known of each how it ended.
+
+    async def finish(self, what: str, seconds: float) -> None:
+        """The same where the end of a loop may have cancelled them: those of one kind are begun once more."""
+        await self.settle(0)
+        for key, (order, whose) in [*self._interrupted.items()]:
+            if key[0] == what:
+                self.give(key, order, whose)
+        await self.settle(seconds)
 
     async def _insist(self, key: Key, order: Order) -> None:
         pause = FIRST_PAUSE
@@ -73,7 +83,9 @@ class Orders:
             else:
                 return
 
-    def _done(self, key: Key, task: asyncio.Task[None]) -> None:
+    def _done(self, key: Key, task: asyncio.Task[None], order: Order, whose: Mapping[str, object]) -> None:
         self._tasks.pop(key, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            self._interrupted[key] = order, whose
+        elif (error := task.exception()) is not None:
             log.error("a defect of ours ended an order", exc_info=error)

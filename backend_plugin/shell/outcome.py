@@ -32,7 +32,7 @@ class Found:
     error_files: tuple[ErrorFile, ...] = ()
     """The earliest written first, as far as the store says."""
     outputs: bool = False
-    """Whether there is an ``outputs.pb``."""
+    """Whether there is an ``outputs.pb``, and it is a file."""
     more: int = 0
     """Error files beyond these, which are not read."""
 
@@ -135,7 +135,7 @@ class Outcomes:
 def _found(directory: Directory, place: Place, bounds: Bounds) -> Found:
     outputs, errors = False, []
     for entry in directory.entries():
-        outputs = outputs or entry.name == _OUTPUTS
+        outputs = outputs or (entry.name == _OUTPUTS and entry.regular)
         if entry.name.startswith("error") and entry.name.endswith(".pb"):
             errors.append(entry)
     errors.sort(key=lambda entry: (entry.modified, entry.name))

@@ -7,7 +7,7 @@ around it, nor who may call.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
@@ -25,10 +25,6 @@ from backend_plugin.shell.judge import Judge
 from kfpytorch_idl.v1 import people_pb2 as wire
 
 SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
-
-_PART: Final = 100
-_BREATH: Final = 20
-"""Jobs that are judged in one go."""
 
 
 class NotOffered(BackendError):
@@ -60,23 +56,19 @@ class People:
     cluster: Cluster
     nodes: Nodes | None = None
     """None where the cluster is no embedded one."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Whose turn it is among those who are told of many jobs."""
 
     # ---- looking
 
     async def list_jobs(self, request: wire.ListJobsRequest) -> AsyncGenerator[wire.ListJobsResponse, None]:
         """All jobs, the newest first, in parts."""
-        part: list[wire.Job] = []
         found = [entry for entry in self.cache if _is_in(entry, request)]
-        for number, entry in enumerate(sorted(found, key=people_watch.age, reverse=True)):
-            if number % _BREATH == 0:
-                await asyncio.sleep(0)  # Flyte's calls come between.
-            job = self._summary(entry)
-            if not request.living or job.flyte.phase not in people_watch.ENDS:
-                part.append(job)
-            if len(part) == _PART:
-                yield wire.ListJobsResponse(jobs=part)
-                part = []
-        yield wire.ListJobsResponse(jobs=part)
+        newest_first = sorted(found, key=people_watch.age, reverse=True)
+        async for jobs in people_watch.in_turn(self.turn, newest_first, self._summary):
+            yield wire.ListJobsResponse(
+                jobs=[job for job in jobs if not request.living or job.flyte.phase not in people_watch.ENDS]
+            )
 
     async def get_job(self, request: wire.GetJobRequest) -> wire.Job:
         """One job in full."""
@@ -92,6 +84,7 @@ class People:
                 belongs=lambda entry: _is_in(entry, request),
                 tell=self._summary,
                 living=request.living,
+                turn=self.turn,
             )
             changes = people_watch.everything(watched)
         async with aclosing(changes):

@@ -4,9 +4,9 @@ Lives here: who is told what, and how often. Does not: how a job is put into wor
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from backend_plugin.core.task_phase import Phase
 from backend_plugin.shell.cache import Cache, Entry, Key
@@ -16,10 +16,24 @@ from kfpytorch_idl.v1 import people_pb2 as wire
 _PAUSE: Final = 0.2
 # A phase may change with the time alone.
 _LOOK_AGAIN: Final = 5.0
-_AT_ONCE: Final = 100
+# Jobs that are judged in one go: a few milliseconds, which a call of Flyte's may have to wait.
+_AT_ONCE: Final = 20
 ENDS: Final = tuple(phase.value for phase in Phase if phase.is_terminal)
 
 Tell: TypeAlias = Callable[[Entry], wire.Job]
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+async def in_turn(
+    turn: asyncio.Lock, items: Sequence[Item], tell: Callable[[Item], Answer]
+) -> AsyncGenerator[list[Answer], None]:
+    """What is to be told of each, a few at a time; of all callers one at a time, and others come between."""
+    for begin in range(0, len(items), _AT_ONCE):
+        async with turn:
+            told = [tell(item) for item in items[begin : begin + _AT_ONCE]]
+            await asyncio.sleep(0)
+        yield told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +46,8 @@ class Watched:
     """Puts one into words."""
     living: bool
     """Without those that have ended before."""
+    turn: asyncio.Lock
+    """Whose turn it is among all who watch."""
 
 
 async def everything(watched: Watched) -> AsyncGenerator[wire.JobChange, None]:
@@ -44,12 +60,10 @@ async def everything(watched: Watched) -> AsyncGenerator[wire.JobChange, None]:
         present = [entry for entry in watched.cache if watched.belongs(entry)]
         keys = [entry.key for entry in sorted(present, key=age)]
         while True:
-            for number, key in enumerate(keys):
-                change = _change(watched, key, told)
-                if change is not None:
-                    yield change
-                if number % _AT_ONCE == 0:
-                    await asyncio.sleep(0)
+            async for changes in in_turn(watched.turn, keys, lambda key: _change(watched, key, told)):
+                for change in changes:
+                    if change is not None:
+                        yield change
             keys = await _next(changed)
     finally:
         deaf()
@@ -59,14 +73,18 @@ async def everything(watched: Watched) -> AsyncGenerator[wire.JobChange, None]:
 async def one(entry: Entry, cache: Cache, tell: Tell) -> AsyncGenerator[wire.JobChange, None]:
     """A job whenever something of it has changed, until it has ended."""
     last: wire.Job | None = None
+    clock = asyncio.get_running_loop().time
+    seen, due = -1, 0.0
     # Another one of its name would have another entry.
     while cache.of(entry.key) is entry:
-        job = tell(entry)
-        if job != last:
-            yield wire.JobChange(job=job)
-            last = job
-        if job.flyte.phase in ENDS:
-            return
+        if entry.version != seen or clock() >= due:
+            seen, due = entry.version, clock() + _LOOK_AGAIN
+            job = tell(entry)
+            if job != last:
+                yield wire.JobChange(job=job)
+                last = job
+            if job.flyte.phase in ENDS:
+                return
         await asyncio.sleep(_PAUSE)
     yield wire.JobChange(gone=wire.Job(namespace=entry.namespace, name=entry.name))
 

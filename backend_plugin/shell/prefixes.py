@@ -75,10 +75,6 @@ class Prefixes:
         self._stores = stores
         self._listed = tuple(_read(each, _PATTERN, stores) for each in listed)
 
-    def allows(self, prefix: str) -> bool:
-        """Whether it is below a listed place; says nothing of what is there."""
-        return self.why_not(prefix) is None
-
     def why_not(self, prefix: str) -> str | None:
         """Why nothing is read there, in a sentence without a full stop; None if it may be."""
         try:

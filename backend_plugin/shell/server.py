@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell.front import Front, Handler
@@ -28,6 +28,8 @@ LIVENESS: Final = "liveness"
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 _STOP: Final = (signal.SIGTERM, signal.SIGINT)
+# Probes are answered at once, whoever else is refused; many of them at a time are no probes.
+_PROBES: Final = 1_000
 # How often is looked whether all calls have ended, when the end has been asked for.
 _LOOK_SECONDS: Final = 0.02
 
@@ -125,8 +127,8 @@ class Server:
                 ("grpc.max_send_message_length", options.send_bytes),
             ),
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        server.add_generic_rpc_handlers(tuple(self.fronts))
+        # First: the others refuse whatever is asked without a token.
+        server.add_generic_rpc_handlers((Front((_probed(self._health),), _PROBES), *self.fronts))
         return server, _listening(server, options)
 
     async def _become(self, ready: asyncio.Event) -> None:
@@ -155,6 +157,15 @@ class Server:
     async def _idle(self) -> None:
         while any(front.running for front in self.fronts):
             await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _probed(servicer: Any) -> Handler:
+    read, write = health_pb2.HealthCheckRequest.FromString, health_pb2.HealthCheckResponse.SerializeToString
+    methods = {
+        "Check": grpc.unary_unary_rpc_method_handler(servicer.Check, read, write),
+        "Watch": grpc.unary_stream_rpc_method_handler(servicer.Watch, read, write),
+    }
+    return grpc.method_handlers_generic_handler(health.SERVICE_NAME, methods)
 
 
 def _listening(server: grpc.aio.Server, options: ServerOptions) -> int:

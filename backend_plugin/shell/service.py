@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 
 from backend_plugin import execution
 from backend_plugin.core import job_ref, refusal
+from backend_plugin.core.attempts import Superseded
 from backend_plugin.core.errors import InvalidTask, Refused, gathered
 from backend_plugin.core.job import Dialect, JobRef, Run
 from backend_plugin.core.job_ref import UnreadableReference
@@ -79,11 +80,14 @@ class TaskService:
         except Refused as refused:
             if not refusal.may_pass(refused.code, refused.message):
                 return self._refused(run, refusal.of_cluster(refused.reason, refused.message))
-            await self._abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(refused))
+            await self._abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; ask again")
+        except Superseded as over:
+            # An error, though no retry mends it: FAILED would end the node, and its later attempt with it.
+            await self._abort(context, grpc.StatusCode.FAILED_PRECONDITION, str(over))
         except Unavailable as trouble:
-            await self._abort(context, grpc.StatusCode.UNAVAILABLE, str(trouble))
+            await self._abort(context, grpc.StatusCode.UNAVAILABLE, f"{trouble}; ask again")
         except asyncio.TimeoutError:
-            late = f"the cluster did not answer within {_CREATE_SECONDS:g} s"
+            late = f"the cluster did not answer within {_CREATE_SECONDS:g} s; ask again"
             await self._abort(context, grpc.StatusCode.UNAVAILABLE, late)
 
     async def _create(self, request: admin.CreateTaskRequest, run: Run) -> admin.CreateTaskResponse:
@@ -93,21 +97,24 @@ class TaskService:
             problems.extend([*refusal.of_run(run), *around.allowed.problems(run)])
         template = execution.template_of(request.template, request.task_execution_metadata)
         planned = plan(template, run, around.answers.judge.settings, await self._pod_templates(template, run))
-        if run.attempt:
-            await around.cache.ready.wait()  # What earlier attempts have left is yet to be told.
+        await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
         around.keeper.replace_earlier(run)
         (manifest,) = planned.manifests
         job = read_job(await self._made(manifest, run))
         around.cache.put(run.namespace, job)
-        around.metrics.creates.add("created")
         ref = JobRef(
             dialect=Dialect.PYTORCHJOB,
             namespace=run.namespace,
             name=job.name,
             uid=job.uid,
             output_prefix=run.output_prefix,
-            deadlines=planned.deadlines,
         )
+        try:
+            around.keeper.replace_earlier(run)  # Another may have come while the cluster was asked.
+        except Superseded:
+            await around.keeper.delete(ref)
+            raise
+        around.metrics.creates.add("created")
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref))
 
     async def _pod_templates(self, template: TaskTemplate, run: Run) -> Sequence[Manifest]:
@@ -127,7 +134,7 @@ class TaskService:
             there = await cluster.get(Name(namespace=run.namespace, name=name))
             if there is None:  # It went between the two questions.
                 raise Unavailable(f"job {name} is being deleted") from None
-            refusal.unless_same(there, manifest)
+            refusal.unless_for(run, there)
             log.info("adopted", extra=whose.of_run(run, name))
             return there
         log.info("created", extra=whose.of_run(run, name))
@@ -147,7 +154,7 @@ class TaskService:
 
     async def _abort(self, context: Context, code: grpc.StatusCode, said: str) -> NoReturn:
         self._around.metrics.creates.add(code.name.lower())
-        await context.abort(code, f"the job could not be created: {said}; ask again")
+        await context.abort(code, f"the job could not be created: {said}")
 
     # ---- get
 
@@ -165,7 +172,8 @@ class TaskService:
         try:
             answer = self._answers.of(entry)
         except Exception:
-            # A border: five errors in its life end a task for propeller, and this one is ours.
+            # A border: whatever a cluster holds is judged here, a defect of ours is no end of a task, and six
+            # errors in its life end it for propeller.
             log.exception("a job cannot be judged", extra=whose.of_entry(entry))
             return self._answers.last(entry)
         self._around.metrics.phases.add(answer.phase.value)
@@ -183,6 +191,8 @@ class TaskService:
         entry = self._around.cache.of((ref.namespace, ref.name))
         if entry is not None and _is_of_another(entry, ref):
             log.warning("not deleted: %s/%s is another attempt's", ref.namespace, ref.name)
+        elif not self._around.allowed.serves(ref.namespace):
+            log.warning("not deleted: %s is a namespace that this connector does not serve", ref.namespace)
         elif ref.refusal is None:
             await self._around.keeper.delete(ref)
         return admin.DeleteTaskResponse()

@@ -41,6 +41,8 @@ class Entry:
     """None where the store does not say."""
     modified: str = ""
     """RFC 3339; empty where the store does not say."""
+    regular: bool = True
+    """A file with content of its own: no link, pipe or socket."""
 
 
 class Directory(Protocol):
@@ -179,7 +181,12 @@ class _Disk:
                     continue
                 seen = each.stat(follow_symlinks=False)
                 moment = datetime.fromtimestamp(seen.st_mtime, timezone.utc)
-                yield Entry(name=each.name, size=seen.st_size, modified=moment.isoformat())
+                yield Entry(
+                    name=each.name,
+                    size=seen.st_size,
+                    modified=moment.isoformat(),
+                    regular=stat.S_ISREG(seen.st_mode),
+                )
 
     def read(self, wanted: Mapping[str, int]) -> Sequence[Content]:
         return [self._content(name, size) for name, size in wanted.items()]

@@ -118,6 +118,28 @@ def test_what_settings_name_is_looked_at(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("key", "flags"),
+    [
+        ("token-file", ["--token-file", "/dev/zero"]),
+        ("tls.certificate", ["--tls-certificate", "/dev/zero", "--tls-key", "/dev/zero"]),
+        ("embedded.pod-templates", ["--pod-templates", "/dev/zero"]),
+    ],
+)
+def test_a_file_without_end_is_told_and_not_read(key: str, flags: list[str]) -> None:
+    (problem,) = as_json(*flags)["problems"]
+    assert (problem["field"], problem["message"]) == (f"server.{key}", "/dev/zero: is no regular file")
+
+
+def test_settings_have_an_end_and_pod_templates_are_read(tmp_path: Path) -> None:
+    told = check("-s", "/dev/zero")
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert "settings /dev/zero: is larger than the 16,777,216 bytes that are read" in told.stderr
+    (tmp_path / "t.yaml").write_text("- a")
+    (problem,) = as_json("--pod-templates", str(tmp_path / "t.yaml"))["problems"]
+    assert "holds list where an object should be" in problem["message"]
+
+
 def test_traces_that_cannot_be_sent_are_told() -> None:
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
     (problem,) = as_json(env=env)["problems"]

@@ -189,7 +189,9 @@ class Served:
 
 
 @contextmanager
-def serving_people(*, token: str | None = None, nodes: FewNodes | None = None) -> Iterator[Served]:
+def serving_people(
+    *, token: str | None = None, nodes: FewNodes | None = None, streams: int = 100
+) -> Iterator[Served]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -201,7 +203,7 @@ def serving_people(*, token: str | None = None, nodes: FewNodes | None = None) -
         handler = people.handler(people.People(cache=cache, judge=judge, cluster=cluster, nodes=nodes))
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(
-            (Front(handlers=[handler], limit=100, token=Token.of(token) if token else None),)
+            (Front([handler], 100, Token.of(token) if token else None, streams=streams),)
         )
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()

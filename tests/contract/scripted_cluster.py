@@ -96,23 +96,30 @@ class ScriptedCluster:
             raise AlreadyExists(said["metadata"]["name"])
         return self.put(said)
 
+    def _found(self, kind: str, name: Name) -> Any:
+        stored = self.objects.get((kind, name.namespace, name.name))
+        return stored if stored is not None and name.uid in (None, stored["metadata"]["uid"]) else None
+
     async def get(self, name: Name) -> Manifest | None:
         await self._asked("get")
-        return self.objects.get(("PyTorchJob", name.namespace, name.name))
+        found: Manifest | None = self._found("PyTorchJob", name)
+        return found
 
     async def patch(self, name: Name, patch: Manifest) -> None:
         await self._asked("patch")
-        stored = self.objects.get(("PyTorchJob", name.namespace, name.name))
+        stored = self._found("PyTorchJob", name)
         if stored is not None:
             self.put(merge_patch(stored, patch))
 
     async def delete(self, name: Name) -> None:
         await self._asked("delete")
-        self.remove("PyTorchJob", name.namespace, name.name)
+        if self._found("PyTorchJob", name) is not None:
+            self.remove("PyTorchJob", name.namespace, name.name)
 
     async def delete_pod(self, name: Name) -> None:
         await self._asked(f"delete_pod {name.name}")
-        self.remove("Pod", name.namespace, name.name)
+        if self._found("Pod", name) is not None:
+            self.remove("Pod", name.namespace, name.name)
 
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         await self._asked("pod_templates")

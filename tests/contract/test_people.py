@@ -123,6 +123,17 @@ def test_all_jobs_are_watched_as_they_are_then_as_they_change() -> None:
     assert fourth.gone.name == "f1-n0-0-b"
 
 
+def test_who_finds_too_many_streams_open_is_told_so_and_gets_what_is_no_stream() -> None:
+    with serving_people(streams=1) as served:
+        served.put(a_job("f1-n0-0-aaa"))
+        watching = client.watch_jobs(server=served.endpoint)
+        assert next(watching).job.name == "f1-n0-0-aaa"
+        with pytest.raises(client.NotAnswered, match=r"^1 streams are open, which is the limit"):
+            client.list_jobs(server=served.endpoint)
+        assert client.get_job("f1", server=served.endpoint).name == "f1-n0-0-aaa"
+        watching.close()
+
+
 def test_one_job_is_watched_until_it_has_ended() -> None:
     with serving_people() as served:
         served.put(a_job("f1-n0-0-b"))

@@ -116,7 +116,7 @@ def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
             return [refused, alive, *await asyncio.gather(*running), await served.say(channel)]
 
     assert asyncio.run(asked()) == [
-        (EXHAUSTED, "2 calls are being answered, which is the limit of this server"),
+        (EXHAUSTED, "2 calls are being answered, which is the limit of this server; ask again later"),
         "SERVING",
         b"x",
         b"x",
@@ -135,6 +135,52 @@ def test_a_caller_that_goes_away_makes_room() -> None:
             return await served.say(channel)
 
     assert asyncio.run(asked()) == b"hello"
+
+
+def counting(channel: grpc.aio.Channel, metadata: Any = ()) -> Any:
+    return channel.unary_stream("/tiny.Tiny/Count")(b"", metadata=metadata)
+
+
+def test_streams_have_a_limit_of_their_own_and_take_no_place_of_calls() -> None:
+    async def asked() -> None:
+        async with (
+            serving(limit=1, streams=2) as served,
+            grpc.aio.insecure_channel(served.address) as channel,
+        ):
+            (front,) = served.server.fronts
+            streams = [counting(channel) for _ in range(2)]
+            assert [await each.read() for each in streams] == [b"1", b"1"]
+            refused = await code_of(counting(channel).read())
+            assert refused == (
+                EXHAUSTED,
+                "2 streams are open, which is the limit of this server; ask again later",
+            )
+            assert await served.say(channel) == b"hello"
+            assert (front.running, front.streaming) == (0, 2)
+            streams[0].cancel()
+            await until(lambda: front.streaming == 1)
+            again = counting(channel)
+            assert await again.read() == b"1"
+            assert served.metrics.requests.counts == {
+                ("Tiny/Count", "RESOURCE_EXHAUSTED"): 1,
+                ("Tiny/Count", "CANCELLED"): 1,
+                ("Tiny/Say", "OK"): 1,
+            }
+
+    asyncio.run(asked())
+
+
+def test_who_watches_the_health_takes_no_place_of_probes() -> None:
+    async def asked() -> None:
+        async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+            watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
+            watching = [watch(b"") for _ in range(64)]
+            for each in watching:
+                await each.read()
+            assert (await code_of(watch(b"").read()))[0] is EXHAUSTED
+            assert await health(channel, "liveness") == "SERVING"
+
+    asyncio.run(asked())
 
 
 def test_messages_have_a_length_and_no_more() -> None:
@@ -192,7 +238,7 @@ def scraped(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
 def test_metrics_cannot_be_shown_where_something_else_is() -> None:
     with (
         metrics.shown(metrics.Metrics(), "127.0.0.1", 0) as port,
-        pytest.raises(metrics.Unavailable, match="Address already in use"),
+        pytest.raises(metrics.CannotShow, match="Address already in use"),
         metrics.shown(metrics.Metrics(), "127.0.0.1", port),
     ):
         pass

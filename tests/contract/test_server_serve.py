@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,9 +89,8 @@ def test_who_reads_its_file_may_call_it_and_nobody_else(tmp_path: Path) -> None:
 
 
 def test_a_server_that_was_killed_is_followed_by_another(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("mine\n")
     tokens = []
-    for how in ((), ("--token-file", str(tmp_path / "token"), "--metrics-port", "0")):
+    for how in ((), ("--metrics-port", "0")):
         with serve(tmp_path / "state", *how) as (process, here, lines):
             assert listed(here["endpoint"], here["token"]) == ["pytorch", "pytorch"]
             tokens.append(here["token"])
@@ -98,8 +98,24 @@ def test_a_server_that_was_killed_is_followed_by_another(tmp_path: Path) -> None
                 assert "metrics at http://127.0.0.1:" in "".join(lines)
             process.kill()
             process.wait()
-    assert tokens[1] == "mine"
+    assert tokens[0] != tokens[1]
     assert len(tokens[0]) > 40
+
+
+def test_commands_get_in_with_a_token_that_was_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    with serve(tmp_path / "state", "--token-file", str(file)) as (_, here, _lines):
+        assert (here["token"], here["token_file"]) == ("", str(file))
+        assert listed(here["endpoint"], "first") == ["pytorch", "pytorch"]
+        file.write_text("second\n")
+        time.sleep(1.1)  # So long the server does not ask the disk.
+        done = jobs(tmp_path / "state")
+        assert (done.returncode, done.stderr) == (0, "")
+        file.unlink()
+        done = jobs(tmp_path / "state")
+        assert done.returncode == 1
+        assert f"cannot be read: {file}: No such file or directory" in done.stderr
 
 
 def jobs(state: Path, *more: str) -> "subprocess.CompletedProcess[str]":

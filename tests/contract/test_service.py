@@ -1,7 +1,6 @@
 """What FlytePropeller is answered, over a real channel."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,53 +9,11 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from scripted_cluster import ScriptedCluster, ago
-from serving import NAMESPACE, Served, metadata, serving, template, until
+from serving import NAMESPACE, Served, metadata, template, until
+from stories import is_phase, name_of, pod, status, tell, terminated
 
-from backend_plugin.core import job_ref
 from backend_plugin.core.errors import Refused
 from backend_plugin.core.observed import read_job
-from kfpytorch_idl.v1 import job_ref_pb2
-
-Story = Callable[[Served], Awaitable[None]]
-LABEL = "training.kubeflow.org/"
-
-
-def tell(story: Story, store: Path, **more: Any) -> None:
-    async def told() -> None:
-        async with serving(store, **more) as served:
-            await until(served.cache.ready.is_set)
-            await story(served)
-
-    asyncio.run(told())
-
-
-def condition(kind: str, **said: Any) -> dict[str, Any]:
-    return {"type": kind, "status": "True", "lastTransitionTime": ago(0), **said}
-
-
-def status(*kinds: str) -> dict[str, Any]:
-    conditions = [condition(kind, reason=f"PyTorchJob{kind}") for kind in ("Created", *kinds)]
-    return {"startTime": ago(0), "conditions": conditions}
-
-
-def pod(job: str, replica: str, phase: str, **said: Any) -> dict[str, Any]:
-    role, _, index = replica.partition("-")
-    labels = {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index}
-    return {
-        "kind": "Pod",
-        "metadata": {"name": f"{job}-{replica}", "namespace": NAMESPACE, "labels": labels},
-        "spec": {"nodeName": "n1"},
-        "status": {"phase": phase, **said},
-    }
-
-
-def terminated(code: int) -> list[dict[str, Any]]:
-    state = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": ago(0)}}
-    return [{"name": "pytorch", "state": state}]
-
-
-def name_of(meta: bytes) -> str:
-    return job_ref.decode(meta).name
 
 
 def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
@@ -142,20 +99,6 @@ def test_what_may_pass_is_worth_asking_again(tmp_path: Path, trouble: Any, code:
     tell(story, tmp_path)
 
 
-def test_a_job_of_that_name_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
-        name = name_of(await served.create())
-        served.cluster.remove("PyTorchJob", NAMESPACE, name)
-        served.cluster.deaf = True
-        foreign = {"kind": "PyTorchJob", "metadata": {"name": name, "namespace": NAMESPACE}}
-        served.cluster.put(foreign)
-        resource = await served.get(await served.create())
-        assert "is the name of a PyTorchJob that this server has not made" in resource.message
-        assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
-
-    tell(story, tmp_path)
-
-
 def test_get_asks_nobody(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         meta = await served.create()
@@ -182,10 +125,6 @@ def test_a_success_is_told_once_its_files_are_read(tmp_path: Path) -> None:
         await until(lambda: is_phase(served, meta, "SUCCEEDED"))
 
     tell(story, tmp_path)
-
-
-async def is_phase(served: Served, meta: bytes, phase: str) -> bool:
-    return await served.phase(meta) == phase
 
 
 def test_an_error_file_makes_a_failure_of_a_job_that_succeeded(tmp_path: Path) -> None:
@@ -297,32 +236,6 @@ def test_any_server_says_the_same_of_a_job(tmp_path: Path) -> None:
     tell(third, tmp_path, cluster=cluster)
 
 
-def test_a_new_attempt_removes_what_the_one_before_has_left(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
-        first, other = await served.create(), await served.create(execution="f2")
-        second = await served.create(attempt=1)
-        names = {name_of(second), name_of(other)}
-        await until(lambda: {key[2] for key in served.cluster.objects} == names)
-        assert name_of(first) not in names
-
-    tell(story, tmp_path)
-
-
-def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
-        meta = await served.create()
-        forged = job_ref_pb2.JobRef.FromString(meta)
-        forged.output_prefix = "s3://elsewhere"
-        assert await served.phase(forged.SerializeToString()) == "FAILED"
-        await served.delete(forged.SerializeToString())
-        assert served.cluster.objects
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await served.get(b"\xff")
-        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-    tell(story, tmp_path)
-
-
 def test_logs_and_numbers_are_there_for_whoever_asks(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         meta = await served.create()
@@ -363,22 +276,6 @@ def test_propeller_is_told_which_tasks_are_taken(tmp_path: Path) -> None:
             ("pytorch", 1),
         ]
         assert not agent.is_sync
-
-    tell(story, tmp_path)
-
-
-def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
-        meta = await served.create()
-        served.cluster.remove("PyTorchJob", NAMESPACE, name_of(meta))
-        for entry in served.cache:
-            served.cache.forget(entry)
-        served.leave("outputs.pb", attempt=9)
-        forged = job_ref_pb2.JobRef.FromString(meta)
-        forged.output_prefix = served.prefix(attempt=9)
-        await until(lambda: is_phase(served, forged.SerializeToString(), "SUCCEEDED"))
-        assert await served.phase(meta) == "FAILED"
-        assert "is another attempt's" in (await served.get(meta)).message
 
     tell(story, tmp_path)
 

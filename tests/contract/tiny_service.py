@@ -96,11 +96,13 @@ async def health(channel: grpc.aio.Channel, service: str = "") -> str:
 
 
 @asynccontextmanager
-async def serving(*, limit: int = 10, token: Any = None, **said: Any) -> AsyncIterator[Served]:
+async def serving(
+    *, limit: int = 10, streams: int = 10, token: Any = None, **said: Any
+) -> AsyncIterator[Served]:
     """A server while inside, stopped at once at the end."""
     tiny, metrics, ready = Tiny(), Metrics(), asyncio.Event()
     described = {FLYTE: "flyteidl.service.agent_pb2", "grpc.health.v1.Health": "grpc_health.v1.health_pb2"}
-    front = Front((*tiny.handlers(), Reflection(described)), limit, token, metrics)
+    front = Front((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams)
     server = Server((front,), ServerOptions(**{"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **said}))
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     life = asyncio.ensure_future(server.run(ready, port.set_result))

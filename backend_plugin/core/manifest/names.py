@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from backend_plugin.core.job import OwnerReference, Run
+from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 
 LONGEST_NAME: Final = 50
@@ -40,7 +41,14 @@ def job_name(run: Run) -> str:
 
 def identity(run: Run) -> str:
     """The value of the label: equal for the same attempt only."""
-    return _digest(run.output_prefix)[:40]
+    return _identity(run.output_prefix)
+
+
+def is_for(job: Manifest, output_prefix: str) -> bool:
+    """Whether it is the job of the attempt that writes there: its label says so, and nothing another."""
+    said = text(section(job, "metadata", "annotations"), OUTPUT_PREFIX)
+    label = text(section(job, "metadata", "labels"), IDENTITY)
+    return bool(output_prefix) and label == _identity(output_prefix) and said in ("", output_prefix)
 
 
 def identity_labels(run: Run) -> dict[str, str]:
@@ -62,6 +70,10 @@ def owner_references(owner: OwnerReference | None) -> list[Manifest]:
             "blockOwnerDeletion": True,
         }
     ]
+
+
+def _identity(output_prefix: str) -> str:
+    return _digest(output_prefix)[:40]
 
 
 def _digest(output_prefix: str) -> str:

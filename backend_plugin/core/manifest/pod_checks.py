@@ -19,6 +19,9 @@ from backend_plugin.core.settings import Settings
 # What the operator adds to the training container's ports, and MASTER_PORT.
 PORT_NAME: Final = "pytorchjob-port"
 PORT: Final = 23456
+# Linux gives no program a longer text, its end included: 32 pages of 4 KiB.
+_LONGEST_TEXT: Final = 32 * 4096 - 1
+_BEGINNING: Final = 40
 
 
 def problems(spec: Mapping[str, Any], draft: Draft, settings: Settings) -> Iterator[Problem]:
@@ -57,9 +60,28 @@ def _container_problems(container: Mapping[str, Any], path: str, settings: Setti
         yield from pod_resources.problems(pod_resources.of(container, settings), path, settings)
     if not container.get("image"):
         yield _problem(f"{path}.image", "", "is empty", "name the image to run")
+    yield from _text_problems(container, path)
     for place in _repeated([each.get("mountPath", "") for each in container.get("volumeMounts", ())]):
         remedy = "leave one of the two out; one may be the PodTemplate's"
         yield _problem(f"{path}.volumeMounts", place, "has two volumes mounted", remedy)
+
+
+def _text_problems(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """What no program can be started with: no node would do better."""
+    texts = [(f"{path}.{key}", each) for key in ("command", "args") for each in container.get(key, ())]
+    texts += [
+        (f"{path}.env", f"{each.get('name', '')}={each.get('value', '')}")
+        for each in container.get("env", ())
+    ]
+    for field, said in texts:
+        # A character has four bytes at most, and most texts are short.
+        if len(said) * 4 > _LONGEST_TEXT and (size := len(said.encode(errors="replace"))) > _LONGEST_TEXT:
+            message = (
+                f"is a text of {size:,} bytes, and Linux starts no program with more than {_LONGEST_TEXT:,}"
+            )
+            yield _problem(
+                field, said[:_BEGINNING], message, "hand it over as a file, or as an input of the task"
+            )
 
 
 def _port_problems(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Problem]:

@@ -8,6 +8,9 @@ of them.
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
+from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import TRAINER, ReplicaGroup, TrainingJob
 from backend_plugin.core.manifest import metadata
 from backend_plugin.core.manifest.pod_checks import PORT, PORT_NAME
@@ -24,8 +27,33 @@ _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always"
 _UNNAMED_PORT: Final = "port-{number}"
 
 
+# What etcd takes in one request where nobody has changed it; the API server itself takes 3 MiB.
+_LARGEST: Final = 3 * 2**19
+
+
 def build(job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Sequence[Manifest]) -> Manifest:
-    """The PyTorchJob; `pods` are the templates of the job's groups, in their order."""
+    """The PyTorchJob; `pods` are the templates of the job's groups, in their order.
+
+    Raises:
+        InvalidTask: If it is larger than any object of a cluster.
+    """
+    manifest = _built(job, settings, job_metadata, pods)
+    size = len(msgspec.json.encode(manifest))
+    if size > _LARGEST:
+        raise InvalidTask(
+            Problem(
+                field="template",
+                value=f"{size:,} bytes",
+                message=f"makes a PyTorchJob of more than the {_LARGEST:,} bytes that a cluster keeps",
+                remedy="hand over what is large as files or inputs, not in args, variables or annotations",
+            )
+        )
+    return manifest
+
+
+def _built(
+    job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Sequence[Manifest]
+) -> Manifest:
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",

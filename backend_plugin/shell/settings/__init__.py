@@ -3,7 +3,7 @@
 `read` makes them; nothing else does.
 """
 
-from backend_plugin.shell.settings.reading import Flags, InForce, Said, read
+from backend_plugin.shell.settings.reading import Flags, InForce, Sources, read
 from backend_plugin.shell.settings.values import ClusterKind, Embedded, ServerSettings
 
-__all__ = ["ClusterKind", "Embedded", "Flags", "InForce", "Said", "ServerSettings", "read"]
+__all__ = ["ClusterKind", "Embedded", "Flags", "InForce", "ServerSettings", "Sources", "read"]

@@ -72,7 +72,7 @@ _SERVICE_LINKS: Final = ("tcp://", "udp://", "sctp://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Sources:
     """Where settings are said, from what counts least to what counts most."""
 
     section: Mapping[str, Any] = field(default_factory=dict)
@@ -115,23 +115,23 @@ class _Reading:
         self.problems.append(Problem(field=name, value=shown, message=wrong.message, remedy=wrong.remedy))
 
 
-def read(said: Said) -> InForce:
+def read(sources: Sources) -> InForce:
     """What is meant.
 
     Raises:
         InvalidSettings: With everything in it that is no setting or cannot be meant.
     """
     reading = _Reading()
-    _read_section(said.section, "", reading, said.file)
-    _read_environ(said.environ, reading)
-    for key, value in said.flags.items():
+    _read_section(sources.section, "", reading, sources.file)
+    _read_environ(sources.environ, reading)
+    for key, value in sources.flags.items():
         if value not in (None, (), ""):
             flag = flag_of(key)
             reading.take(key, value, flag, flag)
     kind = ClusterKind(reading.values.get("cluster", ClusterKind.EMBEDDED.value))
     _check(reading, kind)
     if "state" not in reading.values:
-        _default_state(reading, said.environ)
+        _default_state(reading, sources.environ)
     if reading.problems:
         raise InvalidSettings(*reading.problems)
     return InForce(settings=_settings(reading.values, kind), sources=reading.sources)

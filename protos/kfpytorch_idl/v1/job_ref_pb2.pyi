@@ -1,7 +1,7 @@
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -15,14 +15,13 @@ DIALECT_PYTORCHJOB: Dialect
 DIALECT_TRAINJOB: Dialect
 
 class JobRef(_message.Message):
-    __slots__ = ["version", "dialect", "namespace", "name", "uid", "output_prefix", "deadlines", "refusal"]
+    __slots__ = ["version", "dialect", "namespace", "name", "uid", "output_prefix", "refusal"]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DIALECT_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_PREFIX_FIELD_NUMBER: _ClassVar[int]
-    DEADLINES_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     dialect: Dialect
@@ -30,18 +29,5 @@ class JobRef(_message.Message):
     name: str
     uid: str
     output_prefix: str
-    deadlines: Deadlines
     refusal: str
-    def __init__(self, version: _Optional[int] = ..., dialect: _Optional[_Union[Dialect, str]] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., output_prefix: _Optional[str] = ..., deadlines: _Optional[_Union[Deadlines, _Mapping]] = ..., refusal: _Optional[str] = ...) -> None: ...
-
-class Deadlines(_message.Message):
-    __slots__ = ["active_seconds", "queue_seconds", "pending_seconds", "no_status_seconds"]
-    ACTIVE_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    PENDING_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    NO_STATUS_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    active_seconds: int
-    queue_seconds: int
-    pending_seconds: int
-    no_status_seconds: int
-    def __init__(self, active_seconds: _Optional[int] = ..., queue_seconds: _Optional[int] = ..., pending_seconds: _Optional[int] = ..., no_status_seconds: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., dialect: _Optional[_Union[Dialect, str]] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., output_prefix: _Optional[str] = ..., refusal: _Optional[str] = ...) -> None: ...

@@ -115,6 +115,20 @@ def test_a_failure_is_told_whole():
     assert (told.phase.value, told.retry) == ("RETRYABLE_FAILED", True)
 
 
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        ("exec /bin/sh: argument list too long", "FAILED"),
+        ("exec: no such file or directory", "FAILED"),
+        ("failed to reserve cgroup", "RETRYABLE_FAILED"),
+    ],
+)
+def test_a_container_that_cannot_be_started_anywhere_is_not_tried_again(said: str, phase: str) -> None:
+    state = {"exitCode": 128, "reason": "StartError", "finishedAt": at(9), "message": said}
+    told = verdict(job(FAILED), pod("worker-0", "Failed", container={"state": {"terminated": state}}))
+    assert told.phase.value == phase
+
+
 def test_the_last_words_of_a_container_are_kept():
     state = {"exitCode": 3, "finishedAt": at(9), "message": "one\ntwo"}
     told = verdict(job(FAILED), pod("worker-0", "Failed", container={"state": {"terminated": state}}))

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_plugin.core import job_ref
-from backend_plugin.core.job import Deadlines, Dialect, JobRef
+from backend_plugin.core.job import Dialect, JobRef
 from kfpytorch_idl.v1 import job_ref_pb2
 
-SECONDS = st.none() | st.integers(0, 2**63 - 1)
 REFS = st.builds(
     JobRef,
     dialect=st.sampled_from(Dialect),
@@ -16,13 +15,6 @@ REFS = st.builds(
     name=st.text(),
     output_prefix=st.text(),
     uid=st.none() | st.text(),
-    deadlines=st.builds(
-        Deadlines,
-        active_seconds=SECONDS,
-        queue_seconds=SECONDS,
-        pending_seconds=SECONDS,
-        no_status_seconds=SECONDS,
-    ),
     refusal=st.none() | st.text(),
 )
 REF = JobRef(dialect=Dialect.PYTORCHJOB, namespace="ns", name="f1-n0-0", output_prefix="s3://b/0")

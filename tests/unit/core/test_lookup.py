@@ -91,6 +91,20 @@ def test_where_there_is_none_the_nearest_are_named(word: str, jobs: list[Named],
         lookup.meant(word, jobs)
 
 
+def test_of_many_jobs_the_latest_are_compared() -> None:
+    jobs = [Named(f"{word}-hand") for word in ("old", *(f"x{number}" for number in range(100)))]
+    with pytest.raises(lookup.NoSuchJob, match=r"^there is no job ald-hand$"):
+        lookup.meant("ald-hand", jobs)
+    with pytest.raises(lookup.NoSuchJob, match=r"did you mean .*x99-hand"):
+        lookup.meant("y99-hand", jobs)
+
+
+def test_a_word_that_is_no_name_is_not_compared_and_not_repeated() -> None:
+    with pytest.raises(lookup.NoSuchJob) as told:
+        lookup.meant("by-hand" * 100_000, JOBS)
+    assert len(str(told.value)) < 300
+
+
 def a_job(masters: int, workers: int, **said: object) -> Job:
     groups = (Group(role="master", replicas=masters), Group(role="worker", replicas=workers))
     return Job(name="j", groups=tuple(group for group in groups if group.replicas), **said)  # type: ignore[arg-type]

@@ -6,10 +6,11 @@ import sys
 import pytest
 from builders import a_run, a_template
 
-from backend_plugin.core import settings
+from backend_plugin.core import origin, settings
 from backend_plugin.core.errors import InvalidTask, Problem, gathered
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.pipeline import plan
+from backend_plugin.core.reading import section, texts
 
 LOADED = """
 import sys
@@ -73,7 +74,7 @@ def test_problems_are_gathered_in_order() -> None:
         assert problems == []
 
 
-def test_what_the_author_said_about_time_goes_with_the_plan() -> None:
+def test_what_the_author_said_about_time_stands_on_the_job() -> None:
     said = {
         **TWO,
         "runPolicy": {"activeDeadlineSeconds": 3600},
@@ -81,5 +82,8 @@ def test_what_the_author_said_about_time_goes_with_the_plan() -> None:
     }
     template = a_template(said, container={"image": "i"})
     deadlines = Deadlines(active_seconds=3600, queue_seconds=60, pending_seconds=30)
-    assert plan(template, a_run(), settings.read({})).deadlines == deadlines
-    assert plan(a_template(TWO), a_run(), settings.read({})).deadlines == Deadlines()
+    for each, expected in ((template, deadlines), (a_template(TWO), Deadlines())):
+        (manifest,) = plan(each, a_run(), settings.read({})).manifests
+        told = origin.read(texts(section(manifest, "metadata"), "annotations"), "ns")
+        assert told is not None
+        assert told.deadlines == expected

@@ -60,10 +60,17 @@ def marked(label: str, prefix: str) -> Manifest:
 
 
 def test_only_the_same_attempts_job_is_adopted() -> None:
-    refusal.unless_same(marked("a", "s3://b/0"), marked("a", "s3://b/0"))
-    for other in (marked("b", "s3://b/0"), marked("a", "s3://b/1"), {"metadata": {"name": "j"}}):
+    run = a_run(output_prefix="s3://b/0")
+    mine, others = names.identity(run), names.identity(a_run(output_prefix="s3://b/1"))
+    refusal.unless_for(run, marked(mine, "s3://b/0"))
+    refusal.unless_for(run, {"metadata": {"labels": {names.IDENTITY: mine}}})
+    for other in (marked(others, "s3://b/0"), marked(mine, "s3://b/1"), {"metadata": {"name": "j"}}):
         with pytest.raises(InvalidTask, match="has not made for this attempt"):
-            refusal.unless_same(other, marked("a", "s3://b/0"))
+            refusal.unless_for(run, other)
+
+
+def test_a_reference_without_a_prefix_is_for_no_job() -> None:
+    assert not names.is_for(marked(names.identity(a_run(output_prefix="")), ""), "")
 
 
 def test_what_a_cluster_refuses_is_told_in_its_own_sentence() -> None:

@@ -8,6 +8,7 @@ from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, ended, error_file, job, p
 from msgspec import structs
 
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.kept_verdict import ANNOTATION
 from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Observed, read_observed
 from backend_plugin.core.pipeline import judge, lasting
@@ -15,7 +16,6 @@ from backend_plugin.core.rules import Rules
 from backend_plugin.core.task_phase import Phase, TaskPhase
 from backend_plugin.core.upkeep import NONE, Duties, cancel, duties, is_over
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import ANNOTATION
 
 RULES = Rules(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
 
@@ -67,7 +67,7 @@ def test_peers_that_a_failed_replica_leaves_running_are_stopped() -> None:
     pods = (ended("master-0", 1), running("worker-0"), deleted, pod("worker-2", "Pending"))
     verdict, todo = judged(seen(job(RUNNING, FAILED, workers=3), *pods))
     assert verdict.phase is Phase.FAILED
-    assert todo.pods == ("j-worker-0", "j-worker-2")
+    assert [each.name for each in todo.pods] == ["j-worker-0", "j-worker-2"]
     assert bool(todo)
 
 
@@ -84,16 +84,15 @@ def test_a_failure_stays_what_it_is_when_the_pods_that_told_of_it_are_gone() -> 
 
 @pytest.mark.parametrize(
     ("policy", "left"),
-    [("None", ()), ("Running", ("j-worker-0",)), ("All", ("j-worker-0", "j-worker-1"))],
+    [("None", slice(0)), ("Running", slice(1)), ("All", slice(2))],
 )
-def test_the_pods_of_an_elastic_job_are_cleaned_up_when_it_truly_ends(
-    policy: str, left: tuple[str, ...]
-) -> None:
+def test_the_pods_of_an_elastic_job_are_cleaned_up_when_it_truly_ends(policy: str, left: slice) -> None:
     said = job(RUNNING, SUCCEEDED, workers=2)
     said["metadata"]["annotations"] = {CLEAN_POD_POLICY: policy}
     pods = (running("worker-0"), ended("worker-1", 0))
-    verdict, todo = judged(seen(said, *pods, outputs=True))
-    assert (verdict.phase, todo) == (Phase.SUCCEEDED, Duties(pods=left))
+    observed = seen(said, *pods, outputs=True)
+    verdict, todo = judged(observed)
+    assert (verdict.phase, todo) == (Phase.SUCCEEDED, Duties(pods=observed.pods[left]))
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,19 @@ def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path) -> None:
     assert file.message == "an error file that cannot be read: PermissionError: it is no regular file"
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
+def test_outputs_are_a_file(tmp_path: Path, make: Any) -> None:
+    make(tmp_path / "outputs.pb")
+    assert look(str(tmp_path)) == Found()
+
+
+def test_a_directory_is_no_error_file(prefix: str) -> None:
+    filesystem = fsspec.filesystem(prefix.partition(":")[0], auto_mkdir=True)
+    for name in ("error.pb", "outputs.pb"):
+        filesystem.pipe_file(f"{prefix}/{name}/part", b"x")
+    assert look(prefix, prefix.removesuffix("/out")) == Found()
+
+
 def test_a_listed_directory_that_is_missing_may_not_be_mounted_yet(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r"is it mounted here\?"):
         look(f"{tmp_path}/absent/out", f"{tmp_path}/absent")

@@ -11,7 +11,7 @@ from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.quantity import parse
 from backend_plugin.shell import prefixes
 from backend_plugin.shell.credentials import Tls
-from backend_plugin.shell.settings import ClusterKind, Embedded, InForce, Said, ServerSettings, read
+from backend_plugin.shell.settings import ClusterKind, Embedded, InForce, ServerSettings, Sources, read
 from backend_plugin.shell.settings.reading import KEYS, flag_of, variable_of
 
 HOME = {"XDG_STATE_HOME": "/var/state"}
@@ -63,7 +63,7 @@ def nested(flat: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def told(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> InForce:
     return read(
-        Said(
+        Sources(
             section=section or {}, file="s.yaml", environ={**HOME, **environ}, flags=flags.pop("flags", flags)
         )
     )
@@ -145,7 +145,7 @@ def test_a_path_may_begin_at_home_and_where_the_server_is_started(
 
 def test_state_is_kept_where_the_user_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    assert read(Said()).settings.state == Path("/home/me/.local/state/kfpytorch")
+    assert read(Sources()).settings.state == Path("/home/me/.local/state/kfpytorch")
 
 
 def test_all_problems_of_all_sources_are_told_at_once() -> None:

@@ -37,6 +37,21 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         [("target", "sql", "holds no container to train in")],
     ),
     "no image": (container(image=""), [("container.image", '""', "is empty")]),
+    "args that no program is given": (
+        container(args=["a" * 131_071, "a" * 131_072], env=[{"key": "LONG", "value": "é" * 65_600}]),
+        [
+            (
+                "container.args",
+                f'"{"a" * 40}"',
+                "is a text of 131,072 bytes, and Linux starts no program with more than 131,071",
+            ),
+            (
+                "container.env",
+                f'"LONG={"é" * 35}"',
+                "is a text of 131,205 bytes, and Linux starts no program with more than 131,071",
+            ),
+        ],
+    ),
     "no quantity": (asking(CPU="1x"), [("container.resources.limits[0]", '"1x"', NO_QUANTITY)]),
     "empty quantity": (asking(CPU=""), [("container.resources.limits[0]", '""', NO_QUANTITY)]),
     "negative": (asking(CPU="-1"), [("container.resources.limits[0]", '"-1"', "is negative")]),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from builders import a_run, a_template, decoded
 
+from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import Deadlines, OwnerReference, RunPolicy
 from backend_plugin.core.manifest.metadata import job_metadata
 from backend_plugin.core.manifest.pytorchjob import build
@@ -170,3 +171,13 @@ def test_a_job_is_kept_as_long_as_its_author_says_else_as_long_as_the_platform(
     settings = read({"kfpytorch": {"ttl-after-finished": "1h"}})
     manifest: Any = build(decoded({"masterReplicas": {}, **policy}), settings, {"name": "a"}, [POD])
     assert manifest["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": kept}
+
+
+def test_a_job_that_no_cluster_keeps_is_refused() -> None:
+    args = ["a" * 100_000] * 16
+    pod = {**POD, "spec": {"containers": [{"name": "pytorch", "image": "i", "args": args}]}}
+    job = decoded({"masterReplicas": {}})
+    with pytest.raises(
+        InvalidTask, match=r"template=1,600,.* bytes: makes a PyTorchJob of more than the 1,572,864"
+    ):
+        build(job, Settings(), {"name": "f1"}, [pod])

@@ -1,4 +1,4 @@
-"""What we have decided of a job ourselves, kept on the job: every server says the same of it afterwards.
+"""A verdict of our own that is kept on its job: every server says the same of it afterwards.
 
 Lives here: an annotation, written and read. Does not: what is decided; see `judgement`.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ANNOTATION: Final = "kfpytorch.flyte.org/verdict"
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class KeptVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A failure that no operator knows of: a deadline, a time-out, patience that ended."""
 
     reason: str
@@ -28,22 +28,22 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode(phase: "TaskPhase", at: datetime) -> str:
     """The annotation that makes a failure last."""
-    verdict = Verdict(
+    kept = KeptVerdict(
         reason=phase.reason,
         message=phase.message,
         cause=phase.cause or Cause.INFRA,
         retry=phase.retry,
         at=at,
     )
-    return msgspec.json.encode(verdict).decode()
+    return msgspec.json.encode(kept).decode()
 
 
-def read(annotation: str) -> Verdict | None:
-    """A verdict; None where none can be read."""
+def read(annotation: str) -> KeptVerdict | None:
+    """What was kept; None where nothing can be read."""
     try:
         return _DECODER.decode(annotation)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
 
 
-_DECODER: Final = msgspec.json.Decoder(Verdict)
+_DECODER: Final = msgspec.json.Decoder(KeptVerdict)

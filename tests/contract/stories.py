@@ -1,0 +1,64 @@
+"""What happens around a service, in a test's own words."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from scripted_cluster import ago
+from serving import NAMESPACE, Served, serving, until
+
+from backend_plugin.core import job_ref
+from kfpytorch_idl.v1 import job_ref_pb2
+
+Story = Callable[[Served], Awaitable[None]]
+LABEL = "training.kubeflow.org/"
+
+
+def tell(story: Story, store: Path, **more: Any) -> None:
+    async def told() -> None:
+        async with serving(store, **more) as served:
+            await until(served.cache.ready.is_set)
+            await story(served)
+
+    asyncio.run(told())
+
+
+def condition(kind: str, **said: Any) -> dict[str, Any]:
+    return {"type": kind, "status": "True", "lastTransitionTime": ago(0), **said}
+
+
+def status(*kinds: str) -> dict[str, Any]:
+    conditions = [condition(kind, reason=f"PyTorchJob{kind}") for kind in ("Created", *kinds)]
+    return {"startTime": ago(0), "conditions": conditions}
+
+
+def pod(job: str, replica: str, phase: str, **said: Any) -> dict[str, Any]:
+    role, _, index = replica.partition("-")
+    labels = {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": f"{job}-{replica}", "namespace": NAMESPACE, "labels": labels},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": phase, **said},
+    }
+
+
+def terminated(code: int) -> list[dict[str, Any]]:
+    state = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": ago(0)}}
+    return [{"name": "pytorch", "state": state}]
+
+
+def name_of(meta: bytes) -> str:
+    return job_ref.decode(meta).name
+
+
+async def is_phase(served: Served, meta: bytes, phase: str) -> bool:
+    return await served.phase(meta) == phase
+
+
+def forged(meta: bytes, **said: str) -> bytes:
+    reference = job_ref_pb2.JobRef.FromString(meta)
+    for field, value in said.items():
+        setattr(reference, field, value)
+    return bytes(reference.SerializeToString())

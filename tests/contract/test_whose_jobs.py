@@ -1,0 +1,173 @@
+"""Jobs of other attempts, and of others: what is taken for ours, begun, and deleted."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from msgspec.json import encode
+from serving import NAMESPACE, Served, now, until
+from stories import forged, is_phase, name_of, pod, status, tell, terminated
+
+from backend_plugin.core import kept_verdict
+from kfpytorch_common.causes import Cause
+from kfpytorch_idl.v1 import job_ref_pb2
+
+
+def test_a_job_of_that_name_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        name = name_of(await served.create())
+        served.cluster.remove("PyTorchJob", NAMESPACE, name)
+        served.cluster.deaf = True
+        foreign = {"kind": "PyTorchJob", "metadata": {"name": name, "namespace": NAMESPACE}}
+        served.cluster.put(foreign)
+        resource = await served.get(await served.create())
+        assert "is the name of a PyTorchJob that this server has not made" in resource.message
+        assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
+
+    tell(story, tmp_path)
+
+
+def test_a_new_attempt_removes_what_the_one_before_has_left(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        first, other = await served.create(), await served.create(execution="f2")
+        second = await served.create(attempt=1)
+        names = {name_of(second), name_of(other)}
+        await until(lambda: {key[2] for key in served.cluster.objects} == names)
+        assert name_of(first) not in names
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"name": "foreign", "uid": "foreign"},
+        {"name": "foreign", "uid": ""},
+        {"output_prefix": "s3://elsewhere"},
+        {"output_prefix": ""},
+        {"uid": "another"},
+        {"namespace": "kube-system"},
+    ],
+)
+def test_a_made_up_reference_deletes_nothing_also_later(tmp_path: Path, said: Any, *, away: bool) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        mine = served.cluster.objects["PyTorchJob", NAMESPACE, name_of(meta)]
+        served.cluster.put({**mine, "metadata": {**mine["metadata"], "namespace": "kube-system"}})
+        foreign = {"name": "foreign", "namespace": NAMESPACE, "uid": "foreign"}
+        served.cluster.put({"kind": "PyTorchJob", "metadata": foreign})
+        for entry in served.cache:  # What is not in memory is asked of the cluster.
+            served.cache.forget(entry)
+        before = dict(served.cluster.objects)
+        served.cluster.away = away
+        await served.delete(forged(meta, **said))
+        served.cluster.away = False
+        await until(lambda: len(served.orders) == 0)
+        assert served.cluster.objects == before
+        await served.delete(meta)
+        await until(lambda: ("PyTorchJob", NAMESPACE, name_of(meta)) not in served.cluster.objects)
+
+    tell(story, tmp_path)
+
+
+def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
+    verdict = kept_verdict.KeptVerdict(
+        reason="NeverSeen", message="", cause=Cause.INFRA, retry=True, at=now() - timedelta(hours=2)
+    )
+
+    async def story(served: Served) -> None:
+        name = name_of(await served.create())
+        stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
+        annotations = {**stored["metadata"]["annotations"], kept_verdict.ANNOTATION: encode(verdict).decode()}
+        given_up = {**stored["metadata"], "annotations": annotations}
+        served.cluster.put({**stored, "metadata": {**given_up, "labels": {}}})
+        await until(lambda: "get" in served.cluster.calls)
+        await until(lambda: len(served.orders) == 0)
+        assert "delete" not in served.cluster.calls
+        served.cluster.put({**stored, "metadata": given_up})
+        await until(lambda: not served.cluster.objects)
+
+    tell(story, tmp_path)
+
+
+def test_an_attempt_that_is_over_is_not_begun_by_a_call_that_comes_late(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        late = await served.create()
+        second = await served.create(attempt=1)
+        await until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
+        with pytest.raises(
+            grpc.aio.AioRpcError, match="attempt 0 of f1/n0 is over: attempt 1 has begun"
+        ) as told:
+            await served.create()
+        assert told.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert {key[2] for key in served.cluster.objects} == {name_of(second)}
+        assert await served.create(attempt=1) == second
+        assert await served.phase(late) != "FAILED"
+
+    tell(story, tmp_path)
+
+
+def test_of_two_attempts_that_are_made_at_once_the_later_one_stays(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        served.cluster.slow.clear()
+        calls = [asyncio.create_task(served.create(attempt=attempt)) for attempt in (0, 1)]
+        await until(lambda: served.cluster.calls.count("create") == 2)
+        served.cluster.slow.set()
+        done, _ = await asyncio.wait(calls)
+        assert len(done) == 2
+        second = calls[1].result()
+        await until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
+
+    tell(story, tmp_path)
+
+
+def test_a_pod_that_was_made_anew_is_not_stopped_in_place_of_the_old_one(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        name = name_of(await served.create())
+        served.cluster.put(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
+        old = served.cluster.put(pod(name, "worker-0", "Running"))
+        served.cluster.deaf = True
+        new = served.cluster.put(pod(name, "worker-0", "Running"))
+        assert new["metadata"]["uid"] != old["metadata"]["uid"]
+        served.cluster.deaf = False
+        served.cluster.status(name, status("Running", "Failed"))
+        await until(lambda: f"delete_pod {name}-worker-0" in served.cluster.calls)
+        await until(lambda: len(served.orders) == 0)
+        assert served.cluster.objects["Pod", NAMESPACE, f"{name}-worker-0"] == new
+
+    tell(story, tmp_path)
+
+
+def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        forged = job_ref_pb2.JobRef.FromString(meta)
+        forged.output_prefix = "s3://elsewhere"
+        assert await served.phase(forged.SerializeToString()) == "FAILED"
+        await served.delete(forged.SerializeToString())
+        assert served.cluster.objects
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await served.get(b"\xff")
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+    tell(story, tmp_path)
+
+
+def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        served.cluster.remove("PyTorchJob", NAMESPACE, name_of(meta))
+        for entry in served.cache:
+            served.cache.forget(entry)
+        served.leave("outputs.pb", attempt=9)
+        forged = job_ref_pb2.JobRef.FromString(meta)
+        forged.output_prefix = served.prefix(attempt=9)
+        await until(lambda: is_phase(served, forged.SerializeToString(), "SUCCEEDED"))
+        assert await served.phase(meta) == "FAILED"
+        assert "is another attempt's" in (await served.get(meta)).message
+
+    tell(story, tmp_path)

@@ -1,0 +1,33 @@
+"""What the attempts of one node have to do with each other."""
+
+import pytest
+from builders import a_run
+
+from backend_plugin.core import attempts
+
+SECOND = a_run(execution="f1", node_id="n0", attempt=1, output_prefix="s3://b/f1/n0/data/1", namespace="ns")
+
+
+def test_an_earlier_attempt_of_the_same_node_is_one() -> None:
+    first = a_run(attempt=0, output_prefix="s3://b/f1/n0/data/0/", namespace="ns")
+    assert attempts.is_earlier(first, SECOND)
+    assert not attempts.is_earlier(SECOND, first)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"namespace": "elsewhere"},
+        {"output_prefix": "s3://b/f1/n1/data/0"},
+        {"attempt": 1, "output_prefix": "s3://b/f1/n0/data/1"},
+    ],
+)
+def test_nothing_else_is(other: dict[str, object]) -> None:
+    said = {"attempt": 0, "output_prefix": "s3://b/f1/n0/data/0", "namespace": "ns", **other}
+    assert not attempts.is_earlier(a_run(**said), SECOND)
+
+
+def test_who_comes_late_is_told_which_attempt_has_begun() -> None:
+    late = a_run(execution="f1", node_id="n0", attempt=0)
+    told = "attempt 0 of f1/n0 is over: attempt 1 has begun"
+    assert str(attempts.superseded(late, by=SECOND)) == told

@@ -1,0 +1,36 @@
+"""Files that somebody has named, and what is none."""
+
+import os
+import re
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from backend_plugin.shell import small_files
+
+
+def test_a_file_is_read_whole_also_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1234")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert small_files.read(tmp_path / "link", 4) == b"1234"
+
+
+def test_what_has_no_end_or_is_no_file_is_told_and_not_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    os.mkfifo(tmp_path / "pipe")
+    for path, said in (
+        (tmp_path / "file", "is larger than the 4 bytes that are read"),
+        (Path("/dev/zero"), "is no regular file"),
+        (tmp_path / "pipe", "is no regular file"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "none", "No such file or directory"),
+    ):
+        with pytest.raises(OSError, match=re.escape(said)):
+            small_files.read(path, 4)
+
+
+def test_what_comes_through_a_pipe_has_an_end_too() -> None:
+    assert small_files.all_of(BytesIO(b"1234"), 4) == b"1234"
+    with pytest.raises(OSError, match="is larger than the 4 bytes that are read"):
+        small_files.all_of(BytesIO(b"12345"), 4)
