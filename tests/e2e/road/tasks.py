@@ -162,6 +162,8 @@ def is_killed_once(folder: str) -> int:
     note(folder, "started")
     if attempt() == 0:
         if os.environ["RANK"] == "1":
+            while not list(Path(folder).glob("started.*.0.0.*")):  # Else there is none to be left behind.
+                time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(FOREVER)
     return attempt()
