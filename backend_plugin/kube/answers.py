@@ -20,6 +20,8 @@ _PASSING: Final = frozenset(
     {HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 )
 _SERVER_ERROR: Final = 500
+_TOO_LARGE: Final = "request is too large"
+"""In what etcd says, which comes as a 500."""
 _MODIFIED: Final = "the object has been modified"
 
 
@@ -68,7 +70,14 @@ class Answered(BackendError):
         if self.code == HTTPStatus.CONFLICT:
             # Somebody wrote at the same time, as to the use of a quota. A uid that is another's stays so.
             return _MODIFIED in self.message
+        if self.is_too_large:
+            return False
         return self.code in _PASSING or self.code >= _SERVER_ERROR
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the object is larger than the cluster can store."""
+        return self.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _TOO_LARGE in self.message
 
     @property
     def is_not_authorized(self) -> bool:

@@ -161,7 +161,7 @@ class KubernetesCluster:
     # ---- what answers mean
 
     def _refusal(self, answer: Answered, rule: Rule) -> Refused | Unavailable:
-        if "request is too large" in answer.message:  # Of etcd, by way of a 500.
+        if answer.is_too_large:
             return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
         if answer.message == _NO_SUCH_PATH:
             said = f"the cluster has no {rule.resource}; install the training-operator"
