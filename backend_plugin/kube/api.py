@@ -1,0 +1,140 @@
+"""One question to the API server, asked as often as its time allows.
+
+Lives here: deadlines, repetition, and how many are asked at a time. Does not: what is asked.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+
+from backend_plugin.kube import answers
+from backend_plugin.kube.answers import Answered
+from backend_plugin.kube.connection import Connection, Question
+from backend_plugin.shell.cluster import Unavailable
+
+_AT_A_TIME: Final = 64
+"""Questions under way; the API server's own limit for all of its clients is some hundreds."""
+_ATTEMPT: Final = 4.0
+"""Seconds for one attempt: a connection that is dead without saying so leaves time for a second one."""
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 2.0
+_CONNECT: Final = 5.0
+_PAGE: Final = 60.0
+"""Seconds for a page of a list."""
+_SUCCESS: Final = range(200, 300)
+# What aiohttp raises where the other side, or what lies between, has trouble.
+_LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
+
+
+class Silent(Unavailable):
+    """Nothing was heard for too long."""
+
+
+class Api:
+    """Questions to one cluster. All of them may be asked twice: by name and uid, what is done is done."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        patience: float,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Each question has `patience` seconds; `chance` spreads pauses."""
+        self._connection = connection
+        self._patience = patience
+        self._chance = chance
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
+
+    async def ask(self, question: Question) -> bytes:
+        """The answer's body.
+
+        Raises:
+            Answered: If it is another than hoped for, and asking again would not help.
+            Unavailable: If there was none in time.
+        """
+        try:
+            return await asyncio.wait_for(self._insist(question), self._patience)
+        except asyncio.TimeoutError:
+            raise Unavailable(f"the API server did not answer within {self._patience:g} s") from None
+
+    async def _insist(self, question: Question) -> bytes:
+        loop = asyncio.get_running_loop()
+        last, pause = loop.time() + self._patience, _FIRST_PAUSE
+        while True:
+            try:
+                async with self._slots:
+                    return await self.once(question, min(_ATTEMPT, self._patience))
+            except Answered as answer:
+                if not answer.is_passing:
+                    raise
+                trouble, wait = _unavailable(answer), answer.retry_after
+            except Unavailable as lost:
+                trouble, wait = lost, 0.0
+            wait = max(wait, pause * (0.5 + self._chance()))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            if loop.time() + wait >= last:
+                raise trouble
+            await asyncio.sleep(wait)
+
+    async def once(self, question: Question, seconds: float = _PAGE) -> bytes:
+        """The answer's body; asked again only with new credentials.
+
+        Raises:
+            Answered: If it is another than hoped for.
+            Unavailable: If there was none.
+        """
+        try:
+            return await self._once(question, seconds)
+        except Answered as answer:
+            if answer.code != HTTPStatus.UNAUTHORIZED:
+                raise
+        await self._connection.renew()
+        return await self._once(question, seconds)
+
+    async def _once(self, question: Question, seconds: float) -> bytes:
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT)
+        try:
+            async with self._connection.request(question, timeout) as response:
+                body = await response.read()
+                if response.status not in _SUCCESS:
+                    raise answers.read(response.status, response.headers, body)
+                return body
+        except _LOST as error:
+            raise _lost(error) from error
+
+    @asynccontextmanager
+    async def stream(self, question: Question, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The answer's body, piece by piece as it comes.
+
+        Raises:
+            Answered: If it is another than hoped for.
+            Silent: If nothing comes for so many seconds.
+            Unavailable: If it breaks off.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=silence)
+        try:
+            async with self._connection.request(question, timeout) as response:
+                if response.status != HTTPStatus.OK:
+                    raise answers.read(response.status, response.headers, await response.read())
+                yield response.content.iter_any()
+        except aiohttp.SocketTimeoutError as error:
+            raise Silent(f"nothing was heard for {silence:g} s") from error
+        except _LOST as error:
+            raise _lost(error) from error
+
+    async def renew(self) -> None:
+        """What we are is not accepted: look again who we are."""
+        await self._connection.renew()
+
+
+def _unavailable(answer: Answered) -> Unavailable:
+    return Unavailable(f"the API server answers {answer}")
+
+
+def _lost(error: BaseException) -> Unavailable:
+    return Unavailable(f"the API server cannot be reached: {str(error) or type(error).__name__}")

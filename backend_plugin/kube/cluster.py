@@ -1,0 +1,236 @@
+"""A Kubernetes cluster behind the protocol that the service speaks.
+
+Lives here: the protocol's words, as questions to the API server, and what its answers mean for them. Does
+not: how it is asked, `api`, and how it is followed, `reflector`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.errors import Refused
+from backend_plugin.core.observed import Event, Job, PodGroup
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.kube import credentials, kinds, wire
+from backend_plugin.kube.answers import Answered
+from backend_plugin.kube.api import Api
+from backend_plugin.kube.connection import Connection, Question
+from backend_plugin.kube.container_logs import ContainerLog
+from backend_plugin.kube.gathering import Gathering
+from backend_plugin.kube.kinds import JOBS, KINDS, POD_TEMPLATES, PODS, Resource
+from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.kube.permissions import Permissions, Rule
+from backend_plugin.kube.reflector import Place, Reflector
+from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Record, Sink, Unavailable
+
+_WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
+"""What a cluster's schema does not know is refused, and not dropped in silence."""
+_REFUSALS: Final = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+_NO_SUCH_PATH: Final = "404 page not found"
+"""The whole answer of an API server that does not have a resource."""
+
+
+class KubernetesCluster:
+    """Implements `shell.cluster.Cluster`. Made by `open`, for one event loop."""
+
+    def __init__(self, connection: Connection, options: KubernetesOptions) -> None:
+        self._connection = connection
+        self._options = options
+        self._api = Api(connection, options.patience)
+        self._permissions = Permissions()
+        self._following: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def open(cls, options: KubernetesOptions) -> "KubernetesCluster":
+        """The cluster that the options, or the surroundings, name; it need not be there yet.
+
+        Raises:
+            CredentialsUnusable: If nothing says how to reach one.
+        """
+        async with AsyncExitStack() as undo:
+            connection = Connection(credentials.choose(options))
+            undo.push_async_callback(connection.close)
+            await connection.open()
+            undo.pop_all()
+        return cls(connection, options)
+
+    # ---- questions
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """Make an object; see `Cluster.create`."""
+        resource = _resource(manifest)
+        namespace = text(section(manifest, "metadata"), "namespace") or "default"
+        question = Question(
+            method="POST", path=resource.path(namespace), query=_WRITTEN, body=_encoded(manifest)
+        )
+        try:
+            return wire.object_of(await self._api.ask(question))
+        except wire.Malformed as malformed:
+            raise Unavailable(f"the API server answers {malformed}") from malformed
+        except Answered as answer:
+            if answer.reason == "AlreadyExists":
+                raise AlreadyExists(answer.message) from answer
+            rule = Rule(resource=resource, verbs=("create",), namespace=self._scope(namespace))
+            raise self._refusal(answer, rule) from answer
+
+    async def get(self, name: Name) -> Manifest | None:
+        """A job; see `Cluster.get`."""
+        found = await self._get(JOBS, name.namespace, name.name)
+        return found if found is None or name.uid in (None, text(wire.metadata(found), "uid")) else None
+
+    async def patch(self, name: Name, patch: Manifest) -> None:
+        """Change a job; see `Cluster.patch`."""
+        if name.uid is not None:
+            patch = {**patch, "metadata": {**section(patch, "metadata"), "uid": name.uid}}
+        question = Question(
+            method="PATCH",
+            path=JOBS.path(name.namespace, name.name),
+            query=_WRITTEN,
+            body=_encoded(patch),
+            content_type="application/merge-patch+json",
+        )
+        try:
+            await self._api.ask(question)
+        except Answered as answer:
+            # A uid cannot be changed: this is another job.
+            if answer.is_not_found or answer.code == HTTPStatus.CONFLICT or "metadata.uid" in answer.fields:
+                return
+            rule = Rule(resource=JOBS, verbs=("patch",), namespace=self._scope(name.namespace))
+            if answer.is_not_authorized:
+                raise Unavailable(self._permissions.missing(rule, answer.message)) from answer
+            raise self._refusal(answer, rule) from answer
+
+    async def delete(self, name: Name) -> None:
+        """Delete a job; see `Cluster.delete`. Finalizers are left to whoever has set them."""
+        await self._delete(JOBS, name)
+
+    async def delete_pod(self, name: Name) -> None:
+        """Delete a pod; see `Cluster.delete_pod`."""
+        await self._delete(PODS, name)
+
+    async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
+        """PodTemplates; see `Cluster.pod_templates`."""
+        found = [await self._get(POD_TEMPLATES, namespace, name) for namespace in namespaces]
+        return [template for template in found if template is not None]
+
+    async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
+        """What a container wrote; see `Cluster.log`."""
+        async with aclosing(ContainerLog(self._api, self._permissions, pod, request).lines()) as lines:
+            async for line in lines:
+                yield line
+
+    async def _get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+        try:
+            return wire.object_of(await self._api.ask(Question(path=resource.path(namespace, name))))
+        except wire.Malformed as malformed:
+            raise Unavailable(f"the API server answers {malformed}") from malformed
+        except Answered as answer:
+            if answer.is_not_found:
+                return None
+            rule = Rule(resource=resource, verbs=("get",), namespace=self._scope(namespace))
+            raise self._unavailable(answer, rule) from answer
+
+    async def _delete(self, resource: Resource, name: Name) -> None:
+        how: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if name.uid is not None:
+            how = {**how, "preconditions": {"uid": name.uid}}
+        path = resource.path(name.namespace, name.name)
+        try:
+            await self._api.ask(Question(method="DELETE", path=path, body=_encoded(how)))
+        except Answered as answer:
+            if answer.is_not_found or answer.code == HTTPStatus.CONFLICT:  # Another one of that name.
+                return
+            rule = Rule(resource=resource, verbs=("delete",), namespace=self._scope(name.namespace))
+            raise self._unavailable(answer, rule) from answer
+
+    # ---- what answers mean
+
+    def _refusal(self, answer: Answered, rule: Rule) -> Refused | Unavailable:
+        if answer.is_too_large:
+            return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
+        if answer.message == _NO_SUCH_PATH:
+            said = f"the cluster has no {rule.resource}; install the training-operator"
+            return Refused(answer.code, answer.reason, said)
+        if answer.is_not_authorized:
+            return Refused(answer.code, answer.reason, self._permissions.missing(rule, answer.message))
+        # Without a Status it is somebody in between, who knows nothing of jobs.
+        if answer.code in _REFUSALS and answer.genuine:
+            return Refused(answer.code, answer.reason, answer.message)
+        return Unavailable(f"the API server answers {answer}")
+
+    def _unavailable(self, answer: Answered, rule: Rule) -> Unavailable:
+        """Also where a role lacks a rule: somebody may add it, and the order still stands."""
+        if answer.is_not_authorized:
+            return Unavailable(self._permissions.missing(rule, answer.message))
+        return Unavailable(f"the API server answers {answer}")
+
+    def _scope(self, namespace: str) -> str:
+        """Where a rule belongs: one role for all namespaces, or one in each that is followed."""
+        return namespace if self._options.namespaces else ""
+
+    # ---- following
+
+    async def follow(self, sink: Sink) -> None:
+        """Tell everything, then every change; see `Cluster.follow`. Trouble is told in the log."""
+        tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflectors(sink)]
+        self._following.update(tasks)
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()  # None of them ends but by a defect.
+        finally:
+            await _end(tasks)
+            self._following.difference_update(tasks)
+
+    def _reflectors(self, sink: Sink) -> Sequence[Reflector]:
+        gatherings: dict[type[Record], Gathering] = {}
+        for kind in KINDS:
+            gatherings.setdefault(kind.record, Gathering(sink, kind.record))
+        after = gatherings[Job].complete
+        places = [
+            Place(
+                kind=kind,
+                namespace=namespace,
+                part=gatherings[kind.record].part(),
+                after=after if kind.record in (Event, PodGroup) else None,
+            )
+            for kind in KINDS
+            for namespace in self._options.namespaces or ("",)
+        ]
+        return [Reflector(self._api, place, self._permissions, self._options) for place in places]
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        await _end([*self._following])
+        await self._connection.close()
+
+
+async def _end(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _resource(manifest: Manifest) -> Resource:
+    """Where an object belongs; every kind that is made here has the plain plural."""
+    group, _, version = text(manifest, "apiVersion").rpartition("/")
+    return kinds.Resource(group=group, version=version, plural=text(manifest, "kind").lower() + "s")
+
+
+def _encoded(manifest: Manifest) -> bytes:
+    return msgspec.json.encode(manifest, enc_hook=dict)

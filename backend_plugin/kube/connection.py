@@ -1,0 +1,158 @@
+"""Connections to one API server, with credentials and certificates as they are at the moment.
+
+Lives here: HTTP over aiohttp, as the official package has it. Does not: what is asked, and asking again.
+"""
+
+import asyncio
+import hashlib
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from backend_plugin.kube.credentials import Access, Credentials, CredentialsUnusable
+
+log = logging.getLogger(__name__)
+
+_RELOAD: Final = 60.0
+"""Seconds for which credentials are not read again; a kubelet renews a token minutes before it expires."""
+_RENEW: Final = 5.0
+"""Seconds between two looks at credentials that were not accepted: each may start a plugin."""
+_READ_BUFFER: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One request, without who asks."""
+
+    method: str = "GET"
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+
+class Connection:
+    """To be opened and closed once, on one event loop."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._access = Access(server="")
+        self._tls: ssl.SSLContext | bool = True
+        self._certificates: object = None
+        self._loaded = self._renewed = float("-inf")
+        self._loading = asyncio.Lock()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Read the credentials; nothing is asked of the cluster yet.
+
+        Raises:
+            CredentialsUnusable: If there are none.
+        """
+        await self._load()
+        self._session = aiohttp.ClientSession(
+            # How many are asked at a time is for whoever asks; every watch has a connection of its own.
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_READ_BUFFER,
+            trust_env=True,
+        )
+
+    async def close(self) -> None:
+        """End all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    @asynccontextmanager
+    async def request(
+        self, question: Question, timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer as it comes; raises what aiohttp raises."""
+        await self._refresh()
+        access = self._access
+        if self._session is None or self._session.closed:
+            raise aiohttp.ClientConnectionError("not connected")
+        async with self._session.request(
+            question.method,
+            # Beginning with the path that the server itself may have.
+            URL(access.server + question.path, encoded=True).with_query(question.query),
+            data=question.body,
+            headers=_headers(question, access),
+            ssl=self._tls,
+            server_hostname=access.server_name,
+            proxy=access.proxy,
+            timeout=timeout,
+            allow_redirects=False,
+        ) as response:
+            yield response
+
+    async def renew(self) -> None:
+        """What we have is not accepted: read it again, and use nothing that was kept."""
+        async with self._loading:
+            if time.monotonic() - self._renewed > _RENEW:
+                self._renewed = time.monotonic()
+                self._credentials.forget()
+                await self._reload()
+
+    async def _refresh(self) -> None:
+        if time.monotonic() - self._loaded > _RELOAD:
+            async with self._loading:
+                if time.monotonic() - self._loaded > _RELOAD:
+                    await self._reload()
+
+    async def _reload(self) -> None:
+        """Again; what cannot be read at the moment, as while a file is replaced, stays as it was."""
+        try:
+            await self._load()
+        except CredentialsUnusable as unusable:
+            self._loaded = time.monotonic()
+            log.warning("goes on with the credentials that it has: %s", unusable)
+
+    async def _load(self) -> None:
+        access = await self._credentials.load()
+        try:
+            certificates = (access.verify, *map(_digest, (access.ca_file, access.cert_file, access.key_file)))
+            if certificates != self._certificates:
+                # A connection that was made with the old one is not used again, but by who has it.
+                self._tls, self._certificates = _context(access), certificates
+        except (OSError, ValueError) as error:
+            raise CredentialsUnusable(
+                f"certificates for {access.server}: {error}; see the kubeconfig"
+            ) from error
+        self._access, self._loaded = access, time.monotonic()
+
+
+def _headers(question: Question, access: Access) -> Mapping[str, str]:
+    headers = {
+        "Accept": "application/json",
+        # What is saved on the wire costs more to unpack than it saves within a cluster.
+        "Accept-Encoding": "identity",
+        "User-Agent": "kfpytorch",
+    }
+    if access.authorization:
+        headers["Authorization"] = access.authorization
+    if question.body is not None:
+        headers["Content-Type"] = question.content_type
+    return headers
+
+
+def _digest(path: str | None) -> bytes:
+    return hashlib.sha256(Path(path).read_bytes()).digest() if path else b""
+
+
+def _context(access: Access) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=access.ca_file)
+    if access.cert_file:
+        context.load_cert_chain(access.cert_file, access.key_file)
+    if not access.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

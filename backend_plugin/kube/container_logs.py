@@ -1,0 +1,143 @@
+"""What containers wrote, through the API server.
+
+Lives here: lines with their times, also across restarts of a container and of connections. Does not: whose.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Final
+
+from backend_plugin.core.observed import Container, Pod, read_pod
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.kube import wire
+from backend_plugin.kube.answers import Answered
+from backend_plugin.kube.api import Api, Silent
+from backend_plugin.kube.connection import Question
+from backend_plugin.kube.kinds import PODS
+from backend_plugin.kube.lines import Lines
+from backend_plugin.kube.permissions import Permissions, Rule
+from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Unavailable
+
+_LONGEST: Final = 1 << 18
+"""Bytes of a line."""
+_SILENCE: Final = 300.0
+"""Seconds; a container may well say nothing for hours, and is then followed anew from where it was."""
+_PAUSE: Final = 1.0
+_MOST_FAILURES: Final = 5
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+class ContainerLog:
+    """One container's, for one who asks."""
+
+    def __init__(self, api: Api, permissions: Permissions, pod: Name, request: LogRequest) -> None:
+        self._api = api
+        self._permissions = permissions
+        self._name = pod
+        self._request = request
+        self._last = ""
+        """The time of the line that was given last."""
+        self._failures = 0
+
+    async def lines(self) -> AsyncGenerator[LogLine, None]:
+        """Every line, until there will be no more of those that are wanted.
+
+        Raises:
+            Unavailable: If there is no getting at them.
+        """
+        request = self._request
+        while (pod := await self._pod()) is not None:
+            last = not request.follow or request.previous or _is_over(pod, request.container)
+            async with aclosing(self._run(follow=not last)) as run:
+                async for line in run:
+                    yield line
+            if last and not self._failures:
+                return
+            await asyncio.sleep(_PAUSE)
+
+    async def _run(self, *, follow: bool) -> AsyncGenerator[LogLine, None]:
+        """One answer of the API server."""
+        try:
+            async with self._api.stream(self._question(follow=follow), _SILENCE) as pieces:
+                async for line, cut in _split(pieces):
+                    if (told := self._told(line, cut)) is not None:
+                        yield told
+            self._failures = 0
+        except Answered as answer:
+            self._answered(answer)
+        except Silent:
+            pass
+        except Unavailable:
+            self._failures += 1
+            if not self._request.follow or self._failures >= _MOST_FAILURES:
+                raise
+
+    async def _pod(self) -> Manifest | None:
+        path = PODS.path(self._name.namespace, self._name.name)
+        try:
+            found = wire.object_of(await self._api.ask(Question(path=path)))
+        except Answered as answer:
+            if answer.is_not_found:
+                return None
+            raise self._unavailable(answer, "") from answer
+        return found if self._name.uid in (None, text(wire.metadata(found), "uid")) else None
+
+    def _question(self, *, follow: bool) -> Question:
+        request = self._request
+        query = {"container": request.container, "timestamps": "true"}
+        if follow:
+            query["follow"] = "true"
+        if request.previous:
+            query["previous"] = "true"
+        if self._last:
+            query["sinceTime"] = f"{self._last[:19]}Z"
+        elif request.tail is not None:
+            query["tailLines"] = str(request.tail)
+        return Question(path=PODS.path(self._name.namespace, self._name.name) + "/log", query=query)
+
+    def _told(self, line: bytes, cut: int) -> LogLine | None:
+        """A line that was not given before: those since a time begin at its whole second."""
+        self._failures = 0
+        time, _, said = line.decode(errors="replace").partition(" ")
+        if time <= self._last:
+            return None
+        self._last = time
+        return LogLine(time=time, text=f"{said} [{cut} bytes more]" if cut else said)
+
+    def _answered(self, answer: Answered) -> None:
+        """400: it has not begun, or there was no run before; 404: the pod is gone."""
+        if answer.code != HTTPStatus.BAD_REQUEST and not answer.is_not_found:
+            raise self._unavailable(answer, "log") from answer
+
+    def _unavailable(self, answer: Answered, sub: str) -> Unavailable:
+        if answer.is_not_authorized:
+            rule = Rule(resource=PODS, verbs=("get",), namespace=self._name.namespace, sub=sub)
+            return Unavailable(self._permissions.missing(rule, answer.message))
+        return Unavailable(str(answer))
+
+
+async def _split(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, int]]:
+    """Lines, and how much was cut off each; also one without an end, if that is the end of all."""
+    lines = Lines(_LONGEST)
+    async for piece in pieces:
+        for line in lines.feed(piece):
+            yield line, lines.cut
+    if lines.rest:
+        yield lines.rest, 0
+
+
+def _is_over(manifest: Manifest, container: str) -> bool:
+    """Whether it will never write again."""
+    pod = read_pod(manifest)
+    if pod.phase in _ENDED:
+        return True
+    ended = next((each.ended for each in _containers(pod) if each.name == container), None)
+    policy = text(section(manifest, "spec"), "restartPolicy")
+    return ended is not None and (policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0))
+
+
+def _containers(pod: Pod) -> tuple[Container, ...]:
+    return (*pod.containers, *pod.init_containers)

@@ -1,0 +1,159 @@
+"""Where the cluster is, and who we are there.
+
+Lives here: reading it by the official package, as often as it may have changed. Does not: connecting.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.kube.options import KubernetesOptions
+
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class CredentialsUnusable(BackendError):
+    """Nothing says how to reach the cluster, or what says so cannot be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to reach an API server at this moment."""
+
+    server: str
+    """Its URL; a path is possible, as behind Rancher."""
+    authorization: str = ""
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify: bool = True
+    server_name: str | None = None
+    """For which the server's certificate must be, if not for its address."""
+    proxy: str | None = None
+
+
+class Credentials(Protocol):
+    """May be asked again and again: tokens rotate, certificates are renewed, plugins are run."""
+
+    async def load(self) -> Access:
+        """As of now.
+
+        Raises:
+            CredentialsUnusable: If there is nothing to use.
+        """
+
+    def forget(self) -> None:
+        """What was given last is not accepted: the next time, use nothing that was kept."""
+
+
+class InCluster:
+    """The account of the pod that this process is in. Its token is renewed every hour."""
+
+    def __init__(self, account: Path = _ACCOUNT, environ: Mapping[str, str] = os.environ) -> None:
+        self._account = account
+        self._environ = environ
+
+    async def load(self) -> Access:
+        """See `Credentials.load`."""
+        from kubernetes.aio.client import Configuration
+        from kubernetes.aio.config.config_exception import ConfigException
+        from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+
+        configuration = Configuration()
+        loader: Any = InClusterConfigLoader
+        try:
+            loader(
+                token_filename=str(self._account / "token"),
+                cert_filename=str(self._account / "ca.crt"),
+                environ=self._environ,
+            ).load_and_set(configuration)
+        except (ConfigException, OSError) as error:
+            raise CredentialsUnusable(
+                f"{self._account}: {error}; run in a pod with a service account"
+            ) from error
+        return _access(configuration)
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+
+class KubeConfig:
+    """One context of kubeconfig files, with whatever these name: certificates, tokens, plugins."""
+
+    def __init__(self, files: str, context: str = "") -> None:
+        self._files = files
+        self._context = context
+        self._loader: Any = None
+        self._seen: object = None
+
+    async def load(self) -> Access:
+        """See `Credentials.load`. A plugin is run again when what it gave expires."""
+        from aiohttp import ClientError
+        from kubernetes.aio.client import Configuration
+        from kubernetes.aio.config.config_exception import ConfigException
+        from kubernetes.aio.config.kube_config import load_kube_config
+        from yaml import YAMLError
+
+        load: Any = load_kube_config
+        configuration = Configuration()
+        seen = self._state_of_files()
+        try:
+            if self._loader is not None and seen == self._seen:
+                await self._loader.load_and_set(configuration)
+            else:
+                self._loader = await load(
+                    config_file=self._files,
+                    context=self._context or None,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
+                self._seen = seen
+        # The package uses what a person wrote as it stands there.
+        except (
+            *(AttributeError, LookupError, OSError, TypeError, ValueError),
+            *(ClientError, ConfigException, YAMLError),
+        ) as error:
+            raise CredentialsUnusable(
+                f"kubeconfig {self._files}: {error}; name one that kubectl can use"
+            ) from error
+        return _access(configuration)
+
+    def forget(self) -> None:
+        """What a plugin gave is not used again, even if it has not expired."""
+        self._loader = None
+
+    def _state_of_files(self) -> object:
+        paths = [Path(each).expanduser() for each in self._files.split(os.pathsep) if each]
+        return [(found.st_mtime_ns, found.st_size, found.st_ino) for path in paths if (found := _stat(path))]
+
+
+def choose(options: KubernetesOptions, environ: Mapping[str, str] = os.environ) -> Credentials:
+    """What is named, else the pod's own account, else what kubectl would use."""
+    if not options.kubeconfig and not options.context and environ.get("KUBERNETES_SERVICE_HOST"):
+        return InCluster(environ=environ)
+    files = options.kubeconfig or environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
+    return KubeConfig(files, options.context)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _access(configuration: Any) -> Access:
+    return Access(
+        server=configuration.host.rstrip("/"),
+        # The token of a pod comes with whatever ends its file.
+        authorization=configuration.api_key.get("BearerToken", "").strip(),
+        ca_file=configuration.ssl_ca_cert,
+        cert_file=configuration.cert_file,
+        key_file=configuration.key_file,
+        verify=configuration.verify_ssl,
+        server_name=configuration.tls_server_name,
+        proxy=configuration.proxy,
+    )

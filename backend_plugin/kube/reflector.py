@@ -1,0 +1,206 @@
+"""Follows one kind in one place: a list, then every change, for ever.
+
+Lives here: asking what `course` says, and what is said of trouble. Does not: when; who is told: `gathering`.
+"""
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, NoReturn
+
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.kube import answers, wire
+from backend_plugin.kube.answers import Answered
+from backend_plugin.kube.api import Api, Silent
+from backend_plugin.kube.connection import Question
+from backend_plugin.kube.course import Course, List, Pause, Watch
+from backend_plugin.kube.gathering import Part, Seen
+from backend_plugin.kube.kinds import Kind
+from backend_plugin.kube.lines import Lines
+from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.kube.permissions import Permissions, Rule
+from backend_plugin.kube.wire import Malformed
+from backend_plugin.shell.cluster import Unavailable
+
+log = logging.getLogger(__name__)
+
+_LONGEST: Final = 1 << 24
+"""Bytes of one object; etcd takes a tenth of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What is followed, where, and for whom."""
+
+    kind: Kind
+    namespace: str
+    """Empty: all of them."""
+    part: Part
+    after: asyncio.Event | None = None
+    """What is followed only then."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} in {self.namespace}" if self.namespace else str(self.kind)
+
+
+class Reflector:
+    """One for a `Place`; `run` is its life."""
+
+    def __init__(self, api: Api, place: Place, permissions: Permissions, options: KubernetesOptions) -> None:
+        self._api = api
+        self._place = place
+        self._kind = place.kind
+        self._permissions = permissions
+        self._options = options
+        self._course = Course(chance=random.random, page=options.page)
+        self._parser = wire.Parser(place.kind.wire)
+        self._version = place.kind.resource.version
+        self._found: list[Seen] = []
+        self._trouble = False
+        """Something is amiss, and was said."""
+
+    async def run(self) -> NoReturn:
+        """Follow, until cancelled."""
+        if self._place.after is not None:
+            await self._place.after.wait()
+        while True:
+            try:
+                await self._step()
+            except Answered as answer:
+                await self._answered(answer)
+            except Silent:
+                # From where it was: as long as nothing happens, that is no trouble.
+                self._course.ended(self._options.silence)
+            except (Unavailable, Malformed) as trouble:
+                self._tell(str(trouble))
+                self._course.failed()
+
+    async def _step(self) -> None:
+        match self._course.step(asyncio.get_running_loop().time()):
+            case Pause(seconds=seconds):
+                await asyncio.sleep(seconds)
+            case List() as step:
+                await self._list(step)
+            case Watch() as step:
+                await self._watch(step)
+
+    # ---- list
+
+    async def _list(self, step: List) -> None:
+        if not step.rest:
+            self._found = []
+            if not self._kind.resource.version:
+                self._version = await self._preferred()
+        query = {"limit": str(step.limit)} | ({"continue": step.rest} if step.rest else {})
+        page = self._parser.page(await self._api.once(self._question(query)))
+        self._found += [self._seen(item) for item in page.items]
+        if page.rest:
+            self._course.paged(page.rest)
+            return
+        found, self._found = self._found, []
+        self._course.listed(page.version, asyncio.get_running_loop().time())
+        self._permissions.granted(self._rule("list"))
+        self._place.part.replace(found)
+        self._well()
+
+    async def _preferred(self) -> str:
+        """The version of the kind's group that this cluster has."""
+        said = wire.object_of(await self._api.once(Question(path=f"/apis/{self._kind.resource.group}")))
+        version = text(section(said, "preferredVersion"), "version")
+        if not version:
+            raise Malformed(f"no version of {self._kind.resource.group}")
+        return version
+
+    def _seen(self, manifest: Manifest) -> Seen:
+        meta, record = wire.metadata(manifest), self._kind.read(manifest)
+        return Seen(
+            namespace=text(meta, "namespace"),
+            name=record.name if record is not None else "",
+            uid=text(meta, "uid"),
+            version=text(meta, "resourceVersion"),
+            record=record if record is not None and record.name else None,
+        )
+
+    # ---- watch
+
+    async def _watch(self, step: Watch) -> None:
+        loop = asyncio.get_running_loop()
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": step.version,
+            "timeoutSeconds": str(step.seconds),
+        }
+        began, lines = loop.time(), Lines(_LONGEST)
+        async with self._api.stream(self._question(query), self._options.silence) as pieces:
+            self._permissions.granted(self._rule("watch"))
+            async for piece in pieces:
+                for line in lines.feed(piece):
+                    self._line(line, lines.cut)
+        if lines.rest:
+            raise Malformed(f"broken off within a change of {self._place}")
+        self._course.ended(loop.time() - began)
+
+    def _line(self, line: bytes, cut: int) -> None:
+        if cut:
+            log.warning("%s: an object of %d bytes is passed over", self._place, len(line) + cut)
+            return
+        change = self._parser.change(line)
+        if change.type == "ERROR":
+            raise answers.of_event(line)
+        seen = self._seen(change.object)
+        if change.type in ("ADDED", "MODIFIED"):
+            self._place.part.change(seen)
+        elif change.type == "DELETED":
+            self._place.part.drop(seen)
+        self._course.seen(seen.version)
+        self._well()
+
+    # ---- trouble
+
+    async def _answered(self, answer: Answered) -> None:
+        match answer.code:
+            case HTTPStatus.GONE:
+                self._course.expired()
+            case HTTPStatus.FORBIDDEN:
+                verb = "watch" if " watch " in answer.message else "list"
+                self._permissions.missing(self._rule(verb), answer.message)
+                self._place.part.lack(permitted=False)
+                self._course.refused(self._options.refused_pause)
+            case HTTPStatus.NOT_FOUND | HTTPStatus.METHOD_NOT_ALLOWED:
+                if not self._kind.optional:
+                    self._tell("the cluster has no such resource; is the training-operator installed?")
+                self._place.part.lack(permitted=True)
+                self._course.refused(self._options.refused_pause)
+            case HTTPStatus.UNAUTHORIZED:
+                self._tell(str(answer))
+                await self._api.renew()
+                self._course.failed()
+            case _ if answer.is_passing:
+                self._tell(str(answer))
+                self._course.failed(answer.retry_after)
+            case _:
+                self._tell(str(answer))
+                self._course.refused(self._options.refused_pause)
+
+    def _tell(self, trouble: str) -> None:
+        if not self._trouble:
+            self._trouble = True
+            log.warning("%s is out of sight, and is asked for again: %s", self._place, trouble)
+
+    def _well(self) -> None:
+        if self._trouble:
+            self._trouble = False
+            log.info("%s is in sight again", self._place)
+
+    def _rule(self, verb: str) -> Rule:
+        # Whoever adds one of them needs the other next.
+        verbs = ("list", "watch") if verb == "list" else ("watch",)
+        return Rule(resource=self._kind.resource, verbs=verbs, namespace=self._place.namespace)
+
+    def _question(self, query: dict[str, str]) -> Question:
+        path = self._kind.resource.path(self._place.namespace, version=self._version)
+        return Question(path=path, query={**self._kind.query, **query})

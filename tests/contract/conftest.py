@@ -1,0 +1,1 @@
+"""Makes what stands in this folder known to the folders in it."""

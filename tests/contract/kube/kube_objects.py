@@ -1,0 +1,204 @@
+"""What a fake API server holds: objects with versions, and the history that watches are served from."""
+
+import base64
+import itertools
+import json
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from backend_plugin.embedded.admission import merge_patch
+
+Key = tuple[str, str, str, str]
+"""Group, plural, namespace, name."""
+SPEC = {"pytorchReplicaSpecs", "runPolicy", "elasticPolicy", "nprocPerNode"}
+
+
+class Refusal(Exception):
+    """A `Status` other than a success."""
+
+    def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": details.pop("metadata", {}),
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "details": details,
+            "code": code,
+        }
+
+
+def expired(**details: Any) -> Refusal:
+    return Refusal(410, "Expired", "The provided resource version is too old", **details)
+
+
+@dataclass
+class Entry:
+    """One change."""
+
+    version: int
+    type: str
+    key: Key
+    object: Any
+    before: Any = None
+
+
+@dataclass
+class Objects:
+    """Everything, as of all versions since the last compaction."""
+
+    now: dict[Key, Any] = field(default_factory=dict)
+    history: list[Entry] = field(default_factory=list)
+    compacted: int = 0
+    namespaces: dict[str, str] = field(default_factory=lambda: {"ns": "Active"})
+    quota: str = ""
+    """A sentence: nothing more fits."""
+    _versions: Any = field(default_factory=lambda: itertools.count(101))
+    version: int = 100
+
+    # ---- what happens to objects
+
+    def put(self, key: Key, manifest: Any) -> Any:
+        """As a controller would: made, or written anew."""
+        old = self.now.get(key)
+        self.version = next(self._versions)
+        meta = {
+            "uid": f"uid-{self.version}",
+            "creationTimestamp": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            **({} if old is None else old["metadata"]),
+            **manifest["metadata"],
+            "resourceVersion": str(self.version),
+            "managedFields": [{"manager": "m", "fieldsV1": {"f:spec": {"f:x": {}}}}],
+        }
+        new = {**manifest, "metadata": meta}
+        self.now[key] = new
+        self.history.append(Entry(self.version, "ADDED" if old is None else "MODIFIED", key, new, old))
+        return new
+
+    def remove(self, key: Key) -> Any:
+        old = self.now.pop(key)
+        self.version = next(self._versions)
+        gone = {**old, "metadata": {**old["metadata"], "resourceVersion": str(self.version)}}
+        self.history.append(Entry(self.version, "DELETED", key, gone, old))
+        return gone
+
+    def compact(self) -> None:
+        """What was before can no longer be watched, nor listed on."""
+        self.version = self.compacted = next(self._versions)
+        self.history = []
+
+    # ---- what is asked
+
+    def create(self, key: Key, manifest: Any, query: Any) -> Any:
+        group, plural, namespace, name = key
+        if self.namespaces.get(namespace) is None:
+            raise Refusal(404, "NotFound", f'namespaces "{namespace}" not found', kind="namespaces")
+        if self.namespaces[namespace] == "Terminating":
+            said = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise Refusal(403, "Forbidden", said, causes=[{"reason": "NamespaceTerminating"}])
+        if self.quota:
+            raise Refusal(403, "Forbidden", f'{plural}.{group} "{name}" is forbidden: {self.quota}')
+        unknown = set(manifest.get("spec", {})) - SPEC
+        if unknown and query.get("fieldValidation") == "Strict":
+            said = ", ".join(f'unknown field "spec.{each}"' for each in sorted(unknown))
+            raise Refusal(400, "BadRequest", f"strict decoding error: {said}")
+        if key in self.now:
+            raise Refusal(409, "AlreadyExists", f'{plural}.{group} "{name}" already exists')
+        return self.put(key, manifest)
+
+    def of(self, key: Key) -> Any:
+        if key not in self.now:
+            said = f'{key[1]}{"." if key[0] else ""}{key[0]} "{key[3]}" not found'
+            raise Refusal(404, "NotFound", said, name=key[3])
+        return self.now[key]
+
+    def patch(self, key: Key, patch: Any) -> Any:
+        old = self.of(key)
+        new: Any = merge_patch(old, patch)
+        if new["metadata"]["uid"] != old["metadata"]["uid"]:
+            said = "metadata.uid: Invalid value: field is immutable"
+            raise Refusal(
+                422, "Invalid", said, causes=[{"reason": "FieldValueInvalid", "field": "metadata.uid"}]
+            )
+        return self.put(key, new)
+
+    def delete(self, key: Key, options: Any) -> Any:
+        there = self.of(key)["metadata"]
+        wanted = options.get("preconditions", {}).get("uid", there["uid"])
+        if wanted != there["uid"]:
+            said = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {there['uid']}"
+            raise Refusal(409, "Conflict", said)
+        if there.get("finalizers"):
+            return self.put(
+                key, merge_patch(self.now[key], {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+            )
+        return self.remove(key)
+
+    def page(self, group: str, plural: str, namespace: str, query: Any) -> Any:
+        """A page of a list; those that follow show the same moment."""
+        rest, version = "", self.version
+        if "continue" in query:
+            token = json.loads(base64.b64decode(query["continue"]))
+            rest, version = token["start"], token["version"]
+            if version < self.compacted:
+                raise expired(metadata={"continue": "inconsistent"})
+        there = self._as_of(version)
+        found = sorted(
+            (key, each)
+            for key, each in there.items()
+            if key[:2] == (group, plural) and namespace in ("", key[2]) and selected(each, query)
+        )
+        names = [key for key, _ in found]
+        begin = next((at for at, key in enumerate(names) if "/".join(key) >= rest), len(names)) if rest else 0
+        limit = int(query.get("limit", 0)) or len(found)
+        items, more = found[begin : begin + limit], found[begin + limit :]
+        meta = {"resourceVersion": str(version)}
+        if more:
+            token = {"start": "/".join(more[0][0]), "version": version}
+            meta["continue"] = base64.b64encode(json.dumps(token).encode()).decode()
+        return {"kind": "List", "apiVersion": "v1", "metadata": meta, "items": [each for _, each in items]}
+
+    def _as_of(self, version: int) -> dict[Key, Any]:
+        there = dict(self.now)
+        for entry in reversed(self.history):
+            if entry.version <= version:
+                break
+            if entry.before is None:
+                there.pop(entry.key, None)
+            else:
+                there[entry.key] = entry.before
+        return there
+
+    def changes(self, place: tuple[str, str, str], query: Any, since: int) -> list[tuple[int, Any]]:
+        """The lines of a watch after a version."""
+        if since < self.compacted:
+            raise expired()
+        group, plural, namespace = place
+        told = []
+        for entry in self.history:
+            if entry.version <= since or entry.key[:2] != (group, plural):
+                continue
+            if namespace not in ("", entry.key[2]):
+                continue
+            is_in = selected(entry.object, query)
+            was_in = entry.before is not None and selected(entry.before, query)
+            if is_in or was_in:
+                how = entry.type if is_in and was_in else "DELETED" if was_in else "ADDED"
+                told.append((entry.version, {"type": how, "object": entry.object}))
+        return told
+
+
+def selected(manifest: Any, query: Any) -> bool:
+    label = query.get("labelSelector", "")
+    if label and label not in manifest["metadata"].get("labels", {}):
+        return False
+    selector = query.get("fieldSelector", "")
+    path, _, wanted = selector.partition("=")
+    value = manifest
+    for part in path.split(".") if path else ():
+        value = value.get(part, {})
+    return not selector or value == wanted

@@ -1,0 +1,340 @@
+"""A fake API server over real HTTP and TLS, in a thread of its own, which has bad days on order."""
+
+import asyncio
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from kube_objects import Objects, Refusal
+
+GROUPS = {
+    "": {"pods": "v1", "events": "v1", "podtemplates": "v1"},
+    "kubeflow.org": {"pytorchjobs": "v1"},
+}
+
+
+@dataclass
+class Fault:
+    """What befalls the next requests of a method whose path has a word in it."""
+
+    method: str = "GET"
+    path: str = ""
+    times: int = 1
+    watch: bool = False
+    code: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    status: dict[str, Any] | None = None
+    reset: str = ""
+    """``before`` or ``after`` it was done."""
+    hang: float = 0.0
+    truncate: bool = False
+    first: Callable[[], None] | None = None
+    """Happens before it is answered."""
+
+    def befalls(self, request: web.Request) -> bool:
+        is_watch = "watch" in request.query
+        return (
+            self.times > 0
+            and request.method == self.method
+            and self.path in request.path
+            and is_watch == self.watch
+        )
+
+
+class KubeServer:
+    """One API server; what is public may be called from any thread."""
+
+    def __init__(self, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
+        self.objects = Objects()
+        self.groups = {group: dict(plurals) for group, plurals in GROUPS.items()}
+        self.tokens: set[str] | None = None
+        """Those that are accepted; None: everybody is."""
+        self.forbidden: set[str] = set()
+        """``verb plural``."""
+        self.asked: list[str] = []
+        self.bodies: list[Any] = []
+        self.peers: list[str] = []
+        """Who has come with a certificate."""
+        self.faults: list[Fault] = []
+        self.logs: dict[str, list[list[str]]] = {}
+        """By pod: what each answer of a followed log has."""
+        self.mute = False
+        """Watches are open, and nothing is sent."""
+        self.watches = 0
+        self._tls = tls
+        self._port = 0
+        self._loop = asyncio.new_event_loop()
+        self._runner: web.AppRunner | None = None
+        self._changed = asyncio.Event()
+        self._open: list[Any] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
+
+    def begin(self) -> None:
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._run(self._begin())
+
+    def stop(self) -> None:
+        """All connections are cut."""
+        self._run(self._end())
+
+    def end(self) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def do(self, what: Callable[[Objects], Any]) -> Any:
+        """Something happens in the cluster."""
+
+        async def done() -> Any:
+            said = what(self.objects)
+            self._wake()
+            return said
+
+        return self._run(done())
+
+    def cut(self) -> None:
+        """Every connection is reset."""
+
+        async def done() -> None:
+            self._abort()
+
+        self._run(done())
+
+    def _run(self, what: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(20)
+
+    async def _begin(self) -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner,
+            "127.0.0.1",
+            self._port,
+            ssl_context=self._tls() if self._tls else None,
+            reuse_port=True,
+        )
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def _end(self) -> None:
+        if self._runner is not None:
+            self._abort()
+            await self._runner.cleanup()
+            self._runner = None
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _abort(self) -> None:
+        for transport in self._open:
+            if transport is not None:
+                transport.abort()
+
+    # ---- requests
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        what = "watch " if "watch" in request.query else ""
+        self.asked.append(f"{request.method} {what}{request.path}")
+        transport = request.transport
+        certificate = transport.get_extra_info("peercert") if transport else None
+        if certificate:
+            self.peers.append(certificate["subject"][0][0][1])
+        self._open.append(transport)
+        try:
+            fault = next((each for each in self.faults if each.befalls(request)), None)
+            if fault is not None:
+                return await self._fault(fault, request)
+            return await self._serve(request)
+        except Refusal as refusal:
+            return web.json_response(refusal.status, status=refusal.code)
+        finally:
+            self._open.remove(transport)
+
+    async def _fault(self, fault: Fault, request: web.Request) -> web.StreamResponse:
+        fault.times -= 1
+        if fault.first is not None:
+            fault.first()
+        if fault.hang:
+            await asyncio.sleep(fault.hang)
+        if fault.reset == "before":
+            request.transport.abort()  # type: ignore[union-attr]
+            return web.Response()
+        if fault.code:
+            return web.Response(
+                status=fault.code,
+                headers=fault.headers,
+                body=fault.body if fault.body is not None else json.dumps(fault.status or {}).encode(),
+            )
+        if fault.watch:
+            return await self._broken_watch(fault, request)
+        done = await self._serve(request)
+        if fault.reset == "after":
+            request.transport.abort()  # type: ignore[union-attr]
+        if fault.truncate:
+            assert isinstance(done, web.Response)
+            return web.Response(body=done.body[:-20], content_type="application/json")  # type: ignore[index]
+        return done
+
+    async def _broken_watch(self, fault: Fault, request: web.Request) -> web.StreamResponse:
+        response = await _begun(request)
+        if fault.body is not None:
+            await response.write(fault.body)
+        if fault.status is not None:
+            await response.write(json.dumps({"type": "ERROR", "object": fault.status}).encode() + b"\n")
+        await response.write_eof()
+        return response
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        if self.tokens is not None:
+            token = request.headers.get("Authorization", "").partition(" ")[2]
+            if token not in self.tokens:
+                raise Refusal(401, "Unauthorized", "Unauthorized")
+        parts = request.path.strip("/").split("/")
+        if parts[0] == "apis" and len(parts) == 2:
+            return self._discovery(parts[1])
+        group, rest = ("", parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])
+        version, rest = rest[0], rest[1:]
+        namespace, rest = (rest[1], rest[2:]) if rest[0] == "namespaces" else ("", rest)
+        plural, name = rest[0], rest[1] if len(rest) > 1 else ""
+        if self.groups.get(group, {}).get(plural) != version:
+            return web.Response(status=404, text="404 page not found\n")
+        self._permit(request, "/".join((plural, *rest[2:])), (group, namespace), name)
+        if rest[2:] == ["log"]:
+            return await self._log(request, name, self.objects.of((group, plural, namespace, name)))
+        if "watch" in request.query:
+            return await self._watch(request, (group, plural, namespace))
+        said = await self._object(request, (group, plural, namespace, name))
+        self._wake()
+        return web.json_response(said, status=201 if request.method == "POST" else 200)
+
+    def _discovery(self, group: str) -> web.Response:
+        if group not in self.groups:
+            return web.Response(status=404, text="404 page not found\n")
+        version = next(iter(self.groups[group].values()))
+        return web.json_response(
+            {"kind": "APIGroup", "name": group, "preferredVersion": {"version": version}}
+        )
+
+    def _permit(self, request: web.Request, plural: str, where: tuple[str, str], name: str) -> None:
+        verbs = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+        read = "watch" if "watch" in request.query else "get" if name else "list"
+        verb = verbs.get(request.method, read)
+        if f"{verb} {plural}" in self.forbidden:
+            scope = f'in the namespace "{where[1]}"' if where[1] else "at the cluster scope"
+            said = f'User "us" cannot {verb} resource "{plural}" in API group "{where[0]}" {scope}'
+            raise Refusal(403, "Forbidden", f"{plural} is forbidden: {said}")
+
+    async def _object(self, request: web.Request, key: Any) -> Any:
+        body = await request.json() if request.can_read_body else {}
+        if request.method == "GET":
+            if key[3]:
+                return self.objects.of(key)
+            return self.objects.page(key[0], key[1], key[2], request.query)
+        self.bodies.append(body)
+        if request.method == "POST":
+            return self.objects.create((*key[:3], body["metadata"]["name"]), body, request.query)
+        if request.method == "PATCH":
+            if request.headers["Content-Type"] != "application/merge-patch+json":
+                raise Refusal(415, "UnsupportedMediaType", request.headers["Content-Type"])
+            return self.objects.patch(key, body)
+        return self.objects.delete(key, body)
+
+    async def _watch(self, request: web.Request, place: Any) -> web.StreamResponse:
+        query = request.query
+        since = int(query["resourceVersion"])
+        if since > self.objects.version + 1_000:
+            raise Refusal(504, "Timeout", "Too large resource version")
+        self.objects.changes(place, query, since)  # What is expired is said by the status.
+        response = await _begun(request)
+        self.watches += 1
+        loop = asyncio.get_running_loop()
+        last = loop.time() + int(query["timeoutSeconds"])
+        try:
+            while (left := last - loop.time()) > 0:
+                changed = self._changed
+                if not self.mute:
+                    since = await self._changes(response, place, query, since)
+                try:
+                    await asyncio.wait_for(changed.wait(), left)
+                except asyncio.TimeoutError:
+                    break
+        except Refusal as refusal:
+            await response.write(json.dumps({"type": "ERROR", "object": refusal.status}).encode() + b"\n")
+        finally:
+            self.watches -= 1
+        await response.write_eof()
+        return response
+
+    async def _changes(self, response: Any, place: Any, query: Any, since: int) -> int:
+        for version, line in self.objects.changes(place, query, since):
+            await response.write(json.dumps(line).encode() + b"\n")
+            since = version
+        if since < self.objects.version and query.get("allowWatchBookmarks") == "true":
+            since = self.objects.version
+            mark = {"kind": "Pod", "metadata": {"resourceVersion": str(since), "creationTimestamp": None}}
+            await response.write(json.dumps({"type": "BOOKMARK", "object": mark}).encode() + b"\n")
+        return since
+
+    async def _log(self, request: web.Request, pod: str, _: Any) -> web.StreamResponse:
+        self.asked[-1] += f"?{request.query_string}"
+        answers = self.logs.get(pod, [])
+        if not answers:
+            raise Refusal(400, "BadRequest", f'container "pytorch" in pod "{pod}" is waiting to start')
+        lines = answers.pop(0) if len(answers) > 1 else answers[0]
+        response = await _begun(request)
+        tail = int(request.query.get("tailLines", len(lines)))
+        for line in lines[len(lines) - tail :]:
+            if line == "<reset>":
+                request.transport.abort()  # type: ignore[union-attr]
+                return response
+            await response.write(line.encode() + b"\n")
+        await response.write_eof()
+        return response
+
+
+async def _begun(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    return response
+
+
+@contextmanager
+def served(tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[KubeServer]:
+    """A server while inside."""
+    server = KubeServer(tls)
+    server.begin()
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def kubeconfig(server: KubeServer, path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str:
+    """A kubeconfig for it."""
+    said = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": server.url, **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.write_text(json.dumps(said))
+    return str(path)

@@ -1,0 +1,139 @@
+"""Objects as clusters have them, whoever follows, and a client that is opened and closed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from kube_server import KubeServer, kubeconfig
+
+from backend_plugin.core.observed import Job
+from backend_plugin.kube.cluster import KubernetesCluster
+from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.shell.cluster import Name, Record
+
+NAME = "f1-n0-0-0123456789ab"
+IDENTITY = "kfpytorch.flyte.org/job"
+JOBS = ("kubeflow.org", "pytorchjobs")
+PODS = ("", "pods")
+EVENTS = ("", "events")
+
+
+def job(name: str = NAME, **said: Any) -> Any:
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": "ns", "labels": {IDENTITY: "x"}},
+        "spec": {
+            "pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": {"spec": {"containers": []}}}}
+        },
+        **said,
+    }
+
+
+def pod(name: str = f"{NAME}-master-0", phase: str = "Pending", **spec: Any) -> Any:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "labels": {
+                IDENTITY: "x",
+                "training.kubeflow.org/job-name": NAME,
+                "training.kubeflow.org/replica-type": "master",
+                "training.kubeflow.org/replica-index": "0",
+            },
+        },
+        "spec": {"containers": [{"name": "pytorch"}], **spec},
+        "status": {"phase": phase},
+    }
+
+
+def event(reason: str, kind: str = "Pod", name: str = f"{NAME}-master-0", **said: Any) -> Any:
+    return {
+        "metadata": {"name": f"e.{reason}.{name}", "namespace": "ns"},
+        "involvedObject": {"kind": kind, "name": name, "namespace": "ns"},
+        "reason": reason,
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        **said,
+    }
+
+
+def put(place: tuple[str, str], manifest: Any) -> Callable[[Any], Any]:
+    meta = manifest["metadata"]
+    return lambda objects: objects.put((*place, meta.get("namespace", "ns"), meta["name"]), manifest)
+
+
+def remove(place: tuple[str, str], name: str) -> Callable[[Any], Any]:
+    return lambda objects: objects.remove((*place, "ns", name))
+
+
+class Heard:
+    """A sink: what is there by now, by kind and name, and how often all of it was told."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, dict[tuple[str, str], Record]] = {}
+        self.events: list[str] = []
+        self.replaced: list[str] = []
+        self.dropped: list[Name] = []
+
+    def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
+        self.replaced.append(kind.__name__)
+        self.there[kind.__name__] = {}
+        for namespace, record in records:
+            self.put(namespace, record)
+
+    def put(self, namespace: str, record: Record) -> None:
+        kind = type(record).__name__
+        assert kind in self.there, "told before everything was"
+        self.there[kind][namespace, record.name] = record
+        if kind == "Event":
+            self.events.append(record.reason)  # type: ignore[union-attr]
+
+    def drop(self, kind: type[Record], name: Name) -> None:
+        self.dropped.append(name)
+        del self.there[kind.__name__][name.namespace, name.name]
+
+    def names(self, kind: type[Record] = Job) -> list[str]:
+        return sorted(name for _, name in self.there.get(kind.__name__, {}))
+
+    def complete(self) -> bool:
+        return {"Job", "Pod", "Event", "PodGroup"} <= self.there.keys()
+
+
+def options(server: KubeServer, directory: Path, **said: Any) -> KubernetesOptions:
+    config = kubeconfig(server, directory / "config", {"token": "t"})
+    return KubernetesOptions(**{"kubeconfig": config, "refused_pause": 0.2, **said})
+
+
+@asynccontextmanager
+async def opened(said: KubernetesOptions) -> AsyncIterator[KubernetesCluster]:
+    cluster = await KubernetesCluster.open(said)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@asynccontextmanager
+async def following(cluster: KubernetesCluster) -> AsyncIterator[Heard]:
+    """Everything is told before it is entered."""
+    heard = Heard()
+    task = asyncio.create_task(cluster.follow(heard))
+    try:
+        await until(lambda: heard.complete() or task.done())
+        yield heard
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that is to come about by itself."""
+    for _ in range(1_000):
+        if true():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it did not come about")

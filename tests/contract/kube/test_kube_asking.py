@@ -1,0 +1,348 @@
+"""What is asked of a cluster, and what its answers are for whoever asked."""
+
+import asyncio
+from types import MappingProxyType
+
+import pytest
+from kube_server import Fault, served
+from kube_world import JOBS, NAME, PODS, job, opened, options, pod, put
+
+from backend_plugin.core import refusal
+from backend_plugin.core.errors import Refused
+from backend_plugin.shell.cluster import AlreadyExists, Name, Unavailable
+
+TEMPLATES = ("", "podtemplates")
+CREATE_RULE = "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create]}"
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+def asked(server, tmp_path, ask, **said):
+    async def all_of_it():
+        async with opened(options(server, tmp_path, **said)) as cluster:
+            return await ask(cluster)
+
+    return asyncio.run(all_of_it())
+
+
+def created(server, tmp_path, manifest=None, **said):
+    return asked(server, tmp_path, lambda cluster: cluster.create(manifest or job()), **said)
+
+
+def there(server):
+    return [key[3] for key in server.objects.now]
+
+
+# ---- create
+
+
+def test_a_job_is_made_as_it_was_written(server, tmp_path):
+    made = created(server, tmp_path, MappingProxyType(job()))
+    assert made["metadata"]["uid"].startswith("uid-")
+    assert server.bodies == [job()]
+    assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
+
+
+def test_a_job_that_is_there_exists_already(server, tmp_path):
+    server.do(put(JOBS, job()))
+    with pytest.raises(AlreadyExists, match="already exists"):
+        created(server, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "refused"),
+    [
+        (lambda objects: objects.namespaces.clear(), (404, "NotFound", 'namespaces "ns" not found')),
+        (
+            lambda objects: objects.namespaces.update(ns="Terminating"),
+            (403, "Forbidden", "unable to create new content in namespace ns because it is being terminated"),
+        ),
+        (
+            lambda objects: setattr(objects, "quota", "exceeded quota: q, requested: pods=1"),
+            (
+                403,
+                "Forbidden",
+                f'pytorchjobs.kubeflow.org "{NAME}" is forbidden: exceeded quota: q, requested: pods=1',
+            ),
+        ),
+    ],
+    ids=["no namespace", "terminating", "quota"],
+)
+def test_what_a_cluster_refuses_is_said_in_its_words(server, tmp_path, arrange, refused):
+    server.do(arrange)
+    with pytest.raises(Refused) as caught:
+        created(server, tmp_path)
+    said = caught.value
+    assert (said.code, said.reason, said.message) == refused
+    assert refusal.may_pass(said.code, said.message) is ("quota" in said.message)
+
+
+def test_a_field_that_the_cluster_does_not_know_is_refused(server, tmp_path):
+    manifest = job(spec={"pytorchReplicaSpecs": {}, "colour": "red"})
+    with pytest.raises(Refused, match=r"unknown field .spec[.]colour"):
+        created(server, tmp_path, manifest)
+    assert there(server) == []
+
+
+def test_a_webhook_refuses_in_its_own_words(server, tmp_path):
+    said = 'admission webhook "v.kubeflow.org" denied the request: spec is wrong'
+    status = {"kind": "Status", "message": said, "reason": "Forbidden", "code": 403}
+    server.faults.append(Fault("POST", code=403, status=status))
+    with pytest.raises(Refused, match="spec is wrong"):
+        created(server, tmp_path)
+
+
+def test_a_job_that_is_too_large_for_etcd_is_refused(server, tmp_path):
+    status = {"kind": "Status", "message": "etcdserver: request is too large", "code": 500}
+    server.faults.append(Fault("POST", times=99, code=500, status=status))
+    with pytest.raises(Refused) as caught:
+        created(server, tmp_path, patience=1.0)
+    assert caught.value.code == 413
+
+
+def test_without_an_operator_it_says_so(server, tmp_path):
+    del server.groups["kubeflow.org"]
+    with pytest.raises(Refused, match="install the training-operator"):
+        created(server, tmp_path)
+
+
+def test_a_missing_permission_is_said_with_its_rule(server, tmp_path, caplog):
+    server.forbidden.add("create pytorchjobs")
+
+    async def twice(cluster):
+        for _ in range(2):
+            with pytest.raises(Refused) as caught:
+                await cluster.create(job())
+            assert CREATE_RULE in caught.value.message
+
+    asked(server, tmp_path, twice)
+    assert sum("a permission is missing" in each.message for each in caplog.records) == 1
+
+
+IN_USE = {
+    "kind": "Status",
+    "reason": "Conflict",
+    "message": 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified',
+}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("POST", code=429, headers={"Retry-After": "1"}),
+        Fault("POST", code=500),
+        Fault("POST", code=503, body=b"upstream connect error"),
+        Fault("POST", code=409, status=IN_USE),
+        Fault("POST", reset="before"),
+    ],
+    ids=["429", "500", "503", "quota in use", "reset"],
+)
+def test_what_passes_soon_is_waited_for(server, tmp_path, fault):
+    fault.times = 2
+    server.faults.append(fault)
+    assert created(server, tmp_path)["metadata"]["name"] == NAME
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("POST", code=429, headers={"Retry-After": "60"}),
+        Fault("POST", code=503),
+        Fault("POST", reset="before"),
+        Fault("POST", hang=30),
+        Fault("POST", code=403, body=b"<html>blocked by a proxy</html>"),
+        Fault("POST", code=302, headers={"Location": "/login"}),
+    ],
+    ids=["429", "503", "reset", "time-out", "proxy", "login"],
+)
+def test_what_does_not_pass_in_time_is_left_to_the_caller(server, tmp_path, fault):
+    fault.times = 1_000
+    server.faults.append(fault)
+    with pytest.raises(Unavailable):
+        created(server, tmp_path, patience=0.6)
+    assert there(server) == []
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("POST", reset="after"), Fault("POST", truncate=True)], ids=["reset", "truncated"]
+)
+def test_a_job_that_was_made_though_nobody_heard_of_it_is_found(server, tmp_path, fault):
+    server.faults.append(fault)
+
+    async def ask(cluster):
+        with pytest.raises((AlreadyExists, Unavailable)):
+            await cluster.create(job())
+        return await cluster.get(Name(namespace="ns", name=NAME))
+
+    assert asked(server, tmp_path, ask)["metadata"]["name"] == NAME
+    assert there(server) == [NAME]
+
+
+def test_one_jobs_trouble_delays_no_other(server, tmp_path):
+    server.faults.append(Fault("POST", path="/slow/", times=1_000, hang=30))
+    server.objects.namespaces["slow"] = "Active"
+    slow = job()
+    slow["metadata"]["namespace"] = "slow"
+
+    async def ask(cluster):
+        hanging = [asyncio.create_task(cluster.create(slow)) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        await cluster.create(job())
+        assert not any(task.done() for task in hanging)
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+
+    asked(server, tmp_path, ask)
+    assert there(server) == [NAME]
+
+
+# ---- get, patch, delete
+
+
+def test_a_job_is_found_or_certainly_not_there(server, tmp_path):
+    uid = server.do(put(JOBS, job()))["metadata"]["uid"]
+
+    async def ask(cluster):
+        found = await cluster.get(Name(namespace="ns", name=NAME, uid=uid))
+        assert found["metadata"]["uid"] == uid
+        assert await cluster.get(Name(namespace="ns", name=NAME, uid="another")) is None
+        assert await cluster.get(Name(namespace="ns", name="other")) is None
+
+    asked(server, tmp_path, ask)
+
+
+@pytest.mark.parametrize("arrange", ["no resource", "no permission", "away"])
+def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, arrange):
+    if arrange == "no resource":
+        del server.groups["kubeflow.org"]
+    elif arrange == "no permission":
+        server.forbidden.add("get pytorchjobs")
+    else:
+        server.stop()
+
+    async def ask(cluster):
+        with pytest.raises(Unavailable):
+            await cluster.get(Name(namespace="ns", name=NAME))
+
+    asked(server, tmp_path, ask, patience=0.5)
+
+
+def test_a_patch_is_merged_into_the_very_job(server, tmp_path):
+    uid = server.do(put(JOBS, job()))["metadata"]["uid"]
+
+    async def ask(cluster):
+        patch = {"metadata": {"annotations": {"a": "b"}}}
+        await cluster.patch(Name(namespace="ns", name=NAME, uid="another"), patch)
+        assert "annotations" not in server.objects.of((*JOBS, "ns", NAME))["metadata"]
+        await cluster.patch(Name(namespace="ns", name=NAME, uid=uid), patch)
+        assert server.objects.of((*JOBS, "ns", NAME))["metadata"]["annotations"] == {"a": "b"}
+        await cluster.patch(Name(namespace="ns", name="other"), patch)
+
+    asked(server, tmp_path, ask)
+
+
+def test_a_patch_may_be_refused_and_wants_a_permission(server, tmp_path):
+    server.do(put(JOBS, job()))
+    status = {"kind": "Status", "message": "spec: Invalid value", "reason": "Invalid", "code": 422}
+    server.faults.append(Fault("PATCH", code=422, status=status))
+
+    async def ask(cluster):
+        with pytest.raises(Refused, match="Invalid value"):
+            await cluster.patch(Name(namespace="ns", name=NAME), {"spec": {}})
+        server.forbidden.add("patch pytorchjobs")
+        with pytest.raises(Unavailable, match=r"a Role in namespace ns: .*verbs: .patch."):
+            await cluster.patch(Name(namespace="ns", name=NAME), {"spec": {}})
+
+    asked(server, tmp_path, ask, namespaces=("ns",))
+
+
+def test_only_the_job_that_is_meant_is_deleted(server, tmp_path):
+    uid = server.do(put(JOBS, job()))["metadata"]["uid"]
+
+    async def ask(cluster):
+        await cluster.delete(Name(namespace="ns", name=NAME, uid="another"))
+        assert there(server) == [NAME]
+        await cluster.delete(Name(namespace="ns", name=NAME, uid=uid))
+        assert there(server) == []
+        await cluster.delete(Name(namespace="ns", name=NAME, uid=uid))
+
+    asked(server, tmp_path, ask)
+    how = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    assert server.bodies[1] == {**how, "preconditions": {"uid": uid}}
+
+
+def test_finalizers_are_left_alone(server, tmp_path):
+    manifest = job()
+    manifest["metadata"]["finalizers"] = ["a/b"]
+    server.do(put(JOBS, manifest))
+    asked(server, tmp_path, lambda cluster: cluster.delete(Name(namespace="ns", name=NAME)))
+    assert server.objects.of((*JOBS, "ns", NAME))["metadata"]["deletionTimestamp"]
+
+
+def test_a_pod_is_deleted_and_may_be_gone(server, tmp_path):
+    server.do(put(PODS, pod()))
+
+    async def ask(cluster):
+        for _ in range(2):
+            await cluster.delete_pod(Name(namespace="ns", name=f"{NAME}-master-0"))
+
+    asked(server, tmp_path, ask)
+    assert there(server) == []
+
+
+def test_a_deletion_without_permission_may_be_ordered_again(server, tmp_path):
+    server.do(put(JOBS, job()))
+    server.forbidden.add("delete pytorchjobs")
+
+    async def ask(cluster):
+        with pytest.raises(Unavailable, match=r"verbs: .delete."):
+            await cluster.delete(Name(namespace="ns", name=NAME))
+
+    asked(server, tmp_path, ask)
+
+
+def test_pod_templates_are_found_in_each_namespace(server, tmp_path):
+    template = {"metadata": {"name": "gpu", "namespace": "platform"}, "template": {}}
+    server.do(put(TEMPLATES, template))
+
+    async def ask(cluster):
+        found = await cluster.pod_templates(["ns", "platform"], "gpu")
+        assert [each["metadata"]["namespace"] for each in found] == ["platform"]
+        server.forbidden.add("get podtemplates")
+        with pytest.raises(Unavailable, match=r"resources: .podtemplates., verbs: .get."):
+            await cluster.pod_templates(["ns", "platform"], "gpu")
+
+    asked(server, tmp_path, ask)
+
+
+def test_a_question_that_is_given_up_leaves_nothing_behind(server, tmp_path):
+    server.faults.append(Fault("POST", hang=30))
+
+    async def ask(cluster):
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(cluster.create(job()), 0.2)
+
+    asked(server, tmp_path, ask)
+
+
+def test_after_the_end_nothing_is_asked(server, tmp_path):
+    async def ask(cluster):
+        await cluster.close()
+        with pytest.raises(Unavailable):
+            await cluster.get(Name(namespace="ns", name=NAME))
+
+    asked(server, tmp_path, ask, patience=0.3)
+
+
+def test_clocks_that_differ_mean_nothing(server, tmp_path):
+    late = {"Retry-After": "1", "Date": "Thu, 01 Jan 1970 00:00:00 GMT"}
+    server.faults.append(Fault("POST", code=429, headers=late))
+    late = {"Retry-After": "Thu, 01 Jan 2099 00:00:00 GMT", "Date": "Thu, 01 Jan 2099 00:00:00 GMT"}
+    server.faults.append(Fault("POST", code=429, headers=late))
+    assert created(server, tmp_path)["metadata"]["name"] == NAME

@@ -1,0 +1,254 @@
+"""Who we are is read again when it changes: tokens, certificates, plugins, kubeconfigs."""
+
+import asyncio
+import json
+import ssl
+import stat
+
+import pytest
+from certificates import Authority
+from kube_server import Fault, kubeconfig, served
+from kube_world import JOBS, NAME, Heard, job, opened, put, until
+
+from backend_plugin.kube import connection
+from backend_plugin.kube.connection import Connection, Question
+from backend_plugin.kube.credentials import Access, CredentialsUnusable, InCluster, KubeConfig, choose
+from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.shell.cluster import Name, Unavailable
+
+# The official package asks for the time in a way that Python 3.12 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:.*utcnow:DeprecationWarning")
+JOB = Name(namespace="ns", name=NAME)
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        server.tokens = {"first"}
+        server.do(put(JOBS, job()))
+        yield server
+
+
+def asking(said, check):
+    async def all_of_it():
+        async with opened(said) as cluster:
+            await check(cluster)
+
+    asyncio.run(all_of_it())
+
+
+def with_user(server, tmp_path, user):
+    return KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config", user), patience=1.0)
+
+
+def test_a_token_that_was_rotated_is_read_when_the_old_one_is_not_accepted(server, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("first\n")
+
+    async def check(cluster):
+        assert await cluster.get(JOB)
+        server.tokens = {"second"}
+        token.write_text("second\n")
+        assert await cluster.get(JOB)
+
+    asking(with_user(server, tmp_path, {"tokenFile": str(token)}), check)
+
+
+def test_a_watch_goes_on_with_a_new_token(server, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("first")
+
+    async def check(cluster):
+        heard = Heard()
+        task = asyncio.create_task(cluster.follow(heard))
+        await until(heard.complete)
+        server.tokens = {"second"}
+        token.write_text("second")
+        server.cut()
+        server.do(put(JOBS, job("f2-n0-0-0123456789ab")))
+        await until(lambda: len(heard.names()) == 2)
+        task.cancel()
+        await asyncio.wait([task])
+
+    asking(with_user(server, tmp_path, {"tokenFile": str(token)}), check)
+
+
+def test_a_token_that_is_not_accepted_is_passing_trouble(server, tmp_path):
+    async def check(cluster):
+        with pytest.raises(Unavailable, match="401 Unauthorized"):
+            await cluster.get(JOB)
+
+    asking(with_user(server, tmp_path, {"token": "stale"}), check)
+
+
+def test_a_plugin_is_run_again_when_what_it_gave_is_not_accepted(server, tmp_path):
+    said, plugin = tmp_path / "said", tmp_path / "plugin"
+    said.write_text("first")
+    status = '{"token": "$(cat %s)", "expirationTimestamp": "2099-01-01T00:00:00Z"}' % said  # noqa: UP031
+    api = "client.authentication.k8s.io/v1"
+    plugin.write_text(
+        f'#!/bin/sh\necho run >> {tmp_path}/runs\ncat <<EOF\n{{"apiVersion": "{api}", '
+        f'"kind": "ExecCredential", "status": {status}}}\nEOF\n'
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+
+    async def check(cluster):
+        assert await cluster.get(JOB)
+        assert await cluster.get(JOB)
+        assert (tmp_path / "runs").read_text() == "run\n"
+        server.tokens = {"second"}
+        said.write_text("second")
+        assert await cluster.get(JOB)
+
+    asking(with_user(server, tmp_path, {"exec": {"apiVersion": api, "command": str(plugin)}}), check)
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"
+
+
+class Paper:
+    """A server's and a client's certificates, which may be renewed."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.authority = Authority("cluster")
+        self.ca, self.cert, self.key = (directory / each for each in ("ca.crt", "us.crt", "us.key"))
+        self.ca.write_bytes(self.authority.pem)
+        self.renew("us")
+
+    def renew(self, name):
+        self.authority.issue(name, self.cert, self.key)
+
+    def context(self):
+        """Of the server."""
+        self.authority.issue("server", self.directory / "s.crt", self.directory / "s.key")
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
+        context.load_cert_chain(self.directory / "s.crt", self.directory / "s.key")
+        context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+
+@pytest.fixture
+def paper(tmp_path):
+    return Paper(tmp_path)
+
+
+def test_a_certificate_that_was_renewed_is_used(paper, tmp_path):
+    with served(paper.context) as server:
+        server.do(put(JOBS, job()))
+        user = {"client-certificate": str(paper.cert), "client-key": str(paper.key)}
+        config = kubeconfig(server, tmp_path / "config", user, **{"certificate-authority": str(paper.ca)})
+
+        async def check(cluster):
+            assert await cluster.get(JOB)
+            paper.renew("us-renewed")
+            # What had expired is not accepted any more.
+            server.faults.append(Fault(code=401))
+            assert await cluster.get(JOB)
+
+        asking(KubernetesOptions(kubeconfig=config), check)
+        assert list(dict.fromkeys(server.peers)) == ["us", "us-renewed"]
+
+
+def test_a_server_that_nobody_vouches_for_is_not_spoken_to(paper, tmp_path):
+    with served(paper.context) as server:
+        other = tmp_path / "other.crt"
+        other.write_bytes(Authority("other").pem)
+        config = kubeconfig(
+            server, tmp_path / "config", {"token": "secret"}, **{"certificate-authority": str(other)}
+        )
+
+        async def check(cluster):
+            with pytest.raises(Unavailable, match="certificate"):
+                await cluster.get(JOB)
+
+        asking(KubernetesOptions(kubeconfig=config, patience=0.5), check)
+        assert server.asked == []
+
+
+class Accounts:
+    """Credentials that a test gives, and takes away."""
+
+    def __init__(self, access):
+        self.access = access
+        self.asked = 0
+
+    async def load(self):
+        self.asked += 1
+        if self.access is None:
+            raise CredentialsUnusable("the file is being replaced")
+        return self.access
+
+    def forget(self):
+        pass
+
+
+def test_credentials_that_cannot_be_read_for_a_moment_stay_as_they_were(server):
+    async def check():
+        accounts = Accounts(Access(server=server.url, authorization="Bearer first"))
+        held = Connection(accounts)
+        await held.open()
+        accounts.access = None
+        await held.renew()
+        await held.renew()
+        timeout = connection.aiohttp.ClientTimeout(total=5)
+        async with held.request(Question(path="/api/v1/pods"), timeout) as response:
+            assert response.status == 200
+        await held.close()
+        assert accounts.asked == 2  # Who is refused at every question does not ask each time.
+
+    asyncio.run(check())
+
+
+def test_a_pod_has_an_account(server, paper, tmp_path):
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text("first\n")
+    (account / "ca.crt").write_bytes(paper.authority.pem)
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    access = asyncio.run(InCluster(account, environ).load())
+    assert access == Access(
+        server="https://10.0.0.1:443", authorization="bearer first", ca_file=str(account / "ca.crt")
+    )
+    (account / "token").write_text("second")
+    assert asyncio.run(InCluster(account, environ).load()).authorization == "bearer second"
+
+
+def test_a_pod_without_an_account_cannot_ask(tmp_path):
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    with pytest.raises(CredentialsUnusable, match="token file does not exist"):
+        asyncio.run(InCluster(tmp_path, environ).load())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a: [", "[]", "{}", '{"current-context": "c"}', '{"contexts": 3, "current-context": "c"}']
+)
+def test_a_kubeconfig_that_says_nothing_is_named(tmp_path, text):
+    config = tmp_path / "config"
+    config.write_text(text)
+    with pytest.raises(CredentialsUnusable, match="name one that kubectl can use"):
+        asyncio.run(KubeConfig(str(config)).load())
+
+
+def test_a_kubeconfig_that_was_written_anew_is_read_anew(server, tmp_path):
+    config = tmp_path / "config"
+    held = KubeConfig(kubeconfig(server, config, {"token": "first"}))
+
+    async def check():
+        assert (await held.load()).authorization == "Bearer first"
+        said = json.loads(config.read_text())
+        said["users"][0]["user"]["token"] = "the-second"
+        said["clusters"][0]["cluster"] |= {"proxy-url": "http://proxy:1", "tls-server-name": "k"}
+        config.write_text(json.dumps(said))
+        access = await held.load()
+        assert access == Access(
+            server=server.url, authorization="Bearer the-second", proxy="http://proxy:1", server_name="k"
+        )
+
+    asyncio.run(check())
+
+
+def test_what_is_named_goes_before_the_account_of_the_pod():
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert isinstance(choose(KubernetesOptions(), pod), InCluster)
+    assert isinstance(choose(KubernetesOptions(kubeconfig="x"), pod), KubeConfig)
+    assert isinstance(choose(KubernetesOptions(context="x"), pod), KubeConfig)
+    assert isinstance(choose(KubernetesOptions(), {}), KubeConfig)

@@ -1,0 +1,347 @@
+"""What is in a cluster is told as it is, whatever happens to lists and watches."""
+
+import asyncio
+import logging
+
+import pytest
+from kube_objects import expired
+from kube_server import Fault, served
+from kube_world import (
+    EVENTS,
+    JOBS,
+    NAME,
+    PODS,
+    Heard,
+    event,
+    following,
+    job,
+    opened,
+    options,
+    pod,
+    put,
+    remove,
+    until,
+)
+
+from backend_plugin.core.observed import Pod, PodGroup
+
+REPLICA = f"{NAME}-master-0"
+OTHER = "f2-n0-0-0123456789ab"
+WORKLOADS = ("kueue.x-k8s.io", "workloads")
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+def followed(server, tmp_path, check, **said):
+    async def all_of_it():
+        async with opened(options(server, tmp_path, **said)) as cluster, following(cluster) as heard:
+            await check(heard)
+
+    asyncio.run(all_of_it())
+
+
+def test_all_that_is_there_is_told_and_then_every_change(server, tmp_path):
+    server.do(put(JOBS, job()))
+    server.do(put(PODS, pod()))
+    server.do(put(PODS, {**pod("stranger"), "metadata": {"name": "stranger"}}))
+    server.do(put(EVENTS, event("Scheduled")))
+    server.do(put(EVENTS, event("Pulling", name="stranger")))
+
+    async def check(heard):
+        assert sorted(heard.replaced) == ["Event", "Job", "Pod", "PodGroup"]
+        assert heard.names() == [NAME]
+        assert heard.names(Pod) == [REPLICA]
+        assert heard.events == ["Scheduled"]
+        server.do(put(PODS, pod(phase="Running")))
+        server.do(put(EVENTS, event("Started")))
+        server.do(put(JOBS, job(OTHER)))
+        await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        await until(lambda: heard.events == ["Scheduled", "Started"] and heard.names() == [NAME, OTHER])
+        server.do(remove(JOBS, NAME))
+        await until(lambda: heard.names() == [OTHER])
+        assert heard.dropped[-1].uid
+
+    followed(server, tmp_path, check)
+
+
+def test_a_long_list_comes_in_pages(server, tmp_path):
+    names = [f"f{number}-n0-0-0123456789ab" for number in range(7)]
+    for name in names:
+        server.do(put(JOBS, job(name)))
+
+    async def check(heard):
+        assert heard.names() == names
+        assert heard.replaced.count("Job") == 1
+        assert sum(asked == "GET /apis/kubeflow.org/v1/pytorchjobs" for asked in server.asked) == 4
+
+    followed(server, tmp_path, check, page=2)
+
+
+def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
+    for number in range(5):
+        server.do(put(JOBS, job(f"f{number}-n0-0-0123456789ab")))
+    asked = []
+
+    def change():
+        asked.append(1)
+        if len(asked) == 2:
+            server.objects.remove((*JOBS, "ns", "f0-n0-0-0123456789ab"))
+            server.objects.compact()
+
+    server.faults.append(Fault(path="pytorchjobs", times=2, first=change))
+
+    async def check(heard):
+        assert heard.names() == [f"f{number}-n0-0-0123456789ab" for number in (1, 2, 3, 4)]
+        assert heard.replaced.count("Job") == 1
+
+    followed(server, tmp_path, check, page=2)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(code=429, headers={"Retry-After": "1"}),
+        Fault(code=500),
+        Fault(code=503, body=b"upstream connect error"),
+        Fault(reset="before"),
+        Fault(reset="after"),
+        Fault(truncate=True),
+        Fault(code=200, body=b"[]"),
+    ],
+    ids=lambda fault: f"{fault.code}{fault.reset}{fault.truncate}",
+)
+@pytest.mark.parametrize("page", [1, 250])
+def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault, page):
+    server.do(put(JOBS, job()))
+    server.do(put(JOBS, job(OTHER)))
+    fault.path, fault.times = "pytorchjobs", 2
+    server.faults.append(fault)
+
+    async def check(heard):
+        assert heard.names() == [NAME, OTHER]
+        assert heard.replaced.count("Job") == 1
+
+    followed(server, tmp_path, check, page=page)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(code=410, status=expired().status),
+        Fault(status=expired().status),
+        Fault(status={"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"}),
+        Fault(code=503),
+        Fault(reset="before"),
+        Fault(body=b'{"type":"ADDED","object":{"metadata":{"na'),
+        Fault(body=b"<html>\n"),
+        Fault(),
+    ],
+    ids=["410", "error 410", "error 500", "503", "reset", "truncated", "not json", "ended at once"],
+)
+def test_a_watch_that_breaks_loses_nothing(server, tmp_path, fault):
+    server.do(put(PODS, pod()))
+    fault.path, fault.watch, fault.times = "pods", True, 2
+    server.faults.append(fault)
+
+    async def check(heard):
+        server.do(put(PODS, pod(phase="Running")))
+        await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        assert fault.times == 0
+
+    followed(server, tmp_path, check)
+
+
+def test_what_went_while_a_watch_had_expired_is_gone(server, tmp_path):
+    server.do(put(PODS, pod()))
+
+    async def check(heard):
+        def away(objects):
+            objects.remove((*PODS, "ns", REPLICA))
+            objects.compact()
+
+        server.do(away)
+        await until(lambda: heard.names(Pod) == [])
+        assert heard.replaced.count("Pod") == 2
+
+    followed(server, tmp_path, check)
+
+
+def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
+    for number in range(4):
+        server.do(put(JOBS, job(f"f{number}-n0-0-0123456789ab")))
+
+    async def check(heard):
+        before = heard.names()
+        server.faults.append(Fault(path="pytorchjobs"))
+        server.faults.append(Fault(path="pytorchjobs", times=2, code=503))
+        server.do(lambda objects: objects.compact())
+        server.cut()
+        await until(lambda: all(fault.times == 0 for fault in server.faults))
+        assert heard.names() == before
+        await until(lambda: heard.replaced.count("Job") == 2)
+        assert heard.names() == before
+
+    followed(server, tmp_path, check, page=2)
+
+
+def test_a_watch_that_stalls_is_left(server, tmp_path):
+    server.do(put(PODS, pod()))
+
+    async def check(heard):
+        server.mute = True
+        server.do(put(PODS, pod(phase="Running")))
+        await asyncio.sleep(0.5)
+        assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
+        server.mute = False
+        await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+
+    followed(server, tmp_path, check, silence=0.4)
+
+
+def test_a_server_that_was_restarted_is_found_again(server, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    server.do(put(PODS, pod()))
+
+    async def check(heard):
+        await asyncio.to_thread(server.stop)
+        await asyncio.sleep(0.7)
+        server.objects.put((*PODS, "ns", REPLICA), pod(phase="Running"))
+        await asyncio.to_thread(server.begin)
+        await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        assert heard.replaced.count("Pod") == 1
+
+    followed(server, tmp_path, check)
+    assert sum("pods is out of sight" in record.message for record in caplog.records) == 1
+    assert "pods is in sight again" in caplog.text
+
+
+def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
+    server.do(put(JOBS, job()))
+    workload = {
+        "kind": "Workload",
+        "metadata": {
+            "name": "pytorchjob-f1-5f3a1",
+            "namespace": "ns",
+            "ownerReferences": [{"kind": "PyTorchJob", "name": NAME}],
+        },
+        "spec": {"queueName": "gpus"},
+        "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": "wait"}]},
+    }
+    server.do(put(WORKLOADS, workload))
+
+    async def check(heard):
+        assert heard.names(PodGroup) == []
+        server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta2"}
+        await until(lambda: heard.names(PodGroup) == [NAME])
+        group = heard.there["PodGroup"]["ns", NAME]
+        assert (group.kind, group.queue, group.conditions[0].message) == ("Workload", "gpus", "wait")
+        server.do(remove(WORKLOADS, "pytorchjob-f1-5f3a1"))
+        await until(lambda: heard.names(PodGroup) == [])
+
+    followed(server, tmp_path, check)
+
+
+def test_what_may_not_be_seen_is_named_once_and_delays_nothing_else(server, tmp_path, caplog):
+    server.forbidden |= {"list events", "list pods"}
+    server.do(put(JOBS, job()))
+    server.do(put(PODS, pod()))
+
+    async def check(heard):
+        assert (heard.names(), heard.names(Pod)) == ([NAME], [])
+        await until(lambda: sum(each == "GET /api/v1/pods" for each in server.asked) >= 3)
+        server.forbidden.clear()
+        await until(lambda: heard.names(Pod) == [REPLICA])
+
+    followed(server, tmp_path, check)
+    said = [record.message for record in caplog.records if "permission is missing" in record.message]
+    assert len(said) == 2
+    assert any(
+        'cannot list resource "pods"' in each
+        and 'add to the ClusterRole: {apiGroups: [""], resources: [pods], verbs: [list, watch]}' in each
+        for each in said
+    )
+
+
+def test_a_server_that_may_not_see_a_job_is_not_complete(server, tmp_path):
+    server.forbidden.add("list pytorchjobs")
+
+    async def check():
+        async with opened(options(server, tmp_path)) as cluster:
+            heard = Heard()
+            task = asyncio.create_task(cluster.follow(heard))
+            await until(lambda: sum("pytorchjobs" in each for each in server.asked) >= 3)
+            assert "Job" not in heard.there
+            server.forbidden.clear()
+            await until(heard.complete)
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(check())
+
+
+def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
+    server.do(put(JOBS, job()))
+    other = job(OTHER)
+    other["metadata"]["namespace"] = "other"
+    server.do(put(JOBS, other))
+    third = job("f3-n0-0-0123456789ab")
+    third["metadata"]["namespace"] = "third"
+    server.do(put(JOBS, third))
+
+    async def check(heard):
+        assert heard.names() == [NAME, OTHER]
+        assert not [
+            each for each in server.asked if each.endswith("/v1/pytorchjobs") and "namespaces" not in each
+        ]
+        server.do(lambda objects: objects.compact())
+        server.cut()
+        # A list of one namespace says nothing of the other.
+        await until(lambda: heard.replaced.count("Job") >= 3)
+        assert heard.names() == [NAME, OTHER]
+
+    followed(server, tmp_path, check, namespaces=("ns", "other"))
+
+
+def test_an_object_of_no_shape_stops_nothing(server, tmp_path):
+    server.do(put(JOBS, job()))
+
+    async def check(heard):
+        odd = {"name": "odd-n0-0-0123456789ab", "namespace": "ns", "labels": {"kfpytorch.flyte.org/job": "x"}}
+        server.do(put(JOBS, {"metadata": {**odd, "annotations": []}, "spec": [], "status": "no"}))
+        server.do(put(JOBS, job(OTHER)))
+        await until(lambda: OTHER in heard.names())
+        assert "odd-n0-0-0123456789ab" in heard.names()
+
+    followed(server, tmp_path, check)
+
+
+def test_events_are_told_once_though_they_are_listed_anew(server, tmp_path):
+    server.do(put(JOBS, job()))
+    server.do(put(EVENTS, event("Scheduled")))
+
+    async def check(heard):
+        def more(objects):
+            objects.put((*EVENTS, "ns", "new"), event("Pulled"))
+            objects.compact()
+
+        server.do(more)
+        await until(lambda: "Pulled" in heard.events)
+        assert heard.events == ["Scheduled", "Pulled"]
+
+    followed(server, tmp_path, check)
+
+
+def test_closing_ends_what_is_followed(server, tmp_path):
+    async def check():
+        async with opened(options(server, tmp_path)) as cluster:
+            heard = Heard()
+            task = asyncio.create_task(cluster.follow(heard))
+            await until(heard.complete)
+            await cluster.close()
+            assert task.done()
+
+    asyncio.run(check())

@@ -1,0 +1,119 @@
+"""What containers wrote comes line by line, across restarts of containers and connections."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+from kube_server import Fault, served
+from kube_world import NAME, PODS, opened, options, pod, put
+
+from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Unavailable
+
+REPLICA = f"{NAME}-master-0"
+LINES = [f"2026-01-01T00:00:0{second}.000000000Z line {second}" for second in range(4)]
+TOLD = [LogLine(time=line.partition(" ")[0], text=line.partition(" ")[2]) for line in LINES]
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        server.do(put(PODS, pod(phase="Succeeded")))
+        yield server
+
+
+def lines_of(server, tmp_path, uid=None, **said):
+    async def all_of_it():
+        async with opened(options(server, tmp_path, patience=1.0)) as cluster:
+            name, request = (
+                Name(namespace="ns", name=REPLICA, uid=uid),
+                LogRequest(container="pytorch", **said),
+            )
+            return [line async for line in cluster.log(name, request)]
+
+    return asyncio.run(all_of_it())
+
+
+def asked(server):
+    return [each.partition("?")[2] for each in server.asked if "/log" in each]
+
+
+def test_all_lines_with_their_times(server, tmp_path):
+    server.logs[REPLICA] = [LINES]
+    assert lines_of(server, tmp_path) == TOLD
+    assert asked(server) == ["container=pytorch&timestamps=true"]
+
+
+def test_the_last_lines_of_the_run_before(server, tmp_path):
+    server.logs[REPLICA] = [LINES]
+    assert lines_of(server, tmp_path, tail=2, previous=True) == TOLD[2:]
+    assert asked(server) == ["container=pytorch&timestamps=true&previous=true&tailLines=2"]
+
+
+def test_a_line_may_be_blank_or_longer_than_anybody_reads(server, tmp_path):
+    server.logs[REPLICA] = [[LINES[0][:31], LINES[1] + "x" * (1 << 20), LINES[2]]]
+    blank, long, last = lines_of(server, tmp_path)
+    assert (blank.text, last) == ("", TOLD[2])
+    assert long.text.endswith("x [786469 bytes more]")
+
+
+def test_what_is_not_there_has_no_lines(server, tmp_path):
+    assert lines_of(server, tmp_path) == []
+    assert lines_of(server, tmp_path, uid="another") == []
+    server.objects.now.clear()
+    assert lines_of(server, tmp_path, follow=True) == []
+
+
+def test_following_goes_on_over_restarts_until_the_container_has_ended_for_good(server, tmp_path):
+    server.do(put(PODS, pod(phase="Running", restartPolicy="OnFailure")))
+    server.logs[REPLICA] = [LINES[:2], LINES[1:3], LINES[2:]]
+
+    async def all_of_it():
+        async with opened(options(server, tmp_path)) as cluster:
+            found = []
+            name, request = Name(namespace="ns", name=REPLICA), LogRequest(container="pytorch", follow=True)
+            async for line in cluster.log(name, request):
+                found.append(line)
+                if line == TOLD[2]:
+                    server.do(put(PODS, pod(phase="Succeeded")))
+            return found
+
+    assert asyncio.run(all_of_it()) == TOLD
+    assert "follow=true" in asked(server)[0]
+    assert "sinceTime=2026-01-01T00:00:01Z" in asked(server)[1]
+    assert "follow" not in asked(server)[2]
+
+
+def test_following_goes_on_over_a_connection_that_breaks(server, tmp_path):
+    server.do(put(PODS, pod(phase="Running")))
+    server.logs[REPLICA] = [[*LINES[:2], "<reset>"], LINES]
+
+    async def all_of_it():
+        async with opened(options(server, tmp_path)) as cluster:
+            found = []
+            request = LogRequest(container="pytorch", follow=True)
+            async with aclosing(cluster.log(Name(namespace="ns", name=REPLICA), request)) as lines:
+                async for line in lines:
+                    found.append(line)
+                    if line == TOLD[3]:
+                        break
+            return found
+
+    assert asyncio.run(all_of_it()) == TOLD
+
+
+def test_a_log_that_breaks_off_is_not_taken_for_a_whole_one(server, tmp_path):
+    server.logs[REPLICA] = [[*LINES[:2], "<reset>"]]
+    with pytest.raises(Unavailable):
+        lines_of(server, tmp_path)
+
+
+def test_a_missing_permission_is_said_with_its_rule(server, tmp_path):
+    server.forbidden.add("get pods/log")
+    with pytest.raises(Unavailable, match=r"resources: .pods/log., verbs: .get."):
+        lines_of(server, tmp_path)
+
+
+def test_a_node_that_does_not_answer_is_passing_trouble(server, tmp_path):
+    server.faults.append(Fault(path="/log", code=500, body=b"dial tcp 10.0.0.7:10250: i/o timeout"))
+    with pytest.raises(Unavailable, match="10250"):
+        lines_of(server, tmp_path)
