@@ -116,7 +116,9 @@ class Pods:
         """Go on with the pods of an earlier server; none is started a second time."""
         pods = [pod for pod in self._store.all("Pod") if node_of(pod)]
         known = [pod for pod in pods if has_begun(pod) or self._may_begin(pod)]
-        await self._kubelet.adopt([pod_states.with_gpus(pod) for pod in known])
+        failed = await self._kubelet.adopt([pod_states.with_gpus(pod) for pod in known])
+        for uid in failed:
+            self._loop.call_later(_AGAIN, self.start, uid)
         await asyncio.sleep(0)  # What it has found out is reported before anything else happens.
         for pod in pods:
             now = self._store.by_uid(uid_of(pod))
