@@ -44,7 +44,7 @@ class EmbeddedCluster:
         self._pods = Pods(
             store, self._recorder, clock, lambda pods: Kubelet(directory / "pods", _of_kubelet(options), pods)
         )
-        self._nodes = Nodes(store, self._pods, self._recorder, lost_after=options.lost_after, clock=clock)
+        self._nodes = Nodes(store, self._pods, self._recorder, options=options, clock=clock)
         self._nodes.ensure(machine.nodes(options, directory, clock()))
         self._jobs = Jobs(store, self._pods, self._recorder, backoff=options.backoff, clock=clock)
         self._scheduler = Scheduler(store, self._pods.decide)
@@ -83,6 +83,7 @@ class EmbeddedCluster:
 
     def _see(self, change: Change) -> None:
         self._jobs.see(change)
+        self._nodes.see(change)
         self._scheduler.see(change)
 
     async def create(self, manifest: Manifest) -> Manifest:

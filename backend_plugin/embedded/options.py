@@ -34,6 +34,8 @@ class EmbeddedOptions:
     """A YAML or JSON file with PodTemplates, or a folder of such files."""
     lost_after: float = 1.0
     """Seconds until the pods of a lost node are given up; five minutes in a cluster."""
+    orphaned_after: float = 40.0
+    """Seconds until a pod is removed whose author chose a node that is not there; as long as in a cluster."""
     restarts: BackOff = field(default_factory=BackOff)
     """How soon a container is started again that has ended."""
     logs: LogLimits = field(default_factory=LogLimits)
