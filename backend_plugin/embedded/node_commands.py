@@ -42,7 +42,7 @@ class Nodes:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def ensure(self, wanted: Sequence[Manifest]) -> None:
-        """Have these nodes. Others go if they are empty; if not, they take no more pods."""
+        """Have these nodes. Others go if they are empty; if not, they take no more pods until they are wanted."""
         for node in wanted:
             old = self._store.get(key_of(node))
             if old is None:
@@ -108,7 +108,7 @@ class Nodes:
 
     def _dismiss(self, node: Manifest) -> None:
         if self._on(name_of(node)):
-            self._store.update(node_states.cordoned(node))
+            self._store.update(node_states.dismissed(node))
         else:
             self._store.remove(uid_of(node))
 
