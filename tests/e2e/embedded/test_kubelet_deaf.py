@@ -129,6 +129,7 @@ def test_an_end_that_nobody_can_be_told_of_now_is_told_later(tmp_path, how):
     asyncio.run(run())
 
 
+@pytest.mark.linux  # It looks for the shim in /proc.
 def test_a_gate_that_is_full_of_orders_opens_when_there_is_room(tmp_path):
     master, worker = replica("master", shell("sleep 600")), replica("worker", shell("sleep 600"))
     worker["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "i"}]
