@@ -42,7 +42,7 @@ class Nodes:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def ensure(self, wanted: Sequence[Manifest]) -> None:
-        """Have these nodes. Others go if they are empty; if not, they take no more pods until they are wanted."""
+        """Have these nodes. Others go if they are empty; if not, they take no more pods until then."""
         for node in wanted:
             old = self._store.get(key_of(node))
             if old is None:

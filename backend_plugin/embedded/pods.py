@@ -105,7 +105,7 @@ class Pods:
         uid = uid_of(pod)
         self._store.remove(uid)
         if node_of(pod):
-            self._tasks.add(uid, lambda: self._kubelet.forget(uid))
+            self._tasks.add(uid, lambda: self._forget(uid))
 
     def cut_off(self, pods: Iterable[Manifest]) -> None:
         """The node of these pods is lost: nobody hears of them any more."""
@@ -239,8 +239,17 @@ class Pods:
         return self._store.update(pod_states.rejected(pod, verdict, self._clock()))
 
     def _terminate(self, pod: Manifest) -> None:
-        uid, grace = uid_of(pod), _grace_left(pod, self._clock())
-        self._tasks.add(uid, lambda: self._kubelet.terminate(uid, grace))
+        self._tasks.add(uid_of(pod), lambda: self._end(uid_of(pod)))
+
+    # Both look again: what was being written together when they were asked for may not have been written.
+    async def _end(self, uid: str) -> None:
+        pod = self._store.by_uid(uid)
+        if pod is not None and is_terminating(pod):
+            await self._kubelet.terminate(uid, _grace_left(pod, self._clock()))
+
+    async def _forget(self, uid: str) -> None:
+        if self._store.by_uid(uid) is None:
+            await self._kubelet.forget(uid)
 
 
 def _grace_left(pod: Manifest, now: datetime) -> float:

@@ -21,7 +21,7 @@ MESSAGE_BYTES = 2048
 
 
 def forget(directory: str, before: int) -> None:
-    """Remove what runs wrote that were before this one: a kubelet keeps the current one and the one before."""
+    """Remove what the runs before this one wrote: a kubelet keeps the current one and the last."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - see below.
     except OSError:  # There was none yet.
