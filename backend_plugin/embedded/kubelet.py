@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import pod_logs, pod_status
+from backend_plugin.embedded import file_limit, pod_logs, pod_status
 from backend_plugin.embedded.kubelet_options import KubeletOptions, Machine
 from backend_plugin.embedded.leftovers import kill_leftovers
 from backend_plugin.embedded.objects import has_begun, is_ended, uid_of
@@ -206,6 +206,7 @@ class Kubelet:
             if lock is None:
                 pod.shim = pod.directory.attach()
             elif state is None:
+                file_limit.require_room()
                 place = Place(str(pod.directory.path), pod.directory.temporary())
                 pod.directory.write(launch(pod.manifest, place, self._options, self._machine))
                 self._swept -= {pod.uid}

@@ -51,6 +51,8 @@ class KubeletOptions:
     """Patterns of further variables of the server that pods are given."""
     back_off: BackOff = field(default_factory=BackOff)
     logs: LogLimits = field(default_factory=LogLimits)
+    open_files: int | None = None
+    """How many files each process of a pod may have open; None: as many as the server."""
     master_patience: float = 200
     """How long a worker waits for its master: the operator's 100 tries, two seconds apart."""
     shim_patience: float = 5

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -182,6 +183,13 @@ def _tree(launch: dict[str, Any]) -> ProcessTree:
     return PortableTree(launch["uid"])
 
 
+def _limit_files(soft: int | None) -> None:
+    """What the server may have for itself is not a pod's."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def main() -> None:
     """``DIRECTORY WAKE CONTROL LIFELINE LOCK``, the last four as numbers of open files; -1 for none.
 
@@ -194,6 +202,7 @@ def main() -> None:
             os.set_inheritable(fd, False)  # noqa: FBT003 - it has no other way.
     with open(f"{directory}/{layout.LAUNCH}", encoding="utf-8") as file:  # noqa: PTH123
         launch = json.load(file)
+    _limit_files(launch["open_files"])
     adopt_orphans()
     shim = Shim(directory, launch, wake)
     shim.listen(control, lifeline)
