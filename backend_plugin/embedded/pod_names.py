@@ -13,12 +13,12 @@ from backend_plugin.core.reading import entries, section, text, texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.controller.job import PORT as PORT_OF_REPLICAS
 from backend_plugin.embedded.controller.job import PORT_NAME
+from backend_plugin.embedded.controller.objects import JOB_NAME
 
 PORT: Final = "kfpytorch.flyte.org/port"
 """The annotation that says which port of this machine the job has for itself."""
 LOOPBACK: Final = "127.0.0.1"
 
-_LABEL: Final = "training.kubeflow.org/"
 _PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
 # What must not be taken for an address though it looks like one. It occurs in no variable and no argument.
 _SHIELD: Final = "\0"
@@ -39,7 +39,7 @@ class Names:
     def of(cls, pod: Manifest) -> "Names":
         """Those of the job that a pod belongs to; none if it belongs to none."""
         metadata = section(pod, "metadata")
-        job = texts(metadata, "labels").get(_LABEL + "job-name", "")
+        job = texts(metadata, "labels").get(JOB_NAME, "")
         port = texts(metadata, "annotations").get(PORT, "")
         pattern = _pattern(job, text(metadata, "namespace")) if job else None
         return cls(pattern=pattern, port=port, said=_ports(pod), own=text(metadata, "name"))

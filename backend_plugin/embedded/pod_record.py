@@ -6,19 +6,17 @@ Lives here: what is known, and who waits for more. Does not: what is done about 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from backend_plugin.core.reading import entries, section, text, texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import pod_status
+from backend_plugin.embedded.controller.objects import JOB_NAME, REPLICA_TYPE
 from backend_plugin.embedded.objects import uid_of
 from backend_plugin.embedded.pod_directory import PodDirectory, Shim
 from backend_plugin.embedded.pod_launch import gates
 from backend_plugin.embedded.pod_orders import PodOrders
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import layout
-
-_LABEL: Final = "training.kubeflow.org/"
 
 
 class PodRecord:
@@ -53,13 +51,13 @@ class PodRecord:
         """What distinguishes its job, also from an earlier one of the same name."""
         metadata = section(self.manifest, "metadata")
         owner = next((text(each, "uid") for each in entries(metadata, "ownerReferences")), "")
-        return text(metadata, "namespace"), texts(metadata, "labels").get(_LABEL + "job-name", ""), owner
+        return text(metadata, "namespace"), texts(metadata, "labels").get(JOB_NAME, ""), owner
 
     @property
     def is_master(self) -> bool:
         """Whether the workers of its job wait for it."""
         labels = texts(section(self.manifest, "metadata"), "labels")
-        return labels.get(_LABEL + "replica-type", "").lower() == "master"
+        return labels.get(REPLICA_TYPE, "").lower() == "master"
 
     @property
     def lets_in(self) -> bool:

@@ -23,6 +23,7 @@ from backend_plugin.embedded.objects import (
     with_section,
 )
 from backend_plugin.embedded.pod_names import PORT
+from backend_plugin.embedded.shim.lifecycle import node_lost
 
 _GRACE: Final = 30
 """Seconds that Kubernetes gives a pod which says nothing."""
@@ -121,7 +122,7 @@ def lost(pod: Manifest, now: datetime) -> Manifest:
         "status",
         phase="Failed",
         reason="NodeLost",
-        message=f"Node {node_of(pod)} which was running pod {name_of(pod)} is unresponsive",
+        message=node_lost(node_of(pod), name_of(pod)),
     )
 
 

@@ -15,6 +15,7 @@ import time
 from functools import partial
 
 from backend_plugin.embedded.shim import layout
+from backend_plugin.embedded.shim.lifecycle import node_lost
 from backend_plugin.embedded.shim.process_tree import ProcessTree
 from backend_plugin.embedded.shim.program import adopt_orphans
 from backend_plugin.embedded.shim.supervisor import Supervisor
@@ -31,7 +32,6 @@ _CHUNK = 1 << 16
 _NEWS_SECONDS = 0.02
 # A disk that is full now may have room later.
 _RETRY_SECONDS = 1.0
-_NODE_LOST = "Node %s which was running pod %s is unresponsive"
 
 
 class Shim:
@@ -118,7 +118,7 @@ class Shim:
         self._lose()
 
     def _lose(self) -> None:
-        lost = _NODE_LOST % (self._launch["node"], self._launch["name"])
+        lost = node_lost(self._launch["node"], self._launch["name"])
         self._supervisor.stop(0, "NodeLost", lost)
 
     def watch(self, run: Run) -> None:
