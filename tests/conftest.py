@@ -1,5 +1,6 @@
 """What every test is given: nothing but limits."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if UNIT in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(UNIT_SECONDS))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if sys.platform != "linux" and item.get_closest_marker("linux") is not None:
+        pytest.skip("not run: it needs Linux")

@@ -7,6 +7,7 @@ package's docstring.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, closing, suppress
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ from typing import Final
 from backend_plugin.core.errors import Refused
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import admission, following, machine, templates
+from backend_plugin.embedded import admission, file_limit, following, machine, templates
 from backend_plugin.embedded.events import Recorder
 from backend_plugin.embedded.jobs import Jobs
 from backend_plugin.embedded.kubelet import Kubelet
@@ -44,7 +45,7 @@ class EmbeddedCluster:
         self._pods = Pods(
             store, self._recorder, clock, lambda pods: Kubelet(directory / "pods", _of_kubelet(options), pods)
         )
-        self._nodes = Nodes(store, self._pods, self._recorder, lost_after=options.lost_after, clock=clock)
+        self._nodes = Nodes(store, self._pods, self._recorder, options=options, clock=clock)
         self._nodes.ensure(machine.nodes(options, directory, clock()))
         self._jobs = Jobs(store, self._pods, self._recorder, backoff=options.backoff, clock=clock)
         self._scheduler = Scheduler(store, self._pods.decide)
@@ -60,6 +61,9 @@ class EmbeddedCluster:
             StateUnusable: If another server has the directory, or it cannot be read.
             UnreadableTemplates: If the pod templates cannot be read.
         """
+        # Its own, not its pods': they are started with the limit that this process was started with.
+        had = file_limit.lift()
+        options = replace(options, open_files=options.open_files or had)
         async with AsyncExitStack() as undo:
             store = undo.enter_context(closing(Store.open(state)))
             cluster = cls(store, state, options)
@@ -83,6 +87,7 @@ class EmbeddedCluster:
 
     def _see(self, change: Change) -> None:
         self._jobs.see(change)
+        self._nodes.see(change)
         self._scheduler.see(change)
 
     async def create(self, manifest: Manifest) -> Manifest:
@@ -197,4 +202,5 @@ def _of_kubelet(options: EmbeddedOptions) -> KubeletOptions:
         pass_env=options.pass_env,
         back_off=options.restarts,
         logs=options.logs,
+        open_files=options.open_files,
     )

@@ -11,11 +11,9 @@ from typing import Final, NamedTuple
 
 from backend_plugin.core.reading import moment, number, section, text, texts
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.controller.objects import JOB_NAME
 from backend_plugin.embedded.objects import Key, key_of, label_of, stamp, uid_of
 from backend_plugin.embedded.store import Clock, Store
-
-JOB_NAME: Final = "training.kubeflow.org/job-name"
-"""The operator's label of a pod; here its events have it, too."""
 
 SCHEDULER: Final = "default-scheduler"
 KUBELET: Final = "kubelet"
@@ -120,7 +118,7 @@ def _complete(about: Manifest, body: Manifest, now: str) -> Manifest:
     key = key_of(about)
     labels: Mapping[str, str] = texts(section(about, "metadata"), "labels")
     if key.kind == "PyTorchJob":
-        labels = {**labels, JOB_NAME: key.name}
+        labels = {**labels, JOB_NAME: key.name}  # As its pods have it.
     return {
         "apiVersion": "v1",
         "kind": "Event",

@@ -3,6 +3,7 @@
 Lives here: the doing. Does not: the wanting; see `controller`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -19,6 +20,7 @@ from backend_plugin.embedded.controller import (
     DeleteService,
     Seen,
     Step,
+    counted,
     of_action,
     reconcile,
 )
@@ -143,21 +145,38 @@ class Jobs:
     def _take(self, rest: _Rest) -> datetime | Failed | None:
         """Do what one pass wants, or the next part of it, up to what is refused."""
         seen, step, until = rest.seen, rest.step, rest.done + AT_ONCE
-        for action in step.actions[rest.done : until]:
+        # A pod that is deleted and the count of it in the status are written together, or neither is.
+        with self._store.together():
+            actions = step.actions[rest.done : until]
+            done = self._act_all(seen, actions)
+            if len(done) < len(actions):
+                self._count(rest, done)
+                return FAILED
+            if until < len(step.actions):
+                if not self._count(rest, done):
+                    self._rests[uid_of(seen.job)] = _Rest(seen=seen, step=step, done=until)
+                return self._clock()
+            for event in step.events:
+                self._recorder.record(seen.job, event)
+            if step.status is not None:
+                self._store.update({**seen.job, "status": step.status})
+            return step.wake_at
+
+    def _count(self, rest: _Rest, done: Sequence[Action]) -> bool:
+        """Write down what has been made anew by now; whether there is any, so that the job is another one."""
+        job = rest.seen.job
+        return self._store.update(counted(rest.seen, rest.step, done)) is not job
+
+    def _act_all(self, seen: Seen, actions: Sequence[Action]) -> Sequence[Action]:
+        """Carry them out, up to what is refused; gives those that were."""
+        for at, action in enumerate(actions):
             try:
                 self._act(seen, action)
             except (AlreadyExists, Refused, OSError) as refusal:
                 self._recorder.record(seen.job, of_action(seen, action, str(refusal)))
-                return FAILED
+                return actions[:at]
             self._recorder.record(seen.job, of_action(seen, action))
-        if until < len(step.actions):
-            self._rests[uid_of(seen.job)] = _Rest(seen=seen, step=step, done=until)
-            return self._clock()
-        for event in step.events:
-            self._recorder.record(seen.job, event)
-        if step.status is not None:
-            self._store.update({**seen.job, "status": step.status})
-        return step.wake_at
+        return actions
 
     def _act(self, seen: Seen, action: Action) -> None:
         job = key_of(seen.job)

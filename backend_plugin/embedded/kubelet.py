@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,20 +17,22 @@ from typing import Protocol
 
 import msgspec
 
-from backend_plugin.core.reading import entries, section, text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import pod_logs, pod_status
+from backend_plugin.embedded import file_limit, pod_logs, pod_status
 from backend_plugin.embedded.kubelet_options import KubeletOptions, Machine
 from backend_plugin.embedded.leftovers import kill_leftovers
-from backend_plugin.embedded.objects import uid_of
+from backend_plugin.embedded.objects import has_begun, is_ended, uid_of
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_launch import Place, launch
 from backend_plugin.embedded.pod_record import LogSource, PodRecord
+from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import layout
 from backend_plugin.shell.cluster import LogLine, LogRequest
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
+_AGAIN = 1.0
+"""Seconds until that is read again which this machine has just refused: too many open files."""
 
 
 class Report(Protocol):
@@ -66,6 +69,8 @@ class Kubelet:
         self._machine = Machine.this(options.pass_env)
         self._report = report
         self._pods: dict[str, PodRecord] = {}
+        self._swept: frozenset[str] = frozenset()
+        """Pods whose shims have died, and of which nothing is left any more."""
         # Shims read it until it ends, which it does when we do.
         self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
 
@@ -78,7 +83,7 @@ class Kubelet:
         uid = uid_of(pod)
         if uid in self._pods:
             return
-        self._pods[uid] = record = PodRecord(pod, PodDirectory.of(self._root, uid))
+        self._pods[uid] = record = self._record(pod, PodDirectory.of(self._root, uid))
         try:
             self._begin(record)
         except OSError:
@@ -86,22 +91,44 @@ class Kubelet:
             raise
         await asyncio.sleep(0)
 
-    async def adopt(self, pods: Sequence[Manifest]) -> None:
-        """Take over what an earlier server has left: of these pods, and of others that are to be no more."""
+    async def adopt(self, pods: Sequence[Manifest]) -> Sequence[str]:
+        """Take over what an earlier server has left: of these pods, and of others that are to be no more.
+
+        Returns the uids of those that this machine does not let us take over now; see `run`.
+        """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        known = set(map(uid_of, pods))
+        self._sweep(pods)
+        known, failed = set(map(uid_of, pods)), []
         for directory in PodDirectory.all(self._root):
             if directory.path.name not in known:
-                with _told(directory):
-                    await self._abolish(directory)
+                await self.forget(directory.path.name)
         for pod in pods:
+            failed.append(uid_of(pod))
             directory = PodDirectory.of(self._root, uid_of(pod))
             with _told(directory):
-                if not _is_over(pod):
-                    await self.run(pod)
-                elif directory.exists:  # Its node may have been lost just before its server was.
-                    self._pods[uid_of(pod)] = ended = PodRecord(pod, directory)
-                    self._end_silently(ended)
+                await self._adopt(pod, directory)
+                failed.pop()
+        self._swept = frozenset()
+        return failed
+
+    async def _adopt(self, pod: Manifest, directory: PodDirectory) -> None:
+        if not is_ended(pod):
+            await self.run(pod)
+        elif directory.exists:  # Its node may have been lost just before its server was.
+            self._pods[uid_of(pod)] = ended = self._record(pod, directory)
+            self._end_silently(ended)
+
+    def _sweep(self, pods: Sequence[Manifest]) -> None:
+        """Kill what is left of all whose shims have died: it takes a look at every process there is."""
+        lost = {uid_of(pod) for pod in pods if has_begun(pod) and not is_ended(pod)}
+        for directory in PodDirectory.all(self._root):
+            lost.discard(directory.path.name)
+            with _told(directory):
+                if directory.is_lost:
+                    lost.add(directory.path.name)
+        if lost:
+            kill_leftovers(lost)
+        self._swept = frozenset(lost)
 
     async def terminate(self, uid: str, grace: float) -> None:
         """Have a pod end within `grace` seconds; its last status and that it is gone are reported."""
@@ -110,15 +137,13 @@ class Kubelet:
             _soon(self._report.gone, uid)
             return
         pod.is_terminating = True
-        if not pod.directory.order(layout.TERMINATE, str(grace)):
-            # Somebody has removed its directory: without processes its shim ends, too.
-            kill_leftovers(pod.uid)
+        pod.orders.terminate(grace)
 
     def lose(self, uids: Sequence[str]) -> None:
         """The node of these pods is lost: they die, and nothing is reported of them any more."""
         for pod in [self._pods[uid] for uid in uids if uid in self._pods]:
             pod.is_silent = True
-            pod.cut()
+            pod.orders.lose()
 
     def log(self, uid: str, request: LogRequest) -> AsyncIterator[LogLine]:
         """What a container wrote; nothing if there is no such pod (any more)."""
@@ -126,13 +151,19 @@ class Kubelet:
 
     async def forget(self, uid: str) -> None:
         """Remove the files of a pod; one that still lives is killed first."""
-        pod = self._pods.get(uid)
-        if pod is not None:
+        try:
+            directory = PodDirectory.of(self._root, uid)
+        except ValueError:  # There never was one.
+            return
+        with _told(directory):
+            if uid not in self._pods and directory.exists:  # An earlier server's.
+                self._pods[uid] = self._record({"metadata": {"uid": uid}}, directory)
+                self._end_silently(self._pods[uid])
+        if uid in self._pods:
             self.lose([uid])
-            await pod.is_ended.wait()
+            await self._until_ended([self._pods[uid]])
             del self._pods[uid]
-        with contextlib.suppress(ValueError):
-            await asyncio.to_thread(PodDirectory.of(self._root, uid).remove)
+        await asyncio.to_thread(directory.remove)
 
     async def close(self) -> None:
         """End all pods, or if they are durable only leave them."""
@@ -142,19 +173,32 @@ class Kubelet:
             if self._options.durable:
                 self._leave(pod)
             else:
-                pod.cut()
+                pod.orders.lose()
         for fd in self._lifeline:
             os.close(fd)
         self._lifeline = ()
-        for pod in pods:
-            await pod.is_ended.wait()
+        await self._until_ended(pods)
         self._pods = {}
+
+    async def _until_ended(self, pods: Sequence[PodRecord]) -> None:
+        """Wait for their end; one whose processes cannot even be killed is left to its shim."""
+        waits = [asyncio.create_task(pod.is_ended.wait()) for pod in pods]
+        if waits:
+            await asyncio.wait(waits, timeout=self._options.last_patience)
+        for pod in pods:
+            if not pod.is_ended.is_set():
+                _LOG.error("%s does not end: some process of it cannot be killed", pod.directory.path)
+                self._leave(pod)
+
+    def _record(self, manifest: Manifest, directory: PodDirectory) -> PodRecord:
+        return PodRecord(manifest, directory, self._options.shim_patience, self._abandon)
 
     def _begin(self, pod: PodRecord) -> None:
         """Start it, or find out what has become of it."""
-        if not pod.directory.exists and _has_begun(pod.manifest):
+        if not pod.directory.exists and has_begun(pod.manifest):
             _LOG.warning("the files of %s are gone", pod.uid)
-            self._lost(pod)
+            pod.last = self._lost(pod, None)
+            self._finish(pod)
             return
         pod.directory.make()
         with pod.directory.claim() as lock:
@@ -162,15 +206,16 @@ class Kubelet:
             if lock is None:
                 pod.shim = pod.directory.attach()
             elif state is None:
+                file_limit.require_room()
                 place = Place(str(pod.directory.path), pod.directory.temporary())
                 pod.directory.write(launch(pod.manifest, place, self._options, self._machine))
+                self._swept -= {pod.uid}
                 pod.shim = pod.directory.start(lock, self._lifeline[0] if self._lifeline else -1)
         if pod.shim is None:
             self._end(pod)
             return
-        asyncio.get_running_loop().add_reader(pod.shim.wake, self._read, pod)
         self._open_gate(pod)
-        self._look(pod)
+        self._follow(pod)
 
     def _read(self, pod: PodRecord) -> None:
         assert pod.shim is not None, "there is somebody to read from"  # noqa: S101 - for the type checker.
@@ -178,11 +223,31 @@ class Kubelet:
             news = os.read(pod.shim.wake, _CHUNK)
         except BlockingIOError:
             return
-        if not news:
-            self._end(pod)
-        elif layout.NEWS_STATE in news:
-            self._look(pod)
+        try:
+            if not news:
+                self._end(pod)
+            elif layout.NEWS_STATE in news:
+                self._look(pod)
+        except OSError as error:
+            self._put_off(pod, error)
         pod.wake()
+
+    def _put_off(self, pod: PodRecord, error: OSError) -> None:
+        """What this machine does not let us read now is read a little later, and news wait until then."""
+        _LOG.warning("%s cannot be read now: %s", pod.directory.path, error)
+        loop = asyncio.get_running_loop()
+        if pod.shim is not None:
+            loop.remove_reader(pod.shim.wake)
+            loop.call_later(_AGAIN, self._follow, pod)
+
+    def _follow(self, pod: PodRecord) -> None:
+        if pod.shim is None:
+            return
+        asyncio.get_running_loop().add_reader(pod.shim.wake, self._read, pod)
+        try:
+            self._look(pod)
+        except OSError as error:
+            self._put_off(pod, error)
 
     def _look(self, pod: PodRecord) -> None:
         state = pod.directory.state()
@@ -195,26 +260,34 @@ class Kubelet:
             self._move_gates(pod)
 
     def _end(self, pod: PodRecord) -> None:
-        """It has no shim, or no longer one."""
-        self._let_go(pod)
-        pod.last = pod.directory.state()
-        if pod.last is None or not pod.last.final:
+        """It has no shim, or no longer one; raises OSError, and nothing has happened."""
+        state = pod.directory.state()
+        if state is None or not state.final:
             why = pod.directory.complaints() or "killed"
             _LOG.warning("the shim of %s has died: %s", pod.directory.path, why)
-            self._lost(pod)
-        else:
-            self._finish(pod)
-
-    def _lost(self, pod: PodRecord) -> None:
-        """Nobody watches it any more: what is left of it dies now."""
-        kill_leftovers(pod.uid)
-        pod.last = pod_status.lost(pod.manifest, pod.last, time.time())
-        # On a full disk, too, it is told as lost; the next server finds no shim, and concludes the same.
-        with contextlib.suppress(OSError):
-            pod.directory.conclude(msgspec.json.encode(pod.last))
+            state = self._lost(pod, state)
+        pod.last = state
+        self._let_go(pod)
         self._finish(pod)
 
+    def _abandon(self, pod: PodRecord) -> None:
+        """It was killed and did not die, so it waits for a disk and does nothing any more."""
+        if pod.shim is not None and pod.shim.process is not None:
+            pod.shim.process.returncode = -signal.SIGKILL  # Nobody waits for it.
+        self._end(pod)
+
+    def _lost(self, pod: PodRecord, state: PodState | None) -> PodState:
+        """Nobody watches it any more: what is left of it dies now."""
+        if pod.uid not in self._swept:
+            kill_leftovers([pod.uid])
+        lost = pod_status.lost(pod.manifest, state, time.time())
+        # On a full disk, too, it is told as lost; the next server finds no shim, and concludes the same.
+        with contextlib.suppress(OSError):
+            pod.directory.conclude(msgspec.json.encode(lost))
+        return lost
+
     def _finish(self, pod: PodRecord) -> None:
+        pod.orders.close()
         pod.is_ended.set()
         pod.wake()
         self._tell(pod)
@@ -241,13 +314,6 @@ class Kubelet:
             if pod.is_gated and master.is_master and master.lets_in and master.job == pod.job:
                 pod.move_gate(master)
 
-    async def _abolish(self, directory: PodDirectory) -> None:
-        """A pod that nobody knows of: it ends, and its files go."""
-        uid = directory.path.name
-        self._pods[uid] = PodRecord({"metadata": {"uid": uid}}, directory)
-        self._end_silently(self._pods[uid])
-        await self.forget(uid)
-
     def _end_silently(self, pod: PodRecord) -> None:
         """A pod that should be dead, and is told of no more."""
         pod.is_silent = True
@@ -255,18 +321,21 @@ class Kubelet:
         pod.shim = pod.directory.attach()
         if pod.shim is None:
             state = pod.directory.state()
-            if state is None or not state.final:  # Else nothing was left of it.
-                kill_leftovers(pod.uid)
+            # Of one that has come to its end nothing was left.
+            if pod.uid not in self._swept and (state is None or not state.final):
+                kill_leftovers([pod.uid])
+            pod.orders.close()
             pod.is_ended.set()
             return
         asyncio.get_running_loop().add_reader(pod.shim.wake, self._read, pod)
-        pod.cut()
+        pod.orders.lose()
 
     def _leave(self, pod: PodRecord) -> None:
         if pod.shim is not None and pod.shim.process is not None and not pod.is_ended.is_set():
             # It goes on; the garbage collector should not complain of it.
             pod.shim.process.returncode = 0
         self._let_go(pod)
+        pod.orders.close()
         pod.is_ended.set()
         pod.wake()
 
@@ -293,11 +362,3 @@ def _absolute(options: KubeletOptions) -> KubeletOptions:
 def _abspath(path: str | Path) -> str:
     """Links stay as they are: a virtual environment may be one."""
     return os.path.abspath(path)  # noqa: PTH100 - pathlib follows them.
-
-
-def _is_over(pod: Manifest) -> bool:
-    return text(section(pod, "status"), "phase") in ("Succeeded", "Failed")
-
-
-def _has_begun(pod: Manifest) -> bool:
-    return bool(entries(section(pod, "status"), "containerStatuses"))

@@ -51,8 +51,16 @@ class KubeletOptions:
     """Patterns of further variables of the server that pods are given."""
     back_off: BackOff = field(default_factory=BackOff)
     logs: LogLimits = field(default_factory=LogLimits)
+    open_files: int | None = None
+    """How many files each process of a pod may have open; None: as many as the server."""
     master_patience: float = 200
     """How long a worker waits for its master: the operator's 100 tries, two seconds apart."""
+    shim_patience: float = 5
+    """Seconds that a shim may leave an order to end unread before it is killed; one on a machine that starts
+    hundreds of pods takes a second or two."""
+    last_patience: float = 30
+    """Seconds that anybody waits for the end of a pod that is to be forgotten: a process may wait for a disk
+    for ever, and cannot be killed."""
     nice: int = 5
     """So that the server answers while every core trains."""
 

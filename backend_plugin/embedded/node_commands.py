@@ -17,8 +17,9 @@ from backend_plugin.embedded.objects import (
     node_of,
     uid_of,
 )
+from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import Pods
-from backend_plugin.embedded.store import Clock, Store
+from backend_plugin.embedded.store import Change, Clock, Store
 from backend_plugin.shell.cluster import Unavailable
 
 _NOT_FOUND: Final = 404
@@ -30,18 +31,18 @@ class Nodes:
     """The nodes of a cluster; what was done to them outlives the server."""
 
     def __init__(
-        self, store: Store, pods: Pods, recorder: Recorder, *, lost_after: float, clock: Clock
+        self, store: Store, pods: Pods, recorder: Recorder, *, options: EmbeddedOptions, clock: Clock
     ) -> None:
         self._store = store
         self._pods = pods
         self._recorder = recorder
-        self._lost_after = lost_after
+        self._options = options
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def ensure(self, wanted: Sequence[Manifest]) -> None:
-        """Have these nodes. Others go if they are empty; if not, they take no more pods."""
+        """Have these nodes. Others go if they are empty; if not, they take no more pods until then."""
         for node in wanted:
             old = self._store.get(key_of(node))
             if old is None:
@@ -81,6 +82,14 @@ class Nodes:
         for node in self._store.all("Node"):
             if node_states.is_lost(node):
                 self._cut_off(name_of(node))
+        for pod in self._store.all("Pod"):
+            if node_of(pod) and not is_ended(pod) and self._store.get(Key("Node", "", node_of(pod))) is None:
+                self._look_after(pod)
+
+    def see(self, change: Change) -> None:
+        """Something has changed in the store."""
+        if change.key.kind == "Pod" and change.old is None and change.new is not None and node_of(change.new):
+            self._look_after(change.new)
 
     def close(self) -> None:
         """Do nothing any more."""
@@ -99,20 +108,38 @@ class Nodes:
 
     def _dismiss(self, node: Manifest) -> None:
         if self._on(name_of(node)):
-            self._store.update(node_states.cordoned(node))
+            self._store.update(node_states.dismissed(node))
         else:
             self._store.remove(uid_of(node))
 
     def _cut_off(self, name: str) -> None:
         pods = self._on(name)
         self._pods.cut_off(pods)
-        self._arm(name, pods, self._lost_after)
+        self._arm(name, pods, self._options.lost_after)
         for pod in pods:
             self._store.update(pod_states.unready(pod, self._clock()))
             said = Saying(
                 reason="NodeNotReady", message="Node is not ready", component=NODE_CONTROLLER, warning=True
             )
             self._recorder.say(pod, said)
+
+    def _look_after(self, pod: Manifest) -> None:
+        """The node that its author chose may be lost, or none: then nobody takes the pod."""
+        node, uid = self._store.get(Key("Node", "", node_of(pod))), uid_of(pod)
+        if node is None:
+            self._timers[uid] = self._loop.call_later(self._options.orphaned_after, self._collect, uid)
+        elif node_states.is_lost(node):
+            self._arm(uid, [pod], self._options.lost_after)
+
+    def _collect(self, uid: str) -> None:
+        del self._timers[uid]
+        pod = self._store.by_uid(uid)
+        if pod is None:
+            return
+        try:
+            self._pods.remove(self._store.update(pod_states.orphaned(pod, self._clock())))
+        except Unavailable:
+            self._timers[uid] = self._loop.call_later(_AGAIN, self._collect, uid)
 
     def _arm(self, name: str, pods: Sequence[Manifest], seconds: float) -> None:
         if name in self._timers:

@@ -7,13 +7,22 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from backend_plugin.core.reading import entries, section, text
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.reading import entries, section, text, texts
+from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.nodes import CORDON
-from backend_plugin.embedded.objects import condition, with_conditions, with_section
+from backend_plugin.embedded.objects import (
+    annotation_of,
+    condition,
+    with_annotations,
+    with_conditions,
+    with_metadata,
+    with_section,
+)
 
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_DISMISSED: Final = "kfpytorch.flyte.org/dismissed"
+"""The annotation of a node that was cordoned because nobody wants it any more."""
 # Those that come and go with what happens to a node; others are its own.
 _OF_STATES: Final = (_UNREACHABLE, CORDON.key)
 
@@ -37,7 +46,7 @@ def remade(old: Manifest, new: Manifest) -> Manifest:
     return {
         **new,
         "metadata": metadata,
-        "spec": section(old, "spec"),
+        "spec": _cleared(old, CORDON.key) if annotation_of(old, _DISMISSED) else section(old, "spec"),
         "status": {**section(new, "status"), **kept},
     }
 
@@ -51,7 +60,14 @@ def _identity(node: Manifest) -> Manifest:
 def cordoned(node: Manifest) -> Manifest:
     """It takes no more pods."""
     taints = [*_taints(node, CORDON.key), _taint(CORDON.key, "NoSchedule")]
-    return with_section(node, "spec", unschedulable=True, taints=taints)
+    return with_section(_wanted(node), "spec", unschedulable=True, taints=taints)
+
+
+def dismissed(node: Manifest) -> Manifest:
+    """It is wanted no more, and takes no more pods; those on it go on."""
+    if section(node, "spec").get("unschedulable") is True:  # It stays so when it is wanted again.
+        return node
+    return with_annotations(cordoned(node), {_DISMISSED: "true"})
 
 
 def lost(node: Manifest, now: datetime) -> Manifest:
@@ -79,10 +95,27 @@ def is_lost(node: Manifest) -> bool:
 
 def restored(node: Manifest, now: datetime) -> Manifest:
     """It answers, and takes pods again."""
-    spec = {key: value for key, value in section(node, "spec").items() if key != "unschedulable"}
-    own = _taints(node, *_OF_STATES)
-    back: Manifest = {**node, "spec": {**spec, "taints": own} if own else _without(spec, "taints")}
+    back: Manifest = {**_wanted(node), "spec": _cleared(node, *_OF_STATES)}
     return with_conditions(back, _ready(now))
+
+
+def _cleared(node: Manifest, *taints: str) -> Manifest:
+    """Its spec without the cordon and these taints."""
+    spec = {
+        key: value for key, value in section(node, "spec").items() if key not in ("unschedulable", "taints")
+    }
+    left = _taints(node, *taints)
+    return {**spec, "taints": left} if left else spec
+
+
+def _wanted(node: Manifest) -> Manifest:
+    """What is done to it from now on is somebody's own doing."""
+    annotations = texts(section(node, "metadata"), "annotations")
+    if _DISMISSED not in annotations:
+        return node
+    return with_metadata(
+        node, annotations={key: annotations[key] for key in annotations if key != _DISMISSED}
+    )
 
 
 def _ready(now: datetime) -> Manifest:
@@ -97,7 +130,3 @@ def _taints(node: Manifest, *besides: str) -> list[Manifest]:
 
 def _taint(key: str, effect: str) -> Manifest:
     return {"key": key, "effect": effect}
-
-
-def _without(spec: Mapping[str, JsonValue], key: str) -> Manifest:
-    return {each: value for each, value in spec.items() if each != key}

@@ -5,7 +5,7 @@ drained; see `node_states`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -124,8 +124,8 @@ def gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
 
 def schedule(
     claims: Iterable[Claim], bound: Iterable[Claim], nodes: Sequence[Node]
-) -> Sequence[Binding | Unschedulable]:
-    """What becomes of every claim, given what `bound` has taken; the order is that of the decisions.
+) -> Iterator[Binding | Unschedulable]:
+    """What becomes of every claim, given what `bound` has taken; each is decided when it is asked for.
 
     The highest priority comes first, then the order given. Nothing that runs is moved for another.
     """
@@ -134,7 +134,8 @@ def schedule(
     for claim in bound:
         if claim.node in by_name:
             by_name[claim.node].take(claim, claim.gpus)
-    return [_decide(claim, rooms) for claim in sorted(claims, key=lambda claim: -claim.priority)]
+    for claim in sorted(claims, key=lambda claim: -claim.priority):
+        yield _decide(claim, rooms)
 
 
 def _decide(claim: Claim, rooms: Sequence["_Room"]) -> Binding | Unschedulable:

@@ -30,10 +30,14 @@ class EmbeddedOptions:
     """An image that fits none is as one that cannot be pulled; otherwise it is the server's environment."""
     pass_env: Sequence[str] = ()
     """Patterns of further variables of the server that containers get, too."""
+    open_files: int | None = None
+    """How many files each process of a pod may have open; None: as many as the server when it was started."""
     pod_templates: Path | None = None
     """A YAML or JSON file with PodTemplates, or a folder of such files."""
     lost_after: float = 1.0
     """Seconds until the pods of a lost node are given up; five minutes in a cluster."""
+    orphaned_after: float = 40.0
+    """Seconds until a pod is removed whose author chose a node that is not there; as long as in a cluster."""
     restarts: BackOff = field(default_factory=BackOff)
     """How soon a container is started again that has ended."""
     logs: LogLimits = field(default_factory=LogLimits)

@@ -16,6 +16,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,19 @@ class Shim:
     process: "subprocess.Popen[bytes] | None"
     """None: another server has started it."""
     wake: int
+
+    def kill(self, path: Path) -> None:
+        """Kill the shim of the pod at `path`, and nobody who has its id by now."""
+        if self.process is not None:
+            self.process.kill()
+            return
+        import psutil  # Hardly ever needed, and dear to load.
+
+        command = [_SHIM, str(path)]
+        for each in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if _has(each.cmdline(), command):
+                    each.kill()  # Which looks first whether it is still the same one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +126,14 @@ class PodDirectory:
         """Whether there is a shim."""
         with self.claim() as lock:
             return lock is None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its shim has died before its pod had ended, or has never been."""
+        if self.is_alive:
+            return False
+        state = self.state()
+        return state is None or not state.final
 
     def state(self) -> PodState | None:
         """What its shim has written last; None: there never was one."""
@@ -185,6 +207,15 @@ class PodDirectory:
             os.close(fd)
         return True
 
+    def has_unread_orders(self) -> bool:
+        """Whether the shim has still to read what it was told: it is stopped, or waits for something."""
+        try:
+            with _both_ends(self.path / layout.CONTROL) as fd:
+                unread = fcntl.ioctl(fd, termios.FIONREAD, bytes(4))
+        except FileNotFoundError:  # It cannot even be told.
+            return True
+        return any(unread)
+
     def remove(self) -> None:
         """Remove all of it, as far as its processes' own permissions let us."""
         temporary = self.path / _TEMPORARY
@@ -203,6 +234,10 @@ def _both_ends(pipe: Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _has(words: Sequence[str], part: Sequence[str]) -> bool:
+    return any(list(words[at : at + len(part)]) == part for at in range(len(words)))
 
 
 def _remove(path: Path) -> None:

@@ -33,7 +33,11 @@ def _containers(status: Manifest) -> Mapping[str, Manifest]:
 def _of_container(pod: Manifest, before: Manifest, now: Manifest) -> Iterator[Saying]:
     name = text(now, "name")
     if _starts(now) > _starts(before):
-        yield _say("Started", f"Started container {name}")
+        failed = _not_started(now)
+        if failed:
+            yield _say("Failed", f"Error: {text(failed, 'message')}", warning=True)
+        else:
+            yield _say("Started", f"Started container {name}")
     was, waiting = (section(each, "state", "waiting") for each in (before, now))
     if waiting and text(waiting, "reason") != text(was, "reason"):
         yield from _of_waiting(pod, now, waiting)
@@ -42,8 +46,19 @@ def _of_container(pod: Manifest, before: Manifest, now: Manifest) -> Iterator[Sa
 def _starts(container: Manifest) -> int:
     """How often it has been started, as far as its status tells."""
     state = section(container, "state")
-    started = "running" in state or "terminated" in state
+    started = "running" in state or "terminated" in state or "terminated" in section(container, "lastState")
     return (number(container, "restartCount") or 0) + started
+
+
+def _not_started(container: Manifest) -> Manifest:
+    """The end of its last start, where that has come to nothing."""
+    state = section(container, "state")
+    ended = (
+        {}
+        if "running" in state
+        else section(state, "terminated") or section(container, "lastState", "terminated")
+    )
+    return ended if text(ended, "reason") == "StartError" else {}
 
 
 def _of_waiting(pod: Manifest, container: Manifest, waiting: Manifest) -> Iterator[Saying]:

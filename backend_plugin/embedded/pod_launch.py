@@ -55,6 +55,7 @@ def launch(pod: Manifest, place: Place, options: KubeletOptions, machine: Machin
         "pod": f"{name}_{namespace}({uid})",
         "node": text(spec, "nodeName"),
         "grace": 30 if grace is None else max(0, grace),
+        "open_files": options.open_files,
         "deadline": number(spec, "activeDeadlineSeconds"),
         "back_off": [options.back_off.first, options.back_off.most, options.back_off.forget],
         "directories": [

@@ -52,7 +52,10 @@ class RunLog:
         """Begin so many lines before the end of what there is now."""
         for segment in reversed(self._segments()):
             self._segment = segment
-            data = self._path(segment).read_bytes()
+            try:
+                data = self._path(segment).read_bytes()
+            except FileNotFoundError:  # It has gone meanwhile, and so has all before it.
+                return
             at = data.rfind(b"\n") + 1
             while at:
                 begin = data.rfind(b"\n", 0, at - 1) + 1

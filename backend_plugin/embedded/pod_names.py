@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core.reading import section, text, texts
+from backend_plugin.core.reading import entries, section, text, texts
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.controller.job import PORT as PORT_OF_REPLICAS
+from backend_plugin.embedded.controller.job import PORT_NAME
+from backend_plugin.embedded.controller.objects import JOB_NAME
 
 PORT: Final = "kfpytorch.flyte.org/port"
 """The annotation that says which port of this machine the job has for itself."""
 LOOPBACK: Final = "127.0.0.1"
 
-_LABEL: Final = "training.kubeflow.org/"
 _PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
 # What must not be taken for an address though it looks like one. It occurs in no variable and no argument.
 _SHIELD: Final = "\0"
@@ -28,6 +30,8 @@ class Names:
 
     pattern: re.Pattern[str] | None
     port: str
+    said: frozenset[str]
+    """The ports at which its replicas find each other, as its manifest has them; others are a program's."""
     own: str
     """The name of this pod."""
 
@@ -35,13 +39,13 @@ class Names:
     def of(cls, pod: Manifest) -> "Names":
         """Those of the job that a pod belongs to; none if it belongs to none."""
         metadata = section(pod, "metadata")
-        job = texts(metadata, "labels").get(_LABEL + "job-name", "")
+        job = texts(metadata, "labels").get(JOB_NAME, "")
         port = texts(metadata, "annotations").get(PORT, "")
         pattern = _pattern(job, text(metadata, "namespace")) if job else None
-        return cls(pattern=pattern, port=port, own=text(metadata, "name"))
+        return cls(pattern=pattern, port=port, said=_ports(pod), own=text(metadata, "name"))
 
     def rewrite(self, value: str) -> str:
-        """Replicas' names, with or without a port, become addresses of this machine."""
+        """Replicas' names become addresses of this machine, and the job's port behind one its own here."""
         return self.pattern.sub(self._address, value) if self.pattern else value
 
     def variable(self, name: str, value: str) -> str:
@@ -63,7 +67,25 @@ class Names:
 
     def _address(self, match: re.Match[str]) -> str:
         port = match["port"]
-        return f"{LOOPBACK}:{self.port or port}" if port else LOOPBACK
+        if port and self.port and port in self.said:
+            port = self.port
+        return f"{LOOPBACK}:{port}" if port else LOOPBACK
+
+
+def _ports(pod: Manifest) -> frozenset[str]:
+    """The port of a replica, that of its master and that of its rendezvous."""
+    found = {str(PORT_OF_REPLICAS)}
+    for container in entries(section(pod, "spec"), "containers"):
+        for port in entries(container, "ports"):
+            if text(port, "name") == PORT_NAME:
+                found.add(str(port.get("containerPort")))
+        for variable in entries(container, "env"):
+            name, value = text(variable, "name"), text(variable, "value")
+            if name in _PORTS:
+                found.add(value)
+            elif name == "PET_RDZV_ENDPOINT":
+                found.add(value.rpartition(":")[2])
+    return frozenset(found)
 
 
 def _pattern(job: str, namespace: str) -> re.Pattern[str]:

@@ -4,27 +4,33 @@ Lives here: what is known, and who waits for more. Does not: what is done about 
 """
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from backend_plugin.core.reading import entries, section, text, texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import pod_status
-from backend_plugin.embedded.leftovers import kill_leftovers
+from backend_plugin.embedded.controller.objects import JOB_NAME, REPLICA_TYPE
 from backend_plugin.embedded.objects import uid_of
 from backend_plugin.embedded.pod_directory import PodDirectory, Shim
 from backend_plugin.embedded.pod_launch import gates
+from backend_plugin.embedded.pod_orders import PodOrders
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import layout
-
-_LABEL: Final = "training.kubeflow.org/"
 
 
 class PodRecord:
     """A pod, whether or not it lives."""
 
-    def __init__(self, manifest: Manifest, directory: PodDirectory) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        directory: PodDirectory,
+        patience: float,
+        abandon: Callable[["PodRecord"], None],
+    ) -> None:
         self.manifest = manifest
+        self.orders = PodOrders(directory, patience, kill=self._kill, abandon=lambda: abandon(self))
         self.uid = uid_of(manifest)
         self.directory = directory
         self.shim: Shim | None = None
@@ -45,13 +51,13 @@ class PodRecord:
         """What distinguishes its job, also from an earlier one of the same name."""
         metadata = section(self.manifest, "metadata")
         owner = next((text(each, "uid") for each in entries(metadata, "ownerReferences")), "")
-        return text(metadata, "namespace"), texts(metadata, "labels").get(_LABEL + "job-name", ""), owner
+        return text(metadata, "namespace"), texts(metadata, "labels").get(JOB_NAME, ""), owner
 
     @property
     def is_master(self) -> bool:
         """Whether the workers of its job wait for it."""
         labels = texts(section(self.manifest, "metadata"), "labels")
-        return labels.get(_LABEL + "replica-type", "").lower() == "master"
+        return labels.get(REPLICA_TYPE, "").lower() == "master"
 
     @property
     def lets_in(self) -> bool:
@@ -65,12 +71,11 @@ class PodRecord:
 
     def move_gate(self, master: "PodRecord") -> None:
         """Tell it whether its master lets it in."""
-        self.directory.order(layout.GATE, str(int(master.lets_in)))
+        self.orders.give(layout.GATE, str(int(master.lets_in)))
 
-    def cut(self) -> None:
-        """Kill it, as if its machine had lost its power."""
-        if not self.is_ended.is_set() and not self.directory.order(layout.LOSE):
-            kill_leftovers(self.uid)
+    def _kill(self) -> None:
+        if self.shim is not None:
+            self.shim.kill(self.directory.path)
 
     def wake(self) -> None:
         """Have whoever follows its logs look again."""
@@ -101,7 +106,7 @@ class LogSource:
             return False
         if self._event not in pod.followers:
             pod.followers.add(self._event)
-            pod.directory.order(layout.WATCH, "1")
+            pod.orders.give(layout.WATCH, "1")
             return True  # What came before we watched.
         await self._event.wait()
         self._event.clear()
@@ -113,4 +118,4 @@ class LogSource:
         if pod is not None and self._event in pod.followers:
             pod.followers.remove(self._event)
             if not pod.followers:
-                pod.directory.order(layout.WATCH, "0")
+                pod.orders.give(layout.WATCH, "0")

@@ -6,11 +6,13 @@ Lives here: PURE; pod and what happened → pod. Does not: whether it happens; s
 from datetime import datetime, timedelta
 from typing import Final
 
-from backend_plugin.core.reading import entries, number, section, text
+from backend_plugin.core.reading import entries, number, section, text, texts
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.node_rejections import Rejection
 from backend_plugin.embedded.nodes import GPU_INDICES, Binding, Unschedulable, gpu_slices
 from backend_plugin.embedded.objects import (
     condition,
+    has_begun,
     merged_conditions,
     name_of,
     node_of,
@@ -20,11 +22,45 @@ from backend_plugin.embedded.objects import (
     with_metadata,
     with_section,
 )
+from backend_plugin.embedded.pod_names import PORT
+from backend_plugin.embedded.shim.lifecycle import node_lost
 
 _GRACE: Final = 30
 """Seconds that Kubernetes gives a pod which says nothing."""
 _NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
 """The conditions that others write."""
+
+
+def sent(pod: Manifest, port: int) -> Manifest:
+    """As its author wants it, in a job with that port; what he says of GPUs is for the scheduler to say."""
+    said = texts(section(pod, "metadata"), "annotations")
+    kept = {key: value for key, value in said.items() if key != GPU_INDICES}
+    return with_metadata(pod, annotations={**kept, PORT: str(port)})
+
+
+def is_placed(pod: Manifest) -> bool:
+    """Whether the scheduler has placed it, or the kubelet of the node that its author chose has taken it."""
+    conditions = entries(section(pod, "status"), "conditions")
+    placed = any(
+        text(each, "type") == "PodScheduled" and text(each, "status") == "True" for each in conditions
+    )
+    return bool(node_of(pod)) and (placed or has_begun(pod))
+
+
+def rejected(pod: Manifest, why: Rejection, now: datetime) -> Manifest:
+    """The node that its author chose does not take it."""
+    message = f"Pod was rejected: {why.message}"
+    return with_section(
+        pod, "status", phase="Failed", reason=why.reason, message=message, startTime=stamp(now)
+    )
+
+
+def orphaned(pod: Manifest, now: datetime) -> Manifest:
+    """There is no such node as its author chose."""
+    disrupted = condition(
+        "DisruptionTarget", "True", reason="DeletionByPodGC", message="PodGC: node no longer exists", now=now
+    )
+    return with_section(with_conditions(pod, disrupted), "status", phase="Failed")
 
 
 def bound(pod: Manifest, binding: Binding, now: datetime) -> Manifest:
@@ -86,7 +122,7 @@ def lost(pod: Manifest, now: datetime) -> Manifest:
         "status",
         phase="Failed",
         reason="NodeLost",
-        message=f"Node {node_of(pod)} which was running pod {name_of(pod)} is unresponsive",
+        message=node_lost(node_of(pod), name_of(pod)),
     )
 
 

@@ -11,8 +11,9 @@ import msgspec
 
 from backend_plugin.core.reading import entries, section, text
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import name_of, node_of, stamp
 from backend_plugin.embedded.pod_names import LOOPBACK
-from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR
+from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR, node_lost
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +31,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "exitCode": self.exit_code,
             "reason": self.reason,
-            "startedAt": stamp(self.started),
-            "finishedAt": stamp(self.finished),
+            "startedAt": _stamp(self.started),
+            "finishedAt": _stamp(self.finished),
             **said,
         }
 
@@ -96,12 +97,11 @@ def lost(pod: Manifest, state: PodState | None, now: float) -> PodState:
         since=state.since if state else now,
         final=True,
         reason="NodeLost",
-        message=_LOST.format(text(section(pod, "spec"), "nodeName"), text(section(pod, "metadata"), "name")),
+        message=node_lost(node_of(pod), name_of(pod)),
         containers={name: _vanished(each, now) for name, each in said.items()},
     )
 
 
-_LOST: Final = "Node {} which was running pod {} is unresponsive"
 _UNKNOWN: Final = "The container could not be located when the pod was terminated"
 
 
@@ -141,15 +141,14 @@ def status(pod: Manifest, state: PodState, before: Manifest, now: float) -> Mani
         "hostIP": LOOPBACK,
         "podIP": LOOPBACK,
         "podIPs": [{"ip": LOOPBACK}],
-        "startTime": stamp(state.since),
+        "startTime": _stamp(state.since),
         **({"initContainerStatuses": inits} if inits else {}),
         "containerStatuses": _statuses(entries(spec, "containers"), state),
     }
 
 
-def stamp(seconds: float) -> str:
-    """A time as Kubernetes writes it."""
-    return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _stamp(seconds: float) -> str:
+    return stamp(datetime.fromtimestamp(seconds, timezone.utc))
 
 
 def _statuses(containers: Sequence[Manifest], state: PodState) -> list[Manifest]:
@@ -181,7 +180,7 @@ def _states(state: ContainerState, why: str) -> tuple[Manifest, Manifest]:
     """`state` and `lastState`."""
     ended = {"terminated": state.ended.as_json()} if state.ended else {}
     if state.running_since is not None:
-        return {"running": {"startedAt": stamp(state.running_since)}}, ended
+        return {"running": {"startedAt": _stamp(state.running_since)}}, ended
     if state.waiting is not None:
         reason, message = state.waiting
         return {"waiting": {"reason": reason, "message": message}}, ended
@@ -227,4 +226,4 @@ def _since(condition: Manifest, before: Manifest, now: float) -> Manifest:
     kind = text(condition, "type")
     last = next((each for each in entries(before, "conditions") if text(each, "type") == kind), {})
     same = text(last, "status") == condition["status"] and text(last, "lastTransitionTime")
-    return {**condition, "lastTransitionTime": same or stamp(now)}
+    return {**condition, "lastTransitionTime": same or _stamp(now)}

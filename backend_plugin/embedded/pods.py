@@ -11,11 +11,12 @@ from typing import Final
 
 from backend_plugin.core.reading import moment, number, section
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import admission, pod_events, pod_states
+from backend_plugin.embedded import admission, node_rejections, pod_events, pod_states
 from backend_plugin.embedded.events import KUBELET, SCHEDULER, Recorder, Saying
 from backend_plugin.embedded.kubelet import Kubelet
+from backend_plugin.embedded.node_rejections import Rejection
 from backend_plugin.embedded.node_states import is_lost
-from backend_plugin.embedded.nodes import Binding, Unschedulable
+from backend_plugin.embedded.nodes import Binding, Unschedulable, read_claim, read_node
 from backend_plugin.embedded.objects import (
     Key,
     has_begun,
@@ -24,9 +25,7 @@ from backend_plugin.embedded.objects import (
     key_of,
     node_of,
     uid_of,
-    with_annotations,
 )
-from backend_plugin.embedded.pod_names import PORT
 from backend_plugin.embedded.store import Clock, Store
 from backend_plugin.embedded.tasks import Tasks
 from backend_plugin.shell.cluster import LogLine, LogRequest, Unavailable
@@ -56,7 +55,7 @@ class Pods:
 
     def create(self, manifest: Manifest, port: int) -> Manifest:
         """Make a pod; raises `AlreadyExists` and `Refused`."""
-        pod = self._store.create(admission.admit_pod(with_annotations(manifest, {PORT: str(port)})))
+        pod = self._store.create(admission.admit_pod(pod_states.sent(manifest, port)))
         if node_of(pod):  # Its author has chosen, so no scheduler will.
             self.start(uid_of(pod))
         return pod
@@ -106,7 +105,7 @@ class Pods:
         uid = uid_of(pod)
         self._store.remove(uid)
         if node_of(pod):
-            self._tasks.add(uid, lambda: self._kubelet.forget(uid))
+            self._tasks.add(uid, lambda: self._forget(uid))
 
     def cut_off(self, pods: Iterable[Manifest]) -> None:
         """The node of these pods is lost: nobody hears of them any more."""
@@ -115,8 +114,15 @@ class Pods:
     async def adopt(self) -> None:
         """Go on with the pods of an earlier server; none is started a second time."""
         pods = [pod for pod in self._store.all("Pod") if node_of(pod)]
-        known = [pod for pod in pods if has_begun(pod) or self._may_begin(pod)]
-        await self._kubelet.adopt([pod_states.with_gpus(pod) for pod in known])
+        known = [
+            pod for pod in pods if has_begun(pod) or (pod_states.is_placed(pod) and self._may_begin(pod))
+        ]
+        failed = await self._kubelet.adopt([pod_states.with_gpus(pod) for pod in known])
+        for uid in failed:
+            self._loop.call_later(_AGAIN, self.start, uid)
+        for pod in pods:
+            if not (pod_states.is_placed(pod) or is_ended(pod)):
+                self.start(uid_of(pod))
         await asyncio.sleep(0)  # What it has found out is reported before anything else happens.
         for pod in pods:
             now = self._store.by_uid(uid_of(pod))
@@ -203,6 +209,10 @@ class Pods:
             if is_terminating(pod):
                 self.remove(pod)
             return
+        if not pod_states.is_placed(pod):
+            pod = self._admit(pod)
+        if is_ended(pod):
+            return
         try:
             await self._kubelet.run(pod_states.with_gpus(pod))
         except OSError as error:
@@ -212,9 +222,34 @@ class Pods:
             )
             self._loop.call_later(_AGAIN, self.start, uid)
 
+    def _admit(self, pod: Manifest) -> Manifest:
+        """Its author has chosen the node, where it is taken or has failed."""
+        node, pods = node_of(pod), self._store.all("Pod")
+        there = [
+            read_claim(each)
+            for each in pods
+            if node_of(each) == node and pod_states.is_placed(each) and not is_ended(each)
+        ]
+        found = self._store.get(Key("Node", "", node)) or {}
+        verdict = node_rejections.admit(read_claim(pod), read_node(found), there)
+        if not isinstance(verdict, Rejection):
+            return self._store.update(pod_states.bound(pod, verdict, self._clock()))
+        said = Saying(reason=verdict.reason, message=verdict.message, component=KUBELET, warning=True)
+        self._recorder.say(pod, said)
+        return self._store.update(pod_states.rejected(pod, verdict, self._clock()))
+
     def _terminate(self, pod: Manifest) -> None:
-        uid, grace = uid_of(pod), _grace_left(pod, self._clock())
-        self._tasks.add(uid, lambda: self._kubelet.terminate(uid, grace))
+        self._tasks.add(uid_of(pod), lambda: self._end(uid_of(pod)))
+
+    # Both look again: what was being written together when they were asked for may not have been written.
+    async def _end(self, uid: str) -> None:
+        pod = self._store.by_uid(uid)
+        if pod is not None and is_terminating(pod):
+            await self._kubelet.terminate(uid, _grace_left(pod, self._clock()))
+
+    async def _forget(self, uid: str) -> None:
+        if self._store.by_uid(uid) is None:
+            await self._kubelet.forget(uid)
 
 
 def _grace_left(pod: Manifest, now: datetime) -> float:

@@ -4,8 +4,7 @@ Lives here: what is known of pods between two looks. Does not: the choice; see `
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from backend_plugin.core.values import Manifest
@@ -15,7 +14,7 @@ from backend_plugin.embedded.store import Change, Store
 from backend_plugin.shell.cluster import Unavailable
 
 AT_ONCE: Final = 100
-"""Decisions that are carried out at once: then whoever asks us something gets an answer."""
+"""Decisions that are made and carried out at once: then whoever asks us something gets an answer."""
 
 _AGAIN: Final = 1.0
 """Seconds until the next look when the store could not be written."""
@@ -30,8 +29,8 @@ class Scheduler:
         self._waiting: dict[str, Claim] = {}
         self._bound: dict[str, Claim] = {}
         self._loop = asyncio.get_running_loop()
-        self._decided: deque[Binding | Unschedulable] = deque()
-        """What is still to be carried out."""
+        self._decisions: Iterator[Binding | Unschedulable] | None = None
+        """What is still to be decided, of what waited when that began."""
         self._due = False
         """Room may have appeared since that was decided."""
         self._armed: asyncio.Handle | None = None
@@ -45,20 +44,23 @@ class Scheduler:
     def see(self, change: Change) -> None:
         """Something has changed in the store."""
         if change.key.kind == "Node":
-            self._decided.clear()  # What was decided may be for a node that is lost.
+            self._decisions = None  # They may be for a node that is lost.
             self._arm()
         elif change.key.kind == "Pod" and _matters(change):
-            freed = self._bound.pop(uid_of(change.last), None)
-            self._waiting.pop(uid_of(change.last), None)
+            uid = uid_of(change.last)
+            freed, waited = self._bound.pop(uid, None), self._waiting.pop(uid, None)
             if change.new is not None:
-                self._read(uid_of(change.new), change.new)
-            if freed is not None or uid_of(change.last) in self._waiting:
+                self._read(uid, change.new)
+            came = uid in self._bound and waited is None
+            if came:
+                self._decisions = None  # Its author has chosen its node: it takes room that was free.
+            if came or freed is not None or uid in self._waiting:
                 self._arm()
 
     def close(self) -> None:
         """Place nothing any more."""
         self._waiting.clear()
-        self._decided.clear()
+        self._decisions = None
         if self._armed is not None:
             self._armed.cancel()
 
@@ -77,23 +79,27 @@ class Scheduler:
 
     def _look(self) -> None:
         self._armed = None
-        if not self._decided:
+        if self._decisions is None:
             self._due = False
             nodes = [read_node(each) for each in self._store.all("Node")]
             # They change while they are decided on: a pod that is bound waits no more.
-            waiting, bound = tuple(self._waiting.values()), tuple(self._bound.values())
-            self._decided.extend(schedule(waiting, bound, nodes) if waiting else ())
+            self._decisions = schedule(tuple(self._waiting.values()), tuple(self._bound.values()), nodes)
         try:
             for _ in range(AT_ONCE):
-                if not self._decided:
-                    break
-                self._decide(self._decided.popleft())
+                self._carry_out()
         except Unavailable:
-            self._decided.clear()
+            self._decisions = None
             self._armed = self._loop.call_later(_AGAIN, self._look)
             return
-        if self._decided or (self._due and self._waiting):
+        if self._decisions is not None or (self._due and self._waiting):
             self._wake()
+
+    def _carry_out(self) -> None:
+        decision = None if self._decisions is None else next(self._decisions, None)
+        if decision is None:
+            self._decisions = None
+        else:
+            self._decide(decision)
 
 
 def _matters(change: Change) -> bool:

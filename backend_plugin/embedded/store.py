@@ -7,8 +7,8 @@ object may say (`admission`), and what follows from it.
 import sqlite3
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -86,10 +86,10 @@ class Store:
         self._lock = lock
         self._file = file
         self._clock = clock
-        self._objects: dict[Key, Manifest] = {}
-        self._keys: dict[str, Key] = {}
-        self._owned: dict[str, dict[Key, None]] = {}
-        self._kinds: dict[str, dict[Key, None]] = {kind: {} for kind in RESOURCES}
+        self._objects: dict[Key, Manifest]
+        self._keys: dict[str, Key]
+        self._owned: dict[str, dict[Key, None]]
+        self._kinds: dict[str, dict[Key, None]]
         self._watchers: list[Watcher] = []
         self._untold: deque[Change] = deque()
         self._telling = False
@@ -176,12 +176,39 @@ class Store:
         key = self._keys.get(uid)
         if key is None:
             return None
-        self._write("DELETE FROM objects WHERE uid = ?", uid)
+        self._execute("DELETE FROM objects WHERE uid = ?", uid)
         old = self._objects.pop(key)
         del self._keys[uid], self._kinds[key.kind][key]
         self._disown(old, key)
-        self._tell(Change(key=key, old=old, new=None))
+        self._untold.append(Change(key=key, old=old, new=None))
+        self._tell()
         return old
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is changed within is durable at its end, at once, and only then told.
+
+        Raises:
+            Unavailable: If it cannot be written; then nothing of it has happened, as after any other error.
+        """
+        self._execute("BEGIN IMMEDIATE")
+        self._telling = True
+        try:
+            yield
+            self._execute("COMMIT")
+        except BaseException:
+            self._restore()
+            raise
+        finally:
+            self._telling = False
+        self._tell()
+
+    def _restore(self) -> None:
+        """Be as the file is without what was begun."""
+        self._untold.clear()
+        if self._file.in_transaction:
+            self._execute("ROLLBACK")
+        self._version = self._load()
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Have `watcher` told of every change from now on, in the order of the changes.
@@ -194,12 +221,13 @@ class Store:
     def _put(self, key: Key, old: Manifest | None, manifest: Manifest) -> Manifest:
         version = self._version + 1
         new = with_metadata(manifest, resourceVersion=str(version))
-        self._write(_PUT, uid_of(new), version, msgspec.json.encode(new))
+        self._execute(_PUT, uid_of(new), version, msgspec.json.encode(new))
         self._version = version
         if old is not None and owner_of(old) != owner_of(new):
             self._disown(old, key)
         self._index(key, new)
-        self._tell(Change(key=key, old=old, new=new))
+        self._untold.append(Change(key=key, old=old, new=new))
+        self._tell()
         return new
 
     def _index(self, key: Key, manifest: Manifest) -> None:
@@ -216,8 +244,7 @@ class Store:
         if not owned:
             self._owned.pop(owner, None)
 
-    def _tell(self, change: Change) -> None:
-        self._untold.append(change)
+    def _tell(self) -> None:
         if self._telling:
             return
         self._telling = True
@@ -229,7 +256,7 @@ class Store:
         finally:
             self._telling = False
 
-    def _write(self, statement: str, *values: str | int | bytes) -> None:
+    def _execute(self, statement: str, *values: str | int | bytes) -> None:
         try:
             self._file.execute(statement, values)
         except sqlite3.OperationalError as error:  # The disk is full, or has gone.
@@ -237,7 +264,10 @@ class Store:
 
     def _load(self) -> int:
         (last,) = self._file.execute("SELECT last FROM versions").fetchone()
-        for version, body in self._file.execute("SELECT version, body FROM objects ORDER BY made"):
+        found = self._file.execute("SELECT version, body FROM objects ORDER BY made").fetchall()
+        self._objects, self._keys, self._owned = {}, {}, {}
+        self._kinds = {kind: {} for kind in RESOURCES}
+        for version, body in found:
             manifest = msgspec.json.decode(body)
             self._index(key_of(manifest), manifest)
             last = max(last, version)

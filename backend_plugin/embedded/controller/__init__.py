@@ -15,7 +15,7 @@ verdict: what the pods mean for the job.
 """
 
 from backend_plugin.embedded.controller.events import of_action
-from backend_plugin.embedded.controller.one_pass import created, reconcile
+from backend_plugin.embedded.controller.one_pass import counted, created, reconcile
 from backend_plugin.embedded.controller.values import (
     Action,
     CreatePod,
@@ -36,6 +36,7 @@ __all__ = [
     "DeleteService",
     "Seen",
     "Step",
+    "counted",
     "created",
     "of_action",
     "reconcile",

@@ -13,7 +13,7 @@ from backend_plugin.embedded.controller import events, objects
 from backend_plugin.embedded.controller.deviations import Deviations
 from backend_plugin.embedded.controller.job import CONTAINER, Job, Role
 from backend_plugin.embedded.controller.status import SUSPENDED, Status
-from backend_plugin.embedded.controller.values import Action, DeletePod, DeleteService, Seen
+from backend_plugin.embedded.controller.values import Action, DeletePod, DeleteService, Recreation, Seen
 
 # The operator's own number for a training container that does not say how it ended.
 UNKNOWN_EXIT: Final = 0xBEEF
@@ -36,6 +36,7 @@ class Attempt:
     deletions: set[DeletePod | DeleteService] = field(default_factory=set)
     """Those among the actions."""
     actions: list[Action] = field(default_factory=list)
+    recreated: dict[str, Recreation] = field(default_factory=dict)
     events: list[Manifest] = field(default_factory=list)
 
     def tell(self, kind: str, reason: str, message: str) -> None:

@@ -11,7 +11,6 @@ from typing_extensions import assert_never
 from backend_plugin.core.reading import entries, number, section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.controller.objects import API_VERSION, KIND, OPERATOR
-from backend_plugin.embedded.controller.status import stamp
 from backend_plugin.embedded.controller.values import (
     Action,
     CreatePod,
@@ -21,6 +20,7 @@ from backend_plugin.embedded.controller.values import (
     DeleteService,
     Seen,
 )
+from backend_plugin.embedded.objects import stamp
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"

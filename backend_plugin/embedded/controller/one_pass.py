@@ -27,10 +27,11 @@ from backend_plugin.embedded.controller.status import (
     RUNNING,
     SUCCEEDED,
     SUSPENDED,
+    ReplicaStatus,
     Status,
     reason,
 )
-from backend_plugin.embedded.controller.values import DeleteJob, Seen, Step
+from backend_plugin.embedded.controller.values import Action, DeleteJob, DeletePod, Seen, Step
 
 
 def reconcile(seen: Seen, *, upstream: bool = False, order: Sequence[str] = ROLES) -> Step:
@@ -49,7 +50,22 @@ def reconcile(seen: Seen, *, upstream: bool = False, order: Sequence[str] = ROLE
         is_whole = _pass(attempt)
     except CannotBeMade:
         is_whole = False
-    return _step(attempt) if is_whole else Step(actions=tuple(attempt.actions))
+    if is_whole:
+        return _step(attempt)
+    return Step(actions=tuple(attempt.actions), recreated=attempt.recreated)
+
+
+def counted(seen: Seen, step: Step, done: Sequence[Action]) -> Manifest:
+    """The job after only these actions of a pass: what is made anew counts all the same. Else as it was."""
+    names = [action.name for action in done if isinstance(action, DeletePod)]
+    recreated = [step.recreated[each] for each in names if each in step.recreated]
+    if not recreated:
+        return seen.job
+    status = Status.read(section(seen.job, "status"), seen.now)
+    for each in recreated:
+        status.replicas.setdefault(each.role, ReplicaStatus())
+        status.count(each.role, restarts=each.restarts)
+    return {**seen.job, "status": status.manifest()}
 
 
 def created(job: Manifest, now: datetime) -> Manifest:
@@ -173,6 +189,7 @@ def _step(attempt: Attempt) -> Step:
     return Step(
         status=None if new.manifest() == old.manifest() else new.manifest(),
         actions=tuple(attempt.actions),
+        recreated=attempt.recreated,
         events=tuple(attempt.events),
         wake_at=limits.wake_at(attempt),
     )

@@ -13,7 +13,7 @@ from backend_plugin.embedded.controller.attempt import Attempt, index, is_termin
 from backend_plugin.embedded.controller.job import EXIT_CODE, Role
 from backend_plugin.embedded.controller.limits import is_made_anew
 from backend_plugin.embedded.controller.status import FAILED, RESTARTING, ReplicaStatus, reason
-from backend_plugin.embedded.controller.values import CreatePod, CreateService
+from backend_plugin.embedded.controller.values import CreatePod, CreateService, Recreation
 
 
 def reconcile_pods(attempt: Attempt, role: Role) -> None:
@@ -84,7 +84,9 @@ def _reconcile_failed(attempt: Attempt, role: Role, pod: Manifest) -> None:
     job = attempt.job.name
     if is_made_anew(role, pod):
         if attempt.delete_pod(pod) and attempt.deviations.recreations_count:
-            attempt.status.count(role.name, restarts=1 + under_way.restarts(pod))
+            found = Recreation(role.name, 1 + under_way.restarts(pod))
+            attempt.recreated[name(pod)] = found
+            attempt.status.count(role.name, restarts=found.restarts)
         said = f"job {job} is restarting because {role.name} replica(s) failed."
         attempt.tell(events.WARNING, reason(RESTARTING), said)
         attempt.status.say(RESTARTING, said)

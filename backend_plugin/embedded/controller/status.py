@@ -5,11 +5,12 @@ Lives here: the status and its arithmetic. Does not: what is to be said.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Final
 
 from backend_plugin.core.reading import entries, moment, number, section, text
 from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.embedded.objects import stamp
 
 CREATED: Final = "Created"
 RUNNING: Final = "Running"
@@ -22,11 +23,6 @@ _REASON: Final = "PyTorchJob"
 # Of these two a job shows one: the newer removes the older.
 _EXCLUSIVE: Final[Mapping[str, str]] = {RUNNING: RESTARTING, RESTARTING: RUNNING}
 _COUNTS: Final = ("active", "succeeded", "failed", "restarts")
-
-
-def stamp(now: datetime) -> str:
-    """A time as Kubernetes writes it, in whole seconds."""
-    return now.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def reason(word: str) -> str:

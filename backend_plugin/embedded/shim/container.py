@@ -9,9 +9,8 @@ import os
 import signal
 import time
 
-from backend_plugin.embedded.shim import layout, program
+from backend_plugin.embedded.shim import layout, logfile, program
 from backend_plugin.embedded.shim.lifecycle import Ended
-from backend_plugin.embedded.shim.logfile import LogFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +44,9 @@ class Run:
         for path in (*spec["directories"], *(() if spec["cwd"] else (cwd,))):
             os.makedirs(path, exist_ok=True)  # noqa: PTH103 - pathlib costs a shim more than it brings.
         _empty(spec["termination"])
-        self.log = LogFile(f"{directory}/{layout.LOGS}/{self.name}", number, *spec["log"])
+        logs = f"{directory}/{layout.LOGS}/{self.name}"
+        logfile.forget(logs, number - 1)
+        self.log = logfile.LogFile(logs, number, *spec["log"])
         what = program.Program(spec["argv"], spec["env"], cwd)
         what.nice, what.oom_score = spec["nice"], oom_score
         self._start(what)

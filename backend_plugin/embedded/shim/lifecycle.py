@@ -205,6 +205,11 @@ def stop(pod: Pod) -> None:
             each.waiting = None
 
 
+def node_lost(node: str, pod: str) -> str:
+    """What is said of a pod whose node is lost, whoever says it."""
+    return f"Node {node} which was running pod {pod} is unresponsive"
+
+
 def duration(seconds: float) -> str:
     """A duration as Go prints it: ``40s``, ``1m20s``, ``5m0s``."""
     minutes, rest = divmod(seconds, 60)

@@ -20,6 +20,18 @@ MESSAGE_LINES = 80
 MESSAGE_BYTES = 2048
 
 
+def forget(directory: str, before: int) -> None:
+    """Remove what the runs before this one wrote: a kubelet keeps the current one and the last."""
+    try:
+        names = os.listdir(directory)  # noqa: PTH208 - see below.
+    except OSError:  # There was none yet.
+        return
+    for name in names:
+        run = name.partition(".")[0]
+        if run.isdigit() and int(run) < before:
+            _remove(f"{directory}/{name}")
+
+
 class LogFile:
     """What one run of a container writes, in `kept` segments of about `limit` bytes; older ones go."""
 
@@ -121,5 +133,5 @@ class LogFile:
 def _remove(path: str) -> None:
     try:
         os.unlink(path)  # noqa: PTH108 - see above.
-    except FileNotFoundError:
+    except OSError:  # It has gone already, or was protected by the program.
         return

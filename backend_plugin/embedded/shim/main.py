@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -14,6 +15,7 @@ import time
 from functools import partial
 
 from backend_plugin.embedded.shim import layout
+from backend_plugin.embedded.shim.lifecycle import node_lost
 from backend_plugin.embedded.shim.process_tree import ProcessTree
 from backend_plugin.embedded.shim.program import adopt_orphans
 from backend_plugin.embedded.shim.supervisor import Supervisor
@@ -30,7 +32,6 @@ _CHUNK = 1 << 16
 _NEWS_SECONDS = 0.02
 # A disk that is full now may have room later.
 _RETRY_SECONDS = 1.0
-_NODE_LOST = "Node %s which was running pod %s is unresponsive"
 
 
 class Shim:
@@ -117,7 +118,7 @@ class Shim:
         self._lose()
 
     def _lose(self) -> None:
-        lost = _NODE_LOST % (self._launch["node"], self._launch["name"])
+        lost = node_lost(self._launch["node"], self._launch["name"])
         self._supervisor.stop(0, "NodeLost", lost)
 
     def watch(self, run: Run) -> None:
@@ -182,6 +183,13 @@ def _tree(launch: dict[str, Any]) -> ProcessTree:
     return PortableTree(launch["uid"])
 
 
+def _limit_files(soft: int | None) -> None:
+    """What the server may have for itself is not a pod's."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def main() -> None:
     """``DIRECTORY WAKE CONTROL LIFELINE LOCK``, the last four as numbers of open files; -1 for none.
 
@@ -194,6 +202,7 @@ def main() -> None:
             os.set_inheritable(fd, False)  # noqa: FBT003 - it has no other way.
     with open(f"{directory}/{layout.LAUNCH}", encoding="utf-8") as file:  # noqa: PTH123
         launch = json.load(file)
+    _limit_files(launch["open_files"])
     adopt_orphans()
     shim = Shim(directory, launch, wake)
     shim.listen(control, lifeline)

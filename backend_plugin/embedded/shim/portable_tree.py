@@ -14,6 +14,10 @@ import psutil
 from backend_plugin.embedded.shim.layout import MARK
 from backend_plugin.embedded.shim.process_tree import ProcessTree, kill
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 
 class PortableTree(ProcessTree):
     """The same promises; dearer to keep."""
@@ -30,7 +34,7 @@ class PortableTree(ProcessTree):
             owners[child] = mains.get(child.pid) or self.owner(child.pid, names)
         # Without a first process its container is over: whatever got away has to be found now.
         if len(mains) < len(names) or not names:
-            owners |= {each: owner for each, owner in _marked(self._uid).items() if each not in owners}
+            owners |= {each: owner for each, owner in _marked([self._uid]).items() if each not in owners}
         for parent, owner in list(owners.items()):
             owners |= dict.fromkeys(_below(parent), owner)
         self._seen = owners
@@ -42,20 +46,21 @@ class PortableTree(ProcessTree):
         return sum(map(_held, pids))
 
 
-def kill_marked(uid: str) -> bool:
-    """Kill what a pod left behind whose shim has died; whether there was anything."""
-    found = [each.pid for each in _marked(uid)]
+def kill_marked(uids: Collection[str]) -> bool:
+    """Kill what pods left behind whose shims have died; whether there was anything."""
+    found = [each.pid for each in _marked(uids)]
     return bool(kill(found, signal.SIGKILL))
 
 
-def _marked(uid: str) -> dict[psutil.Process, str]:
+def _marked(uids: Collection[str]) -> dict[psutil.Process, str]:
+    """The processes of these pods, with their containers."""
     found = {}
     for each in psutil.process_iter():
         try:
-            container = each.environ().get(MARK, "").partition(f"{uid}/")[2]
+            pod, _, container = each.environ().get(MARK, "").partition("/")
         except (psutil.Error, OSError):  # Somebody else's, or gone.
             continue
-        if container and each.pid != os.getpid():
+        if pod in uids and container and each.pid != os.getpid():
             found[each] = container
     return found
 

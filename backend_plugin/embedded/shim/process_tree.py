@@ -10,6 +10,10 @@ import signal
 
 from backend_plugin.embedded.shim.layout import MARK
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 # Kubernetes gives pods that promise less than they may use 2 to 999.
 _LEAST_SCORE, _MOST_SCORE = 500, 1000
 _TASKS_HAVE_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
@@ -81,19 +85,19 @@ def kill(pids: list[int], number: int) -> list[int]:
     return sent
 
 
-def kill_marked(uid: str) -> bool:
-    """Kill what a pod left behind whose shim has died; whether there was anything."""
+def kill_marked(uids: Collection[str]) -> bool:
+    """Kill what pods left behind whose shims have died; whether there was anything."""
     ours = os.getpid()
-    found = [pid for pid in _all() if pid != ours and _marked(pid, uid)]
+    found = [pid for pid in _all() if pid != ours and _pod(pid) in uids]
     return bool(kill(found, signal.SIGKILL))
 
 
-def _marked(pid: int, uid: str) -> str:
-    """The container of this pod in whose environment a process was started; empty if it was not."""
-    begin = f"{MARK}={uid}/".encode()
+def _pod(pid: int) -> str:
+    """The pod in whose environment a process was started; empty if it was in none."""
+    begin = f"{MARK}=".encode()
     for entry in _read(f"/proc/{pid}/environ").split(b"\0"):
         if entry.startswith(begin):
-            return entry[len(begin) :].decode(errors="replace")
+            return entry[len(begin) :].partition(b"/")[0].decode(errors="replace")
     return ""
 
 

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from e2e.embedded.emulated import job, opened, role
+from backend_plugin.core.observed import Pod
+from backend_plugin.embedded import jobs
+from e2e.embedded.emulated import cpus, job, named, opened, role
 
 
 @pytest.fixture
@@ -19,11 +21,85 @@ def test_a_pod_that_finds_no_room_starts_when_there_is_some_though_nobody_could_
             (state / "pods").touch()
             await cluster.create(job(Master=role("exit 0")))
             await seen.until(lambda: seen.events("FailedCreatePodSandBox"))
-            cluster._store._write("PRAGMA query_only = 1")
+            cluster._store._execute("PRAGMA query_only = 1")
             await asyncio.sleep(2.5)  # It is tried again, and that it fails cannot be written either.
-            cluster._store._write("PRAGMA query_only = 0")
+            cluster._store._execute("PRAGMA query_only = 0")
             (state / "pods").unlink()
             (state / "pods").mkdir()
             await seen.phase("Succeeded", "j-master-0")
 
     asyncio.run(run())
+
+
+class Room:
+    """Whether the disk takes a status that counts restarts; all else it takes."""
+
+    def __init__(self, cluster):
+        self.is_there = True
+        self.refused = 0
+        cluster._store._file.create_function("room", 1, self.look)
+        cluster._store._execute(
+            "CREATE TEMP TRIGGER room BEFORE UPDATE ON objects BEGIN SELECT room(new.body); END"
+        )
+
+    def look(self, body):
+        if not self.is_there and b'"restarts"' in body:
+            self.refused += 1
+            raise OSError
+
+
+@pytest.mark.parametrize("server", ["goes on", "is another one"])
+def test_a_pod_that_is_made_anew_counts_once_whenever_that_can_be_written(state, tmp_path, server):
+    worker = role(
+        f"[ -e {tmp_path}/ran ] && exit 0; touch {tmp_path}/ran; exit 130", restart_policy="ExitCode"
+    )
+
+    async def restarts(cluster, seen):
+        await seen.state("Succeeded")
+        return (await cluster.get(named()))["status"]["replicaStatuses"]["Worker"]["restarts"]
+
+    async def run():
+        async with opened(state) as (cluster, seen):
+            room = Room(cluster)
+            room.is_there = False
+            await cluster.create(job(Worker=worker))
+            await seen.until(lambda: room.refused > 1)
+            # Nobody may think that it has gone, and count it no more.
+            assert seen.phases == {"j-worker-0": "Failed"}
+            if server == "goes on":
+                room.is_there = True
+                assert await restarts(cluster, seen) == 1
+                return
+        async with opened(state) as (cluster, seen):
+            assert await restarts(cluster, seen) == 1
+
+    asyncio.run(run())
+
+
+def test_of_many_pods_that_are_made_anew_a_part_at_a_time_each_counts_though_the_server_ends(state):
+    """None of them finds a place on its node, so that they fail and no process is started."""
+    many = jobs.AT_ONCE + 10
+    worker = role("exit 0", many, "OnFailure", resources=cpus("64"), nodeName="node-1")
+
+    room = {"nodes": 1, "capacity": {"cpu": "1"}}
+    made = set()
+
+    async def run():
+        async with opened(state, **room) as (cluster, seen):
+            await cluster.create(job(Worker=worker, run_policy={"backoffLimit": 3 * many}))
+            while len(seen.pods) < many:
+                await asyncio.sleep(0)
+            while len(seen.pods) == many:
+                await asyncio.sleep(0)
+            made.update(uids(seen))
+        async with opened(state, **room) as (cluster, seen):
+            await seen.state("Failed")
+            status = (await cluster.get(named()))["status"]["replicaStatuses"]["Worker"]
+            # All but those of the last time.
+            assert 0 < len(made | uids(seen)) - status["restarts"] <= many
+
+    asyncio.run(run())
+
+
+def uids(seen):
+    return {each.uid for each in seen.told if isinstance(each, Pod)}

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from backend_plugin.core.errors import Refused
-from e2e.embedded.emulated import cpus, job, named, opened, role
+from e2e.embedded.emulated import OURS, cpus, job, lines, named, opened, role
 
 FORTY = {"cpu": "1"}
 
@@ -138,10 +138,73 @@ def test_a_pod_whose_author_names_its_node_goes_there(state):
             await seen.state("Succeeded")
             assert seen.pod("j-worker-0").node == "node-2"
             assert seen.events("Scheduled") == []
-            await cluster.create(job("k", Worker=role("exit 0", nodeName="node-9")))
-            await seen.phase("Pending", "k-worker-0")
-            await cluster.delete(named("k"))
-            await seen.until(lambda: "k-worker-0" not in seen.phases)
+
+    asyncio.run(run())
+
+
+def test_a_node_that_has_no_room_rejects_a_pod_that_was_sent_there(state):
+    async def run():
+        async with opened(state, nodes=1, capacity={"cpu": "1", "nvidia.com/gpu": "1"}) as (cluster, seen):
+            gpu = {"limits": {"nvidia.com/gpu": "1"}}
+            command = "echo $CUDA_VISIBLE_DEVICES; sleep 60"
+            await cluster.create(job("k", Worker=role(command, resources=gpu, nodeName="node-1")))
+            await seen.phase("Running", "k-worker-0")
+            await cluster.create(job(Worker=role("exit 0", resources=gpu, nodeName="node-1")))
+            await seen.state("Failed")
+            rejected = seen.pod("j-worker-0")
+            said = "Node didn't have enough resource: nvidia.com/gpu, requested: 1, used: 1, capacity: 1"
+            assert (rejected.reason, rejected.message) == (
+                "OutOfnvidia.com/gpu",
+                f"Pod was rejected: {said}",
+            )
+            assert [each.message for each in seen.events("OutOfnvidia.com/gpu")] == [said]
+            while await lines(cluster, "k-worker-0") != ["0"]:
+                await asyncio.sleep(0.01)
+            # What waits for the scheduler gets none that was taken without it.
+            await cluster.create(job("m", Worker=role("exit 0", resources=gpu)))
+            waits = await seen.until(lambda: (pod := seen.pod("m-worker-0")) and pod.scheduled)
+            assert "Insufficient nvidia.com/gpu" in waits.message
+
+    asyncio.run(run())
+
+
+def test_what_an_author_says_of_gpus_is_not_believed(state):
+    worker_ = role("echo [$CUDA_VISIBLE_DEVICES]; exit 0", nodeName="node-1")
+    worker_["template"]["metadata"] = {
+        "annotations": {"kfpytorch.flyte.org/gpus": "0"},
+        "labels": {OURS: "j"},
+    }
+
+    async def run():
+        async with opened(state, nodes=1, capacity={"nvidia.com/gpu": "1"}) as (cluster, seen):
+            await cluster.create(job(Worker=worker_))
+            await seen.state("Succeeded")
+            assert await lines(cluster, "j-worker-0") == ["[]"]
+
+    asyncio.run(run())
+
+
+def test_a_pod_sent_to_a_node_that_is_not_there_waits_and_is_removed(state):
+    async def run():
+        async with opened(state, orphaned_after=0.2) as (cluster, seen):
+            await cluster.create(job(Worker=role("exit 0", restart_policy="OnFailure", nodeName="node-9")))
+            first = await seen.until(lambda: seen.pod("j-worker-0"))
+            assert first.phase == "Pending"
+            # And the next one is made, as there.
+            await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid)
+            said = [each for each in seen.told if getattr(each, "uid", "") == first.uid][-1]
+            assert (said.phase, said.disrupted.reason) == ("Failed", "DeletionByPodGC")
+
+    asyncio.run(run())
+
+
+def test_a_pod_sent_to_a_lost_node_is_given_up(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            await cluster.lose("node-2")
+            await cluster.create(job(Worker=role("exit 0", nodeName="node-2")))
+            await seen.state("Failed")
+            assert seen.pod("j-worker-0").reason == "NodeLost"
 
     asyncio.run(run())
 

@@ -153,6 +153,8 @@ def test_a_container_is_restarted_in_place_with_back_off(tmp_path):
             }
             assert await kubelet.lines(of) == ["run 3"]
             assert await kubelet.lines(of, previous=True) == ["run 2"]
+            logs = kubelet.root / uid(of) / "logs" / "main"
+            assert sorted(path.name for path in logs.iterdir()) == ["2.0.log", "3.0.log"]
             assert await kubelet.lines(of, "init") == []
 
     asyncio.run(run())

@@ -13,7 +13,6 @@ from e2e.embedded.running_pods import ended, is_alive, marked, node, pod, python
 DATA = {"name": "data", "emptyDir": {}}
 AT = [{"name": "data", "mountPath": "/data"}]
 
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are only seen now and then")
 # Elsewhere what has left its parents is found by its environment.
 KEPT = "{}" if sys.platform == "linux" else "os.environ"
 
@@ -166,7 +165,7 @@ def test_who_holds_too_much_memory_is_killed_with_all_that_it_started(tmp_path, 
     asyncio.run(run())
 
 
-@LINUX
+@pytest.mark.linux  # Elsewhere processes are only seen now and then.
 def test_memory_that_several_processes_share_counts_once(tmp_path):
     share = """
 import os, time
@@ -189,7 +188,7 @@ time.sleep(0.8)
     asyncio.run(run())
 
 
-@LINUX
+@pytest.mark.linux  # Elsewhere processes are only seen now and then.
 def test_cpu_time_is_accounted_of_all_that_ran(tmp_path):
     burn = "import time\nwhile time.process_time() < 0.2: pass"
     of = pod(shell(f'python -c "{burn}"; (python -c "{burn}" &) ; sleep 1'))

@@ -39,7 +39,7 @@ def family() -> Iterator[tuple["subprocess.Popen[str]", int, int]]:
         near, far = map(int, parent.stdout.readline().split())
         yield parent, near, far
         parent.kill()
-    portable_tree.kill_marked(UID)
+    portable_tree.kill_marked([UID])
 
 
 def test_who_left_is_found_when_its_container_is_over(family):
@@ -59,10 +59,10 @@ def test_who_left_is_found_when_its_container_is_over(family):
 
 def test_all_of_a_pod_are_found_by_their_mark(family):
     parent, near, far = family
-    assert portable_tree.kill_marked(UID)
+    assert portable_tree.kill_marked([UID])
     parent.wait()
     assert until_dead(near, far)
-    assert not portable_tree.kill_marked(UID)
+    assert not portable_tree.kill_marked([UID])
 
 
 def test_memory_is_what_processes_have_for_themselves():

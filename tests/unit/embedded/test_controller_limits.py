@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from operated_jobs import NOW, a_condition, a_job, a_pod, after, conditions, look, replicas, stamp, wanted
 
+from backend_plugin.embedded.controller import Seen, counted
+
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 ON_FAILURE = {"restartPolicy": "OnFailure"}
 TOO_OFTEN = "Job job has failed because it has reached the specified backoff limit"
@@ -61,6 +63,21 @@ def test_a_pod_that_would_be_made_anew_once_too_often_ends_the_job() -> None:
         "DeletePod job-worker-0",
         "DeleteService job-worker-0",
     ]
+
+
+def test_what_was_made_anew_before_a_pass_was_refused_counts() -> None:
+    pods = [a_pod(f"worker-{number}", "Failed", exit=1, restarts=number) for number in range(3)]
+    status = {**STARTED, "replicaStatuses": {"Worker": {"restarts": 4}}}
+    worker = {"replicas": 3, "restartPolicy": "OnFailure"}
+    job = a_job(worker=worker, status=status)
+    step = look(job, *pods)
+    seen = Seen(job=job, pods=pods, services=[], now=NOW)
+    assert replicas(step)["Worker"]["restarts"] == 4 + 1 + 2 + 3
+    assert counted(seen, step, step.actions[:2]) == {
+        **job,
+        "status": {**status, "replicaStatuses": {"Worker": {"restarts": 4 + 1 + 2}}},
+    }
+    assert counted(seen, step, step.actions[:0]) is job
 
 
 def test_restarts_under_never_do_not_count() -> None:

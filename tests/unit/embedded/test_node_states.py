@@ -34,6 +34,19 @@ def test_a_fresh_node_is_ready():
     assert not node_states.is_lost(fresh())
 
 
+def test_a_node_that_is_wanted_again_takes_pods_unless_somebody_has_drained_it():
+    gone = node_states.dismissed(tainted())
+    assert not read_node(gone).schedulable
+    assert node_states.remade(gone, fresh()) == tainted()
+    for drained in (node_states.cordoned(gone), node_states.dismissed(node_states.cordoned(tainted()))):
+        assert not read_node(node_states.remade(drained, fresh())).schedulable
+    assert node_states.restored(gone, BEGAN) == {**tainted(), "metadata": restored_metadata()}
+
+
+def restored_metadata():
+    return {**fresh()["metadata"], "annotations": {}}
+
+
 def test_a_cordoned_node_takes_no_pods_until_it_is_restored():
     cordoned = node_states.cordoned(node_states.cordoned(tainted()))
     assert cordoned["spec"] == {

@@ -1,6 +1,8 @@
 # ruff: noqa: E501 - a row a case
 """Where pods go, and in which words the scheduler says that they go nowhere."""
 
+from dataclasses import replace
+
 import pytest
 from kept_objects import container, node, pod, stored
 
@@ -18,11 +20,8 @@ CPU_LACKS = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes 
 
 
 def placed(pods, nodes, *, bound=()):
-    return schedule(
-        [read_claim(each) for each in pods],
-        [read_claim(each) for each in bound],
-        [read_node(each) for each in nodes],
-    )
+    claims, taken = ([read_claim(each) for each in some] for some in (pods, bound))
+    return list(schedule(claims, taken, [read_node(each) for each in nodes]))
 
 
 def on(node_name, manifest, **annotations):
@@ -196,3 +195,16 @@ def test_containers_of_a_pod_share_its_gpus_out_and_init_containers_use_them_bef
     )
     asked["metadata"]["annotations"] = {GPU_INDICES: "1,2,5"}
     assert gpu_slices(asked) == {"warm": (1,), "pytorch": (1, 2), "sidecar": (), "probe": (5,)}
+
+
+def test_a_pod_is_decided_on_when_that_is_asked_for():
+    class Untouched(dict):
+        def get(self, *_):
+            raise AssertionError
+
+    first = read_claim(asking("1", cpu="1"))
+    last = replace(read_claim(asking("2", cpu="1")), requests=Untouched(cpu=1))
+    decisions = schedule([first, last], [], [read_node(node("a"))])
+    assert next(decisions) == Binding(uid="1", node="a")
+    with pytest.raises(AssertionError):
+        next(decisions)

@@ -22,6 +22,9 @@ def said(before, after):
     return [(each.reason, each.message, each.warning) for each in pod_events.between(manifest, after)]
 
 
+UNSTARTED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}}
+NOT_STARTED = ("Failed", "Error: no such file", True)
+BACK_OFF = ("BackOff", "Back-off restarting failed container pytorch in pod p_a(u)", True)
 STARTED = ("Started", "Started container pytorch", False)
 
 
@@ -31,13 +34,19 @@ STARTED = ("Started", "Started container pytorch", False)
         ({}, status(waiting("ContainerCreating")), []),
         (status(waiting("ContainerCreating")), status(RUNNING), [STARTED]),
         ({}, status(ENDED), [STARTED]),
+        (status(waiting("ContainerCreating")), status(UNSTARTED), [NOT_STARTED]),
+        (status(UNSTARTED), status(waiting("CrashLoopBackOff"), lastState=UNSTARTED), [BACK_OFF]),
+        (status(waiting("CrashLoopBackOff"), lastState=ENDED), status(UNSTARTED, 1), [NOT_STARTED]),
+        # Seen late: it was started and has ended in between.
+        ({}, status(waiting("CrashLoopBackOff"), lastState=UNSTARTED), [NOT_STARTED, BACK_OFF]),
+        (status(UNSTARTED), status(RUNNING, 1, lastState=UNSTARTED), [STARTED]),
         (status(RUNNING), status(ENDED), []),
         (status(RUNNING), status(RUNNING, 1), [STARTED]),
         (status(ENDED), status(RUNNING, 1), [STARTED]),
         (
             status(RUNNING),
             status(waiting("CrashLoopBackOff"), 0),
-            [("BackOff", "Back-off restarting failed container pytorch in pod p_a(u)", True)],
+            [BACK_OFF],
         ),
         (status(waiting("CrashLoopBackOff")), status(waiting("CrashLoopBackOff")), []),
         (

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from backend_plugin.embedded import pod_logs
 from backend_plugin.embedded.pod_logs import RunLog
 from backend_plugin.embedded.pod_status import ContainerState, PodState
+from backend_plugin.embedded.shim import logfile
 from backend_plugin.embedded.shim.logfile import LogFile
 from backend_plugin.shell.cluster import LogRequest
 
@@ -53,6 +54,26 @@ class Written:
             return [line.text async for line in pod_logs.read(self, LogRequest(container="c", **request))]
 
         return asyncio.run(lines())
+
+
+def test_the_run_and_the_one_before_are_kept_and_who_reads_an_older_one_goes_on(written):
+    written.limit = 60
+    written.run(0, (b"stdout", b"a\n"), (b"stdout", b"b\n"))
+
+    def again(number):
+        logfile.forget(str(written.path), number - 1)
+        written.run(number, (b"stdout", b"run %d\n" % number))
+
+    written.later = [lambda: [again(number) for number in (1, 2, 3)], lambda: again(4)]
+    assert written.read(follow=True) == ["a", "b", "run 2", "run 3", "run 4"]
+    assert sorted(path.name for path in written.path.iterdir()) == ["3.0.log", "4.0.log"]
+
+
+def test_what_is_no_log_stays(tmp_path):
+    (tmp_path / "notes.log").touch()
+    logfile.forget(str(tmp_path), 9)
+    logfile.forget(str(tmp_path / "none"), 9)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.log"]
 
 
 @pytest.fixture

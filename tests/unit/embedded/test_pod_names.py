@@ -12,9 +12,11 @@ from backend_plugin.embedded.pod_names import Names
         ("j-master-0", "127.0.0.1"),
         ("j-worker-17", "127.0.0.1"),
         ("tcp://j-master-0:23456", "tcp://127.0.0.1:40001"),
-        ("j-worker-0:29400", "127.0.0.1:40001"),
-        ("--rdzv-endpoint=j-worker-0:29400,x", "--rdzv-endpoint=127.0.0.1:40001,x"),
-        ("j-master-0.a.svc.cluster.local:1", "127.0.0.1:40001"),
+        ("--rdzv-endpoint=j-worker-0:23456,x", "--rdzv-endpoint=127.0.0.1:40001,x"),
+        ("j-master-0.a.svc.cluster.local:23456", "127.0.0.1:40001"),
+        # A program's own.
+        ("http://j-master-0:8080/x", "http://127.0.0.1:8080/x"),
+        ("j-worker-1:234567", "127.0.0.1:234567"),
         ("j-master-0.a.svc", "127.0.0.1"),
         ("j-master-0.a", "127.0.0.1"),
         ("[j-master-0, j-worker-0]", "[127.0.0.1, 127.0.0.1]"),
@@ -34,6 +36,20 @@ from backend_plugin.embedded.pod_names import Names
 )
 def test_whole_names_become_addresses(text, rewritten):
     assert Names.of(replica()).rewrite(text) == rewritten
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"env": {"PET_RDZV_ENDPOINT": "j-worker-0:29400"}},
+        {"env": {"MASTER_PORT": "29400"}},
+        {"env": {"PET_MASTER_PORT": "29400"}},
+        {"ports": [{"name": "pytorchjob-port", "containerPort": 29400}]},
+    ],
+)
+def test_the_port_at_which_replicas_find_each_other_is_the_jobs_own_here(said):
+    found = only(container("j-worker-0:29400", "j-worker-0:8080", **said))
+    assert found["argv"] == ["127.0.0.1:40001", "127.0.0.1:8080"]
 
 
 def test_the_name_of_a_job_is_no_pattern():
@@ -59,6 +75,7 @@ def test_the_operators_variables():
         "URL": "tcp://$(MASTER_ADDR):$(MASTER_PORT)",
     }
     found = only(container("--port=$(MASTER_PORT)", "$(MASTER_ADDR):1234", env=said))
+    # Nobody in the job has said that it listens there.
     assert {name: found["env"][name] for name in said} == {
         "MASTER_PORT": "40001",
         "PET_MASTER_PORT": "40001",
@@ -66,7 +83,7 @@ def test_the_operators_variables():
         "PET_MASTER_ADDR": "127.0.0.1",
         "URL": "tcp://127.0.0.1:40001",
     }
-    assert found["argv"] == ["--port=40001", "127.0.0.1:40001"]
+    assert found["argv"] == ["--port=40001", "127.0.0.1:1234"]
 
 
 @pytest.mark.parametrize(

@@ -213,13 +213,13 @@ def test_the_state_is_its_owners_alone(store, state):
 
 def test_what_cannot_be_written_has_not_happened(store, state):
     old = store.create(pod())
-    store._write("PRAGMA query_only = 1")
+    store._execute("PRAGMA query_only = 1")
     with pytest.raises(Unavailable, match="the cluster's state cannot be written: attempt to write"):
         store.update({**old, "status": {"phase": "Running"}})
     with pytest.raises(Unavailable):
         store.remove(uid_of(old))
     assert store.all("Pod") == [old]
-    store._write("PRAGMA query_only = 0")
+    store._execute("PRAGMA query_only = 0")
     assert store.update({**old, "status": {"phase": "Running"}})["status"] == {"phase": "Running"}
 
 
@@ -238,3 +238,53 @@ def test_state_on_a_full_disk_is_not_to_be_thrown_away(state):
     assert "StateUnusable" in ended.stderr
     assert "that the disk has room" in ended.stderr
     assert "move it away" not in ended.stderr
+
+
+def test_what_is_changed_together_is_told_when_all_of_it_is_written(store):
+    told = []
+    store.watch(lambda change: told.append(change.key.name))
+    with store.together():
+        first = store.create(pod("one"))
+        store.create(pod("two"))
+        store.remove(uid_of(first))
+        assert told == []
+    assert (told, [each["metadata"]["name"] for each in store.all("Pod")]) == (["one", "two", "one"], ["two"])
+
+
+def test_what_cannot_be_written_whole_has_not_happened_at_all(store, state):
+    kept = [store.create(pod("one")), store.create(pod("two"))]
+    told = []
+    store.watch(told.append)
+
+    def change():
+        with store.together():
+            store.remove(uid_of(kept[0]))
+            store.create(pod("three", owner="u"))
+            store._execute("PRAGMA query_only = 1")
+            store.update({**kept[1], "status": {"phase": "Running"}})
+
+    with pytest.raises(Unavailable):
+        change()
+    store._execute("PRAGMA query_only = 0")
+    assert (store.all("Pod"), list(store.owners()), told) == (kept, [], [])
+    store.close()
+    again = Store.open(state, Clock())
+    assert again.all("Pod") == kept
+    assert version(again.create(pod("four"))) > version(kept[1])
+    again.close()
+
+
+def test_a_server_that_is_killed_in_between_has_done_nothing_of_it(state):
+    program = (
+        "import os, sys\nfrom pathlib import Path\nfrom backend_plugin.embedded.store import Store\n"
+        "store = Store.open(Path(sys.argv[1]))\n"
+        "with store.together():\n    store.remove(sys.argv[2])\n    os.kill(os.getpid(), 9)"
+    )
+    store = Store.open(state, Clock())
+    kept = store.create(pod())
+    store.close()
+    ended = subprocess.run([sys.executable, "-c", program, state, uid_of(kept)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    again = Store.open(state, Clock())
+    assert again.all("Pod") == [kept]
+    again.close()

@@ -1,0 +1,64 @@
+"""A pod whose author chose its node, past the scheduler: whether that node's kubelet takes it.
+
+Lives here: PURE; the kubelet's own checks, in its order and its words. Does not: pods that the scheduler has
+placed; see `nodes`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.embedded.nodes import Binding, Claim, Node
+from backend_plugin.embedded.resources import GPU, ONE, PODS, Amounts, plus
+
+# The kubelet's order: what it finds first is what it says. Other resources come after these.
+_FIRST: Final = (PODS, "cpu", "memory", "ephemeral-storage")
+# It tells processors in thousandths, all else in ones.
+_MILLI: Final = ONE // 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """The kubelet does not take a pod: it has failed."""
+
+    reason: str
+    message: str
+
+
+def admit(claim: Claim, node: Node, there: Iterable[Claim]) -> Binding | Rejection:
+    """What the kubelet of `node` says of a pod that was sent to it, given those that it has taken."""
+    used: Amounts = {}
+    taken: set[int] = set()
+    for each in there:
+        used = plus(used, each.requests)
+        taken.update(each.gpus)
+    lacking = _lacking(claim, node, used)
+    if lacking is not None:
+        return lacking
+    if not claim.wishes.accept(node.name, node.labels):
+        return _failed("NodeAffinity")
+    if claim.wishes.untolerated([each for each in node.taints if each.effect == "NoExecute"]):
+        return _failed("TaintToleration")
+    free = [each for each in node.gpus if each not in taken]
+    return Binding(uid=claim.uid, node=node.name, gpus=free[: claim.requests.get(GPU, 0) // ONE])
+
+
+def _lacking(claim: Claim, node: Node, used: Amounts) -> Rejection | None:
+    has = node.allocatable
+    # What a node has never heard of its kubelet passes over: it may be the cluster's to give.
+    asked = [
+        each for each, amount in claim.requests.items() if amount > 0 and (each in _FIRST or each in has)
+    ]
+    for resource in sorted(asked, key=lambda each: _FIRST.index(each) if each in _FIRST else len(_FIRST)):
+        amounts = (claim.requests[resource], used.get(resource, 0), has.get(resource, 0))
+        if amounts[0] > amounts[2] - amounts[1]:
+            unit = _MILLI if resource == "cpu" else ONE
+            requested, taken, capacity = (each // unit for each in amounts)
+            said = f"requested: {requested}, used: {taken}, capacity: {capacity}"
+            message = f"Node didn't have enough resource: {resource}, {said}"
+            return Rejection(reason=f"OutOf{resource}", message=message)
+    return None
+
+
+def _failed(predicate: str) -> Rejection:
+    return Rejection(reason=predicate, message=f"Predicate {predicate} failed")

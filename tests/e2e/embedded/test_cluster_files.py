@@ -1,0 +1,44 @@
+"""How many files may be open: the server has as many as it may, pods have what they would have without it."""
+
+import asyncio
+import resource
+
+import pytest
+
+from e2e.embedded.emulated import job, lines, opened, role
+
+
+@pytest.fixture
+def limits():
+    """Sets the limit of this process, which gets its own back."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield lambda soft: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_server_has_as_many_as_it_may_and_pods_have_what_it_had(tmp_path, limits):
+    limits(300)
+
+    async def run():
+        async with opened(tmp_path) as (cluster, seen):
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            assert soft == hard > 300
+            await cluster.create(job(Master=role("ulimit -n")))
+            await seen.state("Succeeded")
+            assert await lines(cluster, "j-master-0") == ["300"]
+
+    asyncio.run(run())
+
+
+def test_a_pod_for_which_there_are_not_enough_waits_and_says_so(tmp_path, limits):
+    async def run():
+        async with opened(tmp_path) as (cluster, seen):
+            limits(70)
+            await cluster.create(job(Master=role("exit 0")))
+            await seen.until(lambda: seen.events("FailedCreatePodSandBox"))
+            limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+            said = seen.events("FailedCreatePodSandBox")[0].message
+            assert "Too many open files: the server may have 70 (ulimit -n)" in said
+            await seen.state("Succeeded")
+
+    asyncio.run(run())

@@ -1,0 +1,184 @@
+"""Shims that hear nothing, and a machine that lets nobody tell them: pods end all the same."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend_plugin.embedded.shim import layout
+from e2e.embedded.running_pods import marked, node, pod, python, replica, shell, shim_of, uid
+
+PATIENCE = {"shim_patience": 0.3}
+
+
+@contextlib.contextmanager
+def no_more_files():
+    """Nobody in this process may open one more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def stopped(kubelet, of):
+    """A pod that runs, and whose shim does nothing any more."""
+    await kubelet.run(of)
+    await kubelet.phase(of, "Running")
+    os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
+
+
+def test_a_pod_whose_shim_is_stopped_ends_with_its_grace(tmp_path):
+    of = pod(python("import os, time; os.fork(); os.setsid() if os.getppid() == 1 else 0; time.sleep(600)"))
+
+    async def run():
+        async with node(tmp_path, **PATIENCE) as kubelet:
+            await kubelet.run(of)
+            await kubelet.phase(of, "Running")
+            os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
+            status = await kubelet.terminated(of, 0.1)
+            assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
+            assert marked(kubelet.root) == []
+
+    asyncio.run(run())
+
+
+def test_a_shim_that_is_stopped_after_it_was_told_to_end_its_pod_is_killed(tmp_path):
+    of = pod(shell("trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done"))
+
+    async def run():
+        async with node(tmp_path, **PATIENCE) as kubelet:
+            await kubelet.run(of)
+            await kubelet.phase(of, "Running")
+            while await kubelet.lines(of) != ["ready"]:
+                await asyncio.sleep(0.01)
+            await kubelet.kubelet.terminate(uid(of), 0.5)
+            while await kubelet.lines(of) != ["ready", "told"]:
+                await asyncio.sleep(0.01)
+            os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
+            await kubelet.told.until(lambda: uid(of) in kubelet.told.ended)
+            assert marked(kubelet.root) == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["lost", "forgotten", "left to the end"])
+def test_nobody_waits_for_a_shim_that_is_stopped(tmp_path, how):
+    of, other = pod(shell("sleep 600")), pod(shell("sleep 600"))
+
+    async def run():
+        async with node(tmp_path, **PATIENCE) as kubelet:
+            await stopped(kubelet, of)
+            await kubelet.run(other)
+            if how == "lost":
+                kubelet.kubelet.lose([uid(of), uid(other)])
+            if how == "forgotten":
+                await kubelet.kubelet.forget(uid(of))
+                assert not (kubelet.root / uid(of)).exists()
+
+    asyncio.run(run())
+    assert marked(tmp_path / "pods") == []
+
+
+def test_a_stopped_shim_of_an_earlier_server_is_found_and_killed_and_nobody_else(tmp_path):
+    of, other = pod(shell("sleep 600")), pod(shell("sleep 600"))
+
+    async def run():
+        async with node(tmp_path, durable=True, **PATIENCE) as first:
+            await stopped(first, of)
+            await first.run(other)
+            await first.phase(other, "Running")
+            await first.kubelet.close()
+            async with node(tmp_path, **PATIENCE) as second:
+                await second.kubelet.adopt([of, other])
+                # Somebody who looks at it, and has the pod's path among its words, too.
+                words = [sys.executable, "-c", "import time; time.sleep(600)", str(second.root / uid(of))]
+                with subprocess.Popen(words) as reader:
+                    status = await second.terminated(of, 0)
+                    assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
+                    assert reader.poll() is None
+                    reader.kill()
+                assert second.told.statuses[uid(other)][-1]["phase"] == "Running"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["terminate", "lose"])
+def test_an_end_that_nobody_can_be_told_of_now_is_told_later(tmp_path, how):
+    of = pod(shell("sleep 600"))
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(of)
+            await kubelet.phase(of, "Running")
+            with no_more_files():
+                if how == "terminate":
+                    await kubelet.kubelet.terminate(uid(of), 0)
+                else:
+                    kubelet.kubelet.lose([uid(of)])
+            while marked(kubelet.root):
+                await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+
+
+@pytest.mark.linux  # It looks for the shim in /proc.
+def test_a_gate_that_is_full_of_orders_opens_when_there_is_room(tmp_path):
+    master, worker = replica("master", shell("sleep 600")), replica("worker", shell("sleep 600"))
+    worker["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "i"}]
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(worker)
+            await kubelet.phase(worker, "Pending")
+            shim = holder(kubelet.root / uid(worker) / layout.LOCK)
+            os.kill(shim, signal.SIGSTOP)
+            fill(kubelet.root / uid(worker) / layout.CONTROL)
+            await kubelet.run(master)
+            await kubelet.phase(master, "Running")
+            os.kill(shim, signal.SIGCONT)
+            await kubelet.phase(worker, "Running")
+
+    asyncio.run(run())
+
+
+def fill(pipe: Path) -> None:
+    fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    for size in (4096, 1):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(fd, b"\n" * size)
+    os.close(fd)
+
+
+def holder(lock: Path) -> int:
+    """The process that has this file open."""
+    inode = lock.stat().st_ino
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if any(each.stat().st_ino == inode for each in (process / "fd").iterdir()):
+                return int(process.name)
+    raise AssertionError(lock)
+
+
+def test_what_cannot_be_read_now_is_read_later(tmp_path):
+    of = pod(shell(f"while ! [ -e {tmp_path}/go ]; do sleep 0.01; done; exit 3"))
+
+    async def run():
+        async with node(tmp_path) as kubelet:
+            await kubelet.run(of)
+            await kubelet.phase(of, "Running")
+            (tmp_path / "go").touch()
+            with no_more_files():
+                await asyncio.sleep(0.5)
+            status = await kubelet.phase(of, "Failed")
+            assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+
+    asyncio.run(run())
