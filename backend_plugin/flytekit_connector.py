@@ -8,6 +8,7 @@ fields of templates, the codes of errors, GetTaskLogs. `kfpytorch serve` has and
 import asyncio
 import logging
 import os
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar, cast
 
@@ -20,7 +21,7 @@ from flytekit.extend.backend.base_connector import (
     ResourceMeta,
 )
 
-from backend_plugin.cli import serve_settings, serving
+from backend_plugin.cli import clusters, serve_settings, serving
 from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell import service
@@ -107,24 +108,19 @@ class Host:
         return await asyncio.shield(self._begun)
 
     async def _live(self, begun: "asyncio.Future[service.TaskService]") -> None:
-        from backend_plugin.embedded.cluster import EmbeddedCluster
-
-        said = self._configuration.server.settings
-        try:
-            cluster = await EmbeddedCluster.open(said.state, serving.embedded(said.embedded))
-        except BackendError as error:
-            begun.set_exception(error)
-            return
-        try:
-            parts = serving.assembled(cluster, self._configuration)
+        async with AsyncExitStack() as stack:
+            try:
+                here = await clusters.opened(stack, self._configuration)
+            except BackendError as error:
+                begun.set_exception(error)
+                return
+            parts = serving.assembled(here, self._configuration.server.settings)
             begun.set_result(parts.tasks)
             try:
                 await parts.keeper.run()
             finally:
                 # That server's loop has cancelled them: nobody else knows what was to be deleted.
                 await parts.orders.finish("delete", serving.SETTLE_SECONDS)
-        finally:
-            await cluster.close()
 
     def _ended(self, life: "asyncio.Task[None]") -> None:
         begun, self._begun = self._begun, None

@@ -38,15 +38,15 @@ other commands find it by themselves. Every setting can stand in the file below 
     "--settings", "-s", "file", metavar="FILE", envvar="KFPYTORCH_SETTINGS", help="YAML: server, plugins.k8s."
 )
 @click.option(
-    "--cluster", metavar="KIND", help="Where jobs run: embedded (kubernetes is for a later release)."
+    "--cluster", metavar="KIND", help="Where jobs run: embedded, as processes of this machine; or kubernetes."
 )
 @click.option(
-    "--host", metavar="HOST", help="Where to listen. Default for embedded, and all it takes: 127.0.0.1."
+    "--host", metavar="HOST", help="Where to listen. Embedded: 127.0.0.1, and nowhere else; else everywhere."
 )
 @click.option("--port", metavar="PORT", help="Default 8000; 0 for one that is free.")
 @click.option("--state", metavar="DIR", help="What is kept of jobs, and how commands find this server.")
 @click.option(
-    "--token-file", metavar="FILE", help="What callers have to carry. Default: a token made at start."
+    "--token-file", metavar="FILE", help="What callers have to carry. Default for embedded: made at start."
 )
 @click.option(
     "--open-to-all", is_flag=True, default=None, help="No token: who reaches the port may run commands."
@@ -70,6 +70,10 @@ other commands find it by themselves. Every setting can stand in the file below 
 @click.option("--code", metavar="DIR", help="Where the code of tasks is. Default: the current directory.")
 @click.option("--pass-env", metavar="NAME", multiple=True, help="Variables that replicas get, too.")
 @click.option("--pod-templates", metavar="PATH", help="YAML with PodTemplates, or a folder of such files.")
+@click.option(
+    "--kubeconfig", metavar="FILE", help="Of a Kubernetes. Default: the pod's account, or kubectl's."
+)
+@click.option("--context", metavar="NAME", help="Of the kubeconfig. Default: its current one.")
 @click.option("--check", is_flag=True, help="Print what is in force and what is wrong, and end.")
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Of --check.")
 def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  # noqa: FBT001 - click's.
@@ -89,8 +93,7 @@ def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  
 
 async def _serve(configuration: Configuration) -> None:
     """From nothing to a server that answers, and back again."""
-    from backend_plugin.cli import serving
-    from backend_plugin.embedded.cluster import EmbeddedCluster
+    from backend_plugin.cli import clusters, serving
     from backend_plugin.shell import discovery, logs, metrics, tracing
     from backend_plugin.shell.server import Server
 
@@ -98,9 +101,8 @@ async def _serve(configuration: Configuration) -> None:
     logs.set_up(said.log_level, said.log_format)
     async with AsyncExitStack() as stack:
         token = serving.token_of(said)
-        cluster = await EmbeddedCluster.open(said.state, serving.embedded(said.embedded))
-        stack.push_async_callback(cluster.close)
-        parts = serving.assembled(cluster, configuration)
+        here = await clusters.opened(stack, configuration)
+        parts = serving.assembled(here, said)
         if said.metrics_port is not None:
             port = stack.enter_context(metrics.shown(parts.metrics, said.metrics_host, said.metrics_port))
             _LOG.info("metrics at http://%s:%d/metrics", said.metrics_host, port)
@@ -110,16 +112,15 @@ async def _serve(configuration: Configuration) -> None:
         def started(port: int) -> None:
             host = f"[{said.host}]" if ":" in said.host else said.host
             scheme, roots = ("grpcs://", str(said.tls.certificate)) if said.tls else ("", "")
-            here = discovery.Server(
+            reached = discovery.Server(
                 endpoint=f"{scheme}{host}:{port}",
                 token="" if said.token_file else token,
                 token_file=str(said.token_file or ""),
                 pid=os.getpid(),
                 roots=roots,
             )
-            discovery.write(said.state, here)
-            stack.callback(discovery.withdraw, said.state, here)
-            _LOG.info("listening at %s, state in %s", here.endpoint, said.state)
+            _LOG.info("listening at %s", reached.endpoint)
+            clusters.tell(stack, said, reached)
 
         async with _beside(parts.keeper.run(), server.stop):
             await server.run(parts.cache.ready, started)

@@ -24,6 +24,7 @@ from backend_plugin.shell.settings import Flags, InForce, ServerSettings
 from backend_plugin.shell.settings.reading import KEYS
 
 _DEFAULT: Final = "default"
+_SECTIONS: Final = ("tls", "embedded", "kubernetes")
 
 
 def check(file: str | None, flags: Flags, form: str) -> int:
@@ -53,8 +54,8 @@ def _in_force(told: InForce) -> Mapping[str, tuple[Any, str]]:
 def _value(settings: ServerSettings, key: str) -> Any:
     """What stands behind a key, as JSON has it; None where nothing does."""
     part, _, rest = key.replace("-", "_").partition(".")
-    found = getattr(getattr(settings, part), rest, None) if part in ("tls", "embedded") else None
-    if found is None and part not in ("tls", "embedded"):
+    found = getattr(getattr(settings, part), rest, None) if part in _SECTIONS else None
+    if found is None and part not in _SECTIONS:
         found = getattr(settings, f"{part}_{rest}" if rest else part)
     if isinstance(found, Quantity):
         return found.text
@@ -64,7 +65,7 @@ def _value(settings: ServerSettings, key: str) -> Any:
 
 
 def _problems(told: InForce) -> Iterator[Problem]:
-    from backend_plugin.cli import serving
+    from backend_plugin.cli import clusters
     from backend_plugin.embedded import templates
 
     said = told.settings
@@ -73,8 +74,9 @@ def _problems(told: InForce) -> Iterator[Problem]:
         ("token-file", lambda: said.token_file and Token.in_file(said.token_file)),
         (
             "embedded.pod-templates",
-            lambda: templates.read(serving.embedded(said.embedded).pod_templates),
+            lambda: templates.read(clusters.embedded_options(said.embedded).pod_templates),
         ),
+        ("kubernetes.kubeconfig", lambda: clusters.reachable(said)),
     ):
         try:
             attempt()

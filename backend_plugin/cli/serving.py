@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from backend_plugin.cli import emulated
-from backend_plugin.cli.serve_settings import Configuration
+from backend_plugin.cli.clusters import Opened
 from backend_plugin.core.errors import BackendError
-from backend_plugin.embedded.cluster import EmbeddedCluster
-from backend_plugin.embedded.options import EmbeddedOptions
-from backend_plugin.shell import credentials, people, server, service, small_files
+from backend_plugin.shell import credentials, people, server, service
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache
@@ -28,7 +25,7 @@ from backend_plugin.shell.orders import Orders
 from backend_plugin.shell.outcome import Outcomes
 from backend_plugin.shell.prefixes import Prefixes
 from backend_plugin.shell.server import Reflection, ServerOptions
-from backend_plugin.shell.settings import Embedded, ServerSettings
+from backend_plugin.shell.settings import ClusterKind, ServerSettings
 
 _SERVICES: Final = {
     server.FLYTE: "flyteidl.service.agent_pb2",
@@ -40,7 +37,6 @@ _SERVICES: Final = {
 _PEOPLE_AT_ONCE: Final = 64
 SETTLE_SECONDS: Final = 3.0
 """How long what is under way when the end comes has; the next server finds the rest in the cluster."""
-_GPU: Final = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +51,11 @@ class Parts:
     metrics: Metrics
 
 
-def assembled(cluster: EmbeddedCluster, configuration: Configuration) -> Parts:
+def assembled(here: Opened, said: ServerSettings) -> Parts:
     """All that answers, and all that goes on behind the answers."""
-    said = configuration.server.settings
+    cluster = here.cluster
     metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
-    judge = Judge(settings=emulated.platform(configuration.platform, said.state), now=_now)
+    judge = Judge(settings=here.platform, now=_now)
     cache, orders = Cache(_now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)), Orders(metrics)
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
@@ -74,7 +70,7 @@ def assembled(cluster: EmbeddedCluster, configuration: Configuration) -> Parts:
             allowed=Allowed(prefixes=prefixes, namespaces=said.namespaces),
         )
     )
-    asked = people.People(cache=cache, judge=judge, cluster=cluster, nodes=cluster)
+    asked = people.People(cache=cache, judge=judge, cluster=cluster, nodes=here.nodes)
     metrics.cached.ask = lambda: _counts(cache)
     metrics.orders_pending.ask = lambda: {
         (what,): orders.count(what) for what in ("confirm", "delete", "end", "look", "read")
@@ -96,12 +92,16 @@ def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
 def token_of(said: ServerSettings) -> str:
     """What callers have to say: what is in the file, or a word that nobody has heard before; or nothing.
 
+    Propeller has no word to say, so where jobs do not run as this user nothing is asked for that nobody set.
+
     Raises:
         UnusableCredentials: If there is none in the file.
     """
     if said.token_file is not None:
         return Token.in_file(said.token_file).word
-    return "" if said.open_to_all else secrets.token_urlsafe(32)
+    if said.open_to_all or said.cluster is ClusterKind.KUBERNETES:
+        return ""
+    return secrets.token_urlsafe(32)
 
 
 def options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
@@ -114,36 +114,6 @@ def options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
         send_bytes=said.send_limit,
         drain_seconds=said.drain.total_seconds(),
         interceptors=interceptors,
-    )
-
-
-class UnusableTemplates(BackendError):
-    """What should hold PodTemplates has no end, or is no file."""
-
-
-def embedded(said: Embedded) -> EmbeddedOptions:
-    """What an embedded cluster is told.
-
-    Raises:
-        UnusableTemplates: If there is no reading its pod templates.
-    """
-    if said.pod_templates is not None and not said.pod_templates.is_dir():
-        try:
-            small_files.read(said.pod_templates)
-        except OSError as error:
-            raise UnusableTemplates(f"{said.pod_templates}: {error.strerror}") from error
-    has = {"cpu": said.cpus, "memory": said.memory}
-    capacity = {name: amount.text for name, amount in has.items() if amount is not None}
-    return EmbeddedOptions(
-        nodes=said.nodes,
-        capacity=capacity if said.gpus is None else {**capacity, _GPU: str(said.gpus)},
-        labels=said.labels,
-        durable=said.durable,
-        code=said.code,
-        images=said.images,
-        strict_images=said.strict_images,
-        pass_env=said.pass_env,
-        pod_templates=said.pod_templates,
     )
 
 

@@ -17,7 +17,7 @@ from backend_plugin.shell import logs, prefixes
 from backend_plugin.shell.credentials import Tls
 from backend_plugin.shell.discovery import STATE, state_directory
 from backend_plugin.shell.settings import kinds
-from backend_plugin.shell.settings.values import ClusterKind, Embedded, ServerSettings
+from backend_plugin.shell.settings.values import ClusterKind, Embedded, Kubernetes, ServerSettings
 
 Flags: TypeAlias = Mapping[str, Any]
 """What was typed, by the keys of `KEYS`; None, and what is empty, was not."""
@@ -56,6 +56,8 @@ KEYS: Final[Mapping[str, Read]] = {
     "embedded.code": kinds.path,
     "embedded.pass-env": kinds.several,
     "embedded.pod-templates": kinds.path,
+    "kubernetes.kubeconfig": platform.text,
+    "kubernetes.context": platform.text,
 }
 """Every setting, as it stands below ``server`` in a file."""
 
@@ -144,7 +146,9 @@ def variable_of(key: str) -> str:
 
 def flag_of(key: str) -> str:
     """The flag that says it, such as ``--tls-client-ca``, or ``--nodes`` for ``embedded.nodes``."""
-    return "--" + key.removeprefix("embedded.").replace(".", "-")
+    for kind in ClusterKind:
+        key = key.removeprefix(f"{kind.value}.")
+    return "--" + key.replace(".", "-")
 
 
 def _read_section(section: Any, path: str, reading: _Reading, file: str) -> None:
@@ -203,7 +207,9 @@ def _settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:
     embedded = kind is ClusterKind.EMBEDDED
     inner = _fields(values, "embedded.")
     outer = {
-        name: value for name, value in _fields(values).items() if not name.startswith(("tls_", "embedded_"))
+        name: value
+        for name, value in _fields(values).items()
+        if not name.startswith(("tls_", "embedded_", "kubernetes_"))
     }
     defaults: dict[str, Any] = {
         "host": "127.0.0.1" if embedded else "0.0.0.0",  # noqa: S104  (a pod is reached at its own address)
@@ -218,6 +224,7 @@ def _settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:
             "cluster": kind,
             "tls": Tls(**tls) if (tls := _fields(values, "tls.")) else None,
             "embedded": Embedded(**inner),
+            "kubernetes": Kubernetes(**_fields(values, "kubernetes.")),
         }
     )
 
@@ -245,9 +252,11 @@ def _check(reading: _Reading, kind: ClusterKind) -> None:
     ):
         if needs in values and needed not in values:
             wrong(needs, f"says nothing without {needed}", f"write {needed}, too")
-    if kind is ClusterKind.KUBERNETES:
-        wrong("cluster", "is for a later release", "write embedded, or leave it out")
-    elif "host" in values and not _is_loopback(values["host"]):
+    for other in ClusterKind:
+        for key in values:
+            if other is not kind and key.startswith(f"{other.value}."):
+                wrong(key, f"says nothing of a cluster that is {kind.value}", f"write cluster: {other.value}")
+    if kind is ClusterKind.EMBEDDED and "host" in values and not _is_loopback(values["host"]):
         wrong(
             "host",
             "would let others in, and whoever calls an embedded cluster runs commands as this user",

@@ -41,6 +41,16 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kubernetes:
+    """Where a Kubernetes cluster is."""
+
+    kubeconfig: str = ""
+    """One or several files, as in ``KUBECONFIG``; empty: the pod's own account, or else kubectl's default."""
+    context: str = ""
+    """Of the kubeconfig; empty: its current one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     """All of them."""
 
@@ -63,3 +73,4 @@ class ServerSettings:
     log_level: str = "info"
     log_format: str | None = None
     embedded: Embedded = field(default_factory=Embedded)
+    kubernetes: Kubernetes = field(default_factory=Kubernetes)
