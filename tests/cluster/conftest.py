@@ -1,14 +1,22 @@
 """A real cluster for the tests that want one."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from rig import fake_nodes, operator, scheduling
 from rig.control_plane import ControlPlane
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of this tier has its mark; a test that takes a minute here is no long one."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")
@@ -20,8 +28,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def plane(folder: Path) -> Iterator[ControlPlane]:
     """The control plane, with the training-operator, the scheduler and four nodes that are played."""
-    if shutil.which("go") is None and "KFPYTORCH_TOOLS" not in os.environ:
-        pytest.exit("the cluster tier is built with Go: put `go` on the PATH", returncode=75)
     with ControlPlane(folder) as plane:
         scheduling.start(plane)
         operator.start(plane)

@@ -87,7 +87,9 @@ class ControlPlane:
         """Start a program that ends with the cluster, before what it was started after."""
         return self._stack.enter_context(process)
 
-    def process(self, program: str, flags: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
+    def process(
+        self, program: str, flags: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> Process:
         """A program of this cluster, not yet started."""
         return self._process(program, flags, environment)
 
@@ -123,12 +125,11 @@ class ControlPlane:
 
     def crds(self, files: Sequence[Path]) -> None:
         """Make kinds, and wait until they can be used."""
-        for file in files:
-            for manifest in yaml.safe_load_all(file.read_text()):
-                if manifest:
-                    self.admin.apply(manifest)
-                    name = manifest["metadata"]["name"]
-                    until(lambda name=name: self._is_established(name), 30, lambda: f"{name} is not established")
+        manifests = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
+        for manifest in manifests:
+            self.admin.apply(manifest)
+        names = {manifest["metadata"]["name"] for manifest in manifests}
+        until(lambda: all(map(self._is_established, names)), 30, lambda: f"not established: {sorted(names)}")
 
     def _is_established(self, name: str) -> bool:
         found = self.admin.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")

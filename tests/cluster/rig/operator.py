@@ -36,7 +36,12 @@ def start(plane: ControlPlane, *flags: str) -> Process:
         "training-operator", ("training-operator.kubeflow.svc", "localhost", HERE)
     )
     authority = plane.authority.pair
-    pairs = {"ca.crt": authority.certificate, "ca.key": authority.key, "tls.crt": serving.certificate, "tls.key": serving.key}
+    pairs = {
+        "ca.crt": authority.certificate,
+        "ca.key": authority.key,
+        "tls.crt": serving.certificate,
+        "tls.key": serving.key,
+    }
     plane.admin.apply(
         {
             "apiVersion": "v1",
@@ -72,7 +77,10 @@ def start(plane: ControlPlane, *flags: str) -> Process:
 
 
 def _webhook(port: int) -> Mapping[str, Any]:
-    """The hook that the module registers, at an address instead of a Service; the operator adds whom to trust."""
+    """The hook that the module registers, at an address instead of a Service.
+
+    The operator adds whom to trust.
+    """
     file = module_directory("training-operator", _MODULE) / "manifests/base/webhook/manifests.yaml"
     manifest: dict[str, Any] = yaml.safe_load(file.read_text())
     (hook,) = (each for each in manifest["webhooks"] if "pytorchjob" in each["name"])
@@ -97,7 +105,9 @@ def _refuses(plane: ControlPlane) -> bool:
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
         "metadata": {"name": "refused", "namespace": "default"},
-        "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 2, "template": {"spec": {"containers": []}}}}},
+        "spec": {
+            "pytorchReplicaSpecs": {"Master": {"replicas": 2, "template": {"spec": {"containers": []}}}}
+        },
     }
     answer = plane.admin.ask("POST", path_of(job), job, params={"dryRun": "All"})
     return answer.status_code == httpx.codes.FORBIDDEN
