@@ -13,7 +13,7 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.10; do \
 	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: help demo test check conformance soak bench e2e generate lock clean
+.PHONY: help demo test check conformance soak bench tools e2e generate lock clean
 
 help:  ## list what can be made
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -49,9 +49,11 @@ soak: $(READY)  ## the full number of kills and of generated cases
 bench: $(READY)  ## measure what README and docs promise
 	$(BIN)/python -m benchmarks
 
-e2e:  ## the control-plane tier: none exists yet
-	@test ! -e tests/cluster || { echo "tests/cluster exists: teach 'make e2e' to run it"; exit 1; }
-	@echo "Nothing run: the control-plane tier (tests/cluster) does not exist yet."
+tools: $(READY)  ## build the programs of a real cluster, once, from pinned Go modules: about a quarter of an hour
+	cd tests/cluster && ../../$(BIN)/python -m rig.tools
+
+e2e: $(READY)  ## on a real cluster, started here: API server, operator, scheduler, nodes, FlytePropeller; needs Go
+	$(BIN)/pytest -m cluster tests/cluster
 
 generate: $(READY)  ## the Python code of protos/, every golden file, and what the pages show of commands
 	$(BIN)/protoc --proto_path=protos --python_out=protos --pyi_out=protos protos/kfpytorch_idl/v1/*.proto

@@ -1,0 +1,107 @@
+"""An authority of a cluster's own, and what it signs."""
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_BITS: Final = 2048
+# The operator's own rotator renews what is valid for less than ninety days.
+_VALID: Final = datetime.timedelta(days=365)
+_SKEW: Final = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, as files."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """Signs certificates into a folder."""
+
+    def __init__(self, folder: Path, name: str = "rig") -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._key = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
+        # The operator looks for this name in its authority.
+        names = [x509.DNSName(f"{name}-ca")]
+        self._certificate = (
+            self._builder(_name(f"{name}-ca", ""), self._key)
+            .issuer_name(_name(f"{name}-ca", ""))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.pair = self._written("ca", self._certificate, self._key)
+
+    @property
+    def certificate(self) -> Path:
+        """What those trust who are to trust it."""
+        return self.pair.certificate
+
+    def server(self, name: str, addresses: Sequence[str] = ("127.0.0.1", "localhost")) -> Pair:
+        """For a server that is known by these addresses and names."""
+        return self._signed(name, "", addresses, ExtendedKeyUsageOID.SERVER_AUTH)
+
+    def client(self, file: str, user: str, group: str = "") -> Pair:
+        """For a client that Kubernetes takes for this user."""
+        return self._signed(file, group, (), ExtendedKeyUsageOID.CLIENT_AUTH, user)
+
+    def _signed(
+        self, file: str, group: str, addresses: Sequence[str], usage: x509.ObjectIdentifier, user: str = ""
+    ) -> Pair:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
+        builder = (
+            self._builder(_name(user or file, group), key)
+            .issuer_name(self._certificate.subject)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        )
+        if addresses:
+            names = x509.SubjectAlternativeName([_general(each) for each in addresses])
+            builder = builder.add_extension(names, critical=False)
+        return self._written(file, builder.sign(self._key, hashes.SHA256()), key)
+
+    def _builder(self, subject: x509.Name, key: rsa.RSAPrivateKey) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.timezone.utc)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _SKEW)
+            .not_valid_after(now + _VALID)
+        )
+
+    def _written(self, file: str, certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> Pair:
+        pair = Pair(self._folder / f"{file}.crt", self._folder / f"{file}.key")
+        pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        plain = serialization.NoEncryption()
+        # PKCS#1, because the operator reads no other.
+        form = serialization.PrivateFormat.TraditionalOpenSSL
+        pair.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
+        pair.key.chmod(0o600)
+        return pair
+
+
+def _name(user: str, group: str) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
+    if group:
+        attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
+    return x509.Name(attributes)
+
+
+def _general(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)

@@ -1,0 +1,102 @@
+"""Nodes that only say that they are there, and pods that only say that they run: kwok's."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+
+from rig.control_plane import ControlPlane
+from rig.process import Process, until
+from rig.tools import module_directory
+
+_STAGES: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
+_MARK: Final = {"kwok.x-k8s.io/node": "fake"}
+RUN: Final = "kfpytorch.test/run"
+"""How long a pod runs before it ends well, as Go writes it: ``1500ms``; without it, it runs for ever."""
+
+
+def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | None = None) -> Process:
+    """Nodes of this capacity, ready."""
+    module = module_directory("kwok", "sigs.k8s.io/kwok") / "kustomize/stage"
+    stages = [
+        file.read_text()
+        for stage in _STAGES
+        for file in sorted((module / stage).glob("*.yaml"))
+        if file.name != "kustomization.yaml"
+    ]
+    config = plane.folder / "kwok.yaml"
+    config.write_text("\n---\n".join([*stages, yaml.safe_dump(_ENDING)]))
+    process = plane.enter(
+        plane.process(
+            "kwok",
+            (
+                f"--kubeconfig={plane.kubeconfig()}",
+                f"--config={config}",
+                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+                "--cidr=10.1.0.0/16",
+                "--node-ip=10.2.0.1",
+                "--node-lease-duration-seconds=40",
+            ),
+            {"HOME": str(plane.folder)},
+        )
+    )
+    for number in range(nodes):
+        plane.admin.apply(node(f"fake-{number}", capacity or {}))
+    until(
+        lambda: all(map(_is_ready, plane.admin.items("/api/v1/nodes"))),
+        90,
+        lambda: "nodes are not ready: " + process.tail(),
+    )
+    return process
+
+
+def node(name: str, capacity: Mapping[str, str]) -> dict[str, Any]:
+    """A node that kwok plays."""
+    has = {"cpu": "32", "memory": "256Gi", "pods": "500", **capacity}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "annotations": dict(_MARK), "labels": {"kubernetes.io/hostname": name}},
+        "status": {"allocatable": has, "capacity": has},
+    }
+
+
+def _is_ready(found: Mapping[str, Any]) -> bool:
+    conditions = found.get("status", {}).get("conditions") or []
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return ready and not found["spec"].get("taints")
+
+
+_ENDING: Final[Mapping[str, Any]] = {
+    "apiVersion": "kwok.x-k8s.io/v1alpha1",
+    "kind": "Stage",
+    "metadata": {"name": "pod-ends-well"},
+    "spec": {
+        "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+        "selector": {
+            "matchExpressions": [
+                {"key": f'.metadata.annotations["{RUN}"]', "operator": "Exists"},
+                {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"},
+                {"key": ".status.phase", "operator": "In", "values": ["Running"]},
+            ]
+        },
+        "delay": {"durationFrom": {"expressionFrom": f'.metadata.annotations["{RUN}"]'}},
+        "next": {
+            "statusTemplate": """{{ $now := Now }}
+conditions:
+- {type: Ready, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
+containerStatuses:
+{{ range .spec.containers }}
+- name: {{ .name | Quote }}
+  image: {{ .image | Quote }}
+  ready: false
+  restartCount: 0
+  state:
+    terminated:
+      {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}
+{{ end }}
+phase: Succeeded
+"""
+        },
+    },
+}

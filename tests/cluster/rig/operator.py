@@ -1,0 +1,113 @@
+"""The training-operator, with its webhook."""
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import yaml
+
+from rig.api import path_of
+from rig.control_plane import HERE, ControlPlane, free_ports
+from rig.process import Process, until
+from rig.tools import module_directory
+
+NAMESPACE: Final = "kubeflow"
+_MODULE: Final = "github.com/kubeflow/training-operator"
+_HOOK: Final = "validator.training-operator.kubeflow.org"
+_SECRET: Final = "training-operator-webhook-cert"
+# It looks whether its certificate is there, by this path and no other, and serves the one in its TMPDIR.
+_LOOKED_FOR: Final = Path("/tmp/k8s-webhook-server/serving-certs")
+
+
+def crds() -> list[Path]:
+    """The kinds that it works on."""
+    root = module_directory("training-operator", _MODULE) / "manifests/base/crds"
+    return [root / "kubeflow.org_pytorchjobs.yaml"]
+
+
+def start(plane: ControlPlane, *flags: str) -> Process:
+    """Install it and start it; ready when it is."""
+    plane.crds(crds())
+    plane.namespace(NAMESPACE)
+    metrics, health, webhook = free_ports(3)
+    serving = plane.authority.server(
+        "training-operator", ("training-operator.kubeflow.svc", "localhost", HERE)
+    )
+    authority = plane.authority.pair
+    pairs = {
+        "ca.crt": authority.certificate,
+        "ca.key": authority.key,
+        "tls.crt": serving.certificate,
+        "tls.key": serving.key,
+    }
+    plane.admin.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": _SECRET, "namespace": NAMESPACE},
+            "data": {name: base64.b64encode(path.read_bytes()).decode() for name, path in pairs.items()},
+        }
+    )
+    temporary = plane.folder / "operator"
+    served = temporary / _LOOKED_FOR.relative_to("/tmp")
+    for directory in (served, _LOOKED_FOR):
+        directory.mkdir(parents=True, exist_ok=True)
+    for name in ("tls.key", "tls.crt"):
+        (served / name).write_bytes(pairs[name].read_bytes())
+        (_LOOKED_FOR / name).touch()
+    plane.admin.apply(_webhook(webhook))
+    process = plane.process(
+        "training-operator",
+        (
+            "--enable-scheme=pytorchjob",
+            f"--kubeconfig={plane.kubeconfig()}",
+            f"--metrics-bind-address={HERE}:{metrics}",
+            f"--health-probe-bind-address={HERE}:{health}",
+            f"--webhook-server-port={webhook}",
+            *flags,
+        ),
+        {"MY_POD_NAMESPACE": NAMESPACE, "TMPDIR": str(temporary), "HOME": str(plane.folder)},
+    )
+    plane.enter(process)
+    process.wait_until(lambda: _answers(health))
+    until(lambda: _refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
+    return process
+
+
+def _webhook(port: int) -> Mapping[str, Any]:
+    """The hook that the module registers, at an address instead of a Service.
+
+    The operator adds whom to trust.
+    """
+    file = module_directory("training-operator", _MODULE) / "manifests/base/webhook/manifests.yaml"
+    manifest: dict[str, Any] = yaml.safe_load(file.read_text())
+    (hook,) = (each for each in manifest["webhooks"] if "pytorchjob" in each["name"])
+    url = f"https://{HERE}:{port}{hook['clientConfig']['service']['path']}"
+    return {
+        **manifest,
+        "metadata": {"name": _HOOK},
+        "webhooks": [{**hook, "clientConfig": {"url": url}}],
+    }
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://{HERE}:{port}/readyz").is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _refuses(plane: ControlPlane) -> bool:
+    """Whether a job that only the hook can refuse is refused by it."""
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "refused", "namespace": "default"},
+        "spec": {
+            "pytorchReplicaSpecs": {"Master": {"replicas": 2, "template": {"spec": {"containers": []}}}}
+        },
+    }
+    answer = plane.admin.ask("POST", path_of(job), job, params={"dryRun": "All"})
+    return answer.status_code == httpx.codes.FORBIDDEN

@@ -1,0 +1,134 @@
+"""Programs of a cluster while they run: their logs, whether they are ready, and that they end when we do."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None)
+_TICK: Final = 0.05
+_TAIL: Final = 4_000
+
+
+class NotReady(AssertionError):
+    """A program has ended, or was not ready in time; what it wrote last stands in the message."""
+
+
+class Process:
+    """One program; a context that ends it.
+
+    The kernel kills it with the thread that started it, so it is to be started from one that lasts.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+        grace: float = 5,
+    ) -> None:
+        self.command = [str(word) for word in command]
+        self.log = log
+        self._environment = None if environment is None else dict(environment)
+        self._directory = directory
+        self._grace = grace
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Process":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def name(self) -> str:
+        return Path(self.command[0]).name
+
+    @property
+    def pid(self) -> int:
+        assert self._running is not None, f"{self.name} was not started"
+        return self._running.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._running is not None and self._running.poll() is None
+
+    def start(self) -> None:
+        """Start it, once more if it has ended; its log goes on."""
+        assert not self.runs, f"{self.name} runs already"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._running = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                cwd=self._directory,
+                # ^C is for who tests; the signal at our end for those that outlive us otherwise.
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - nothing but a system call.
+            )
+
+    def stop(self) -> None:
+        """Ask it to end, and make it after a while."""
+        running = self._running
+        if running is None:
+            return
+        running.terminate()
+        try:
+            running.wait(self._grace)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._running = None
+
+    def kill(self) -> None:
+        """End it as the kernel does."""
+        assert self._running is not None
+        self._running.kill()
+        self._running.wait()
+
+    def pause(self) -> None:
+        """Stop it as it stands, as if its machine hung."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float = 60) -> None:
+        """Until it is ready; raises `NotReady` if it ends before, or takes too long."""
+        until(ready, seconds, lambda: f"{self.name} is not ready: {self.tail()}", lambda: self.runs)
+
+    def tail(self) -> str:
+        """What it wrote last."""
+        return self.log.read_text(errors="replace")[-_TAIL:]
+
+
+def until(
+    ready: Callable[[], bool],
+    seconds: float,
+    complaint: Callable[[], str],
+    may_wait: Callable[[], bool] = lambda: True,
+) -> None:
+    """Look again and again; raises `NotReady` with the complaint after these seconds."""
+    end = time.monotonic() + seconds
+    while not ready():
+        if not may_wait() or time.monotonic() > end:
+            raise NotReady(complaint())
+        time.sleep(_TICK)
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,0 +1,263 @@
+"""The real FlytePropeller, and workflows for it: from what flytekit serializes to what a user is shown."""
+
+import base64
+import contextlib
+import json
+import subprocess
+import uuid
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from flyteidl.core import literals_pb2, workflow_closure_pb2
+from flytekit.configuration import Image, ImageConfig, SerializationSettings
+from flytekit.core.context_manager import FlyteContextManager
+from flytekit.core.type_engine import TypeEngine
+from flytekit.core.workflow import WorkflowBase
+from flytekit.models.admin.workflow import WorkflowSpec
+from flytekit.models.literals import LiteralMap
+from flytekit.models.task import TaskSpec
+from flytekit.tools.translator import get_serializable
+
+from rig.control_plane import HERE, ControlPlane, dumped, free_ports
+from rig.process import until
+from rig.recorder import Recorder
+from rig.tools import tool
+
+PROJECT: Final = "project"
+DOMAIN: Final = "development"
+NAMESPACE: Final = f"{PROJECT}-{DOMAIN}"
+_TERMINATED: Final = "termination-status"
+
+SERVICE_CONFIG: Final = json.dumps(
+    {
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "methodConfig": [
+            {
+                "name": [{}],
+                "waitForReady": True,
+                "retryPolicy": {
+                    "maxAttempts": 5,
+                    "initialBackoff": "0.5s",
+                    "maxBackoff": "3s",
+                    "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ],
+    }
+)
+"""What a platform should tell propeller: a connector that is away for a moment costs nothing then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What differs from one propeller to the next."""
+
+    connector: str = ""
+    """``host:port`` of the backend; empty: Flyte's own plugin does PyTorchJobs."""
+    service_config: str = SERVICE_CONFIG
+    resync_seconds: int = 5
+    """How often is polled; propeller takes no less than 5."""
+    plugins: Mapping[str, Any] = field(default_factory=dict)
+    """Further sections of ``plugins``."""
+
+
+@dataclass
+class Execution:
+    """One run of a workflow."""
+
+    name: str
+    workflow: WorkflowBase
+    outputs_at: Path
+    """Where the workflow's last node writes."""
+
+
+class Propeller:
+    """A propeller and its recorder; a context that starts and ends them."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, options: Options) -> None:
+        self._plane = plane
+        self._folder = folder
+        self._options = options
+        self.recorder = Recorder()
+        self._stack = contextlib.ExitStack()
+        self.store = folder / "store"
+        (profiling,) = free_ports(1)
+        config = dumped(self._configuration(profiling), folder / "propeller.yaml")
+        self.process = plane.process(
+            "propeller",
+            (f"--config={config}",),
+            {"POD_NAMESPACE": "flyte", "POD_NAME": "propeller", "HOME": str(folder)},
+        )
+
+    def __enter__(self) -> "Propeller":
+        self.store.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.recorder)
+            stack.enter_context(self.process)
+            path = "/apis/flyte.lyft.com/v1alpha1/flyteworkflows"
+            self.process.wait_until(lambda: self._plane.admin.ask("GET", path).is_success)
+            self._stack = stack.pop_all()
+        self._plane.namespace(NAMESPACE)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def start(self, workflow: WorkflowBase, image: str = "image:1", **inputs: Any) -> Execution:
+        """Have a workflow run."""
+        name = f"f{uuid.uuid4().hex[:19]}"
+        context = FlyteContextManager.current_context()
+        literals = TypeEngine.dict_to_literal_map(context, inputs, workflow.python_interface.inputs)
+        asked = {
+            "closure": _encoded(_closure(workflow, image).SerializeToString()),
+            "inputs": _encoded(literals.to_flyte_idl().SerializeToString()),
+            "project": PROJECT,
+            "domain": DOMAIN,
+            "name": name,
+            "namespace": NAMESPACE,
+            "output_data": (self.store / "raw").as_uri(),
+            "service_account": "default",
+        }
+        compiled = subprocess.run(
+            [tool("propeller"), "compile"],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert compiled.returncode == 0, compiled.stderr
+        self._plane.admin.create(json.loads(compiled.stdout))
+        folder = f"{PROJECT}-{DOMAIN}-{name}"
+        return Execution(name, workflow, self.store / "metadata" / folder / "end-node" / "data" / "0")
+
+    def found(self, execution: Execution) -> dict[str, Any] | None:
+        """Its object in the cluster; None once propeller has let it go."""
+        return self._plane.admin.get(_path(execution.name))
+
+    def wait(self, execution: Execution, seconds: float = 120) -> dict[str, Any]:
+        """Until it has ended; gives its object."""
+
+        def ended() -> bool:
+            found = self.found(execution)
+            return found is None or _TERMINATED in found["metadata"].get("labels", {})
+
+        until(ended, seconds, lambda: f"no end of {execution.name}: {self.recorder.tasks(execution.name)}")
+        found = self.found(execution)
+        assert found is not None, "somebody has deleted it"
+        return found
+
+    def abort(self, execution: Execution) -> None:
+        """As when somebody terminates the execution."""
+        self._plane.admin.delete(_path(execution.name))
+
+    def outputs(self, execution: Execution) -> Mapping[str, Any]:
+        """What the workflow gave, as its author's types."""
+        document = literals_pb2.LiteralMap.FromString((execution.outputs_at / "outputs.pb").read_bytes())
+        literals = LiteralMap.from_flyte_idl(document)
+        context = FlyteContextManager.current_context()
+        types = execution.workflow.python_interface.outputs
+        return TypeEngine.literal_map_to_kwargs(context, literals, types)
+
+    def _configuration(self, profiling: int) -> Mapping[str, Any]:
+        options = self._options
+        ours = bool(options.connector)
+        enabled = ["container", "sidecar", "connector-service" if ours else "pytorch"]
+        seconds = "1s"
+        return {
+            "propeller": {
+                "kube-config": str(self._plane.kubeconfig()),
+                "limit-namespace": "all",
+                "metadata-prefix": "metadata",
+                "rawoutput-prefix": (self.store / "raw").as_uri(),
+                "prof-port": profiling,
+                "workers": 4,
+                "workflow-reeval-duration": seconds,
+                "downstream-eval-duration": seconds,
+                "max-workflow-retries": 10,
+                "create-flyteworkflow-crd": True,
+                "enable-admin-launcher": False,
+                "leader-election": {"enabled": False},
+                "kube-client-config": {"qps": 100, "burst": 100, "timeout": "30s"},
+                "node-config": {"default-max-attempts": 1},
+            },
+            "storage": {
+                "type": "stow",
+                "stow": {"kind": "local", "config": {"path": "/"}},
+                "container": str(self.store),
+                "enable-multicontainer": True,
+            },
+            "event": {"type": "admin", "rate": 500, "capacity": 1000},
+            "admin": {"endpoint": f"dns:///{HERE}:{self.recorder.port}", "insecure": True},
+            "catalog-cache": {"type": "noop"},
+            "logger": {"level": 4},
+            "tasks": {
+                "task-plugins": {
+                    "enabled-plugins": enabled,
+                    "default-for-task-types": {
+                        "container": "container",
+                        "sidecar": "sidecar",
+                        "python-task": "container",
+                        "pytorch": enabled[-1],
+                    },
+                }
+            },
+            "plugins": {
+                **({"connector-service": _connector(options)} if ours else {}),
+                **options.plugins,
+            },
+        }
+
+
+def _connector(options: Options) -> Mapping[str, Any]:
+    return {
+        "supportedTaskTypes": ["pytorch"],
+        "defaultConnector": {
+            "endpoint": options.connector,
+            "insecure": True,
+            "defaultTimeout": "10s",
+            "defaultServiceConfig": options.service_config,
+        },
+        "webApi": {
+            "caching": {"resyncInterval": f"{options.resync_seconds}s"},
+            "readRateLimiter": {"qps": 100, "burst": 200},
+            "writeRateLimiter": {"qps": 100, "burst": 200},
+        },
+    }
+
+
+def _closure(workflow: WorkflowBase, image: str) -> workflow_closure_pb2.WorkflowClosure:
+    settings = SerializationSettings(
+        project=PROJECT,
+        domain=DOMAIN,
+        version="v1",
+        image_config=ImageConfig(default_image=Image.look_up_image_info("default", image)),
+    )
+    entities: OrderedDict[Any, Any] = OrderedDict()
+    specification = get_serializable(entities, settings, workflow)
+    assert isinstance(specification, WorkflowSpec)
+    tasks: Sequence[TaskSpec] = [each for each in entities.values() if isinstance(each, TaskSpec)]
+    return workflow_closure_pb2.WorkflowClosure(
+        workflow=specification.template.to_flyte_idl(),
+        tasks=[each.template.to_flyte_idl() for each in tasks],
+    )
+
+
+def _encoded(message: bytes) -> str:
+    return base64.b64encode(message).decode()
+
+
+def _path(name: str) -> str:
+    return f"/apis/flyte.lyft.com/v1alpha1/namespaces/{NAMESPACE}/flyteworkflows/{name}"
+
+
+def error_of(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The error of an execution that has failed, as its object says it."""
+    error: Mapping[str, Any] = found.get("status", {}).get("error", {})
+    return error

@@ -1,0 +1,41 @@
+"""kube-scheduler with co-scheduling, and the controller that wakes gangs which wait."""
+
+from typing import Final
+
+from rig.control_plane import HERE, ControlPlane, dumped, free_ports
+from rig.process import Process
+from rig.tools import module_directory
+
+COSCHEDULING: Final = "scheduler-plugins-scheduler"
+_MODULE: Final = "sigs.k8s.io/scheduler-plugins"
+# The order of the queue has to be the same in all profiles.
+_PLUGINS: Final = {
+    "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
+    "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
+}
+
+
+def start(plane: ControlPlane) -> Process:
+    """One process for both schedulers: that of pods, and that of gangs."""
+    crds = module_directory("kubernetes", _MODULE) / "config/crd/bases"
+    plane.crds(sorted(crds.glob("scheduling.x-k8s.io_*.yaml")))
+    kubeconfig = plane.kubeconfig()
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(kubeconfig)},
+        "profiles": [
+            {"schedulerName": name, "plugins": _PLUGINS} for name in ("default-scheduler", COSCHEDULING)
+        ],
+    }
+    config = dumped(configuration, plane.folder / "scheduler.yaml")
+    scheduler = plane.enter(plane.process("kube-scheduler", (f"--config={config}", "--secure-port=0")))
+    metrics, probes = free_ports(2)
+    plane.enter(
+        plane.process(
+            "pod-group-controller",
+            (f"--kubeconfig={kubeconfig}", f"--metricsAddr={HERE}:{metrics}", f"--probeAddr={HERE}:{probes}"),
+        )
+    )
+    return scheduler

@@ -1,0 +1,60 @@
+"""Workflows of one training task each, as a user would write them; small enough for two processors."""
+
+import os
+
+from flytekit import Resources, task, workflow
+from flytekit.exceptions.user import FlyteRecoverableException
+
+from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
+
+SMALL = Resources(cpu="100m", mem="400Mi")
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
+def rank_of(value: int) -> str:
+    return f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: {value}"
+
+
+@workflow
+def succeeds(value: int) -> str:
+    return rank_of(value=value)
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL, retries=2)
+def labels_do_not_fit(labels: int) -> int:
+    if labels != 32:
+        raise ValueError(f"batch 7 has {labels} labels for 32 images")
+    return labels
+
+
+@workflow
+def fails(labels: int) -> int:
+    return labels_do_not_fit(labels=labels)
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=0)), requests=SMALL, retries=1)
+def well_the_second_time(value: int) -> int:
+    if os.environ["FLYTE_ATTEMPT_NUMBER"] == "0":
+        raise FlyteRecoverableException("the data server closed the connection")
+    return value + 1
+
+
+@workflow
+def recovers(value: int) -> int:
+    return well_the_second_time(value=value)
+
+
+@task(task_config=Elastic(nnodes=2, nproc_per_node=1), requests=SMALL)
+def all_reduced(value: int) -> int:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    total = torch.tensor(value + dist.get_rank())
+    dist.all_reduce(total)
+    return int(total.item())
+
+
+@workflow
+def reduces(value: int) -> int:
+    return all_reduced(value=value)
