@@ -88,8 +88,8 @@ def kubernetes_options(said: ServerSettings) -> KubernetesOptions:
     """What a Kubernetes cluster is told; with a pattern among the namespaces all of them are followed."""
     several = any(_PATTERN & set(namespace) for namespace in said.namespaces)
     return KubernetesOptions(
-        kubeconfig=said.kubernetes.kubeconfig,
-        context=said.kubernetes.context,
+        kubeconfig=said.kubernetes.kubeconfig or "",
+        context=said.kubernetes.context or "",
         namespaces=() if several else tuple(said.namespaces),
     )
 

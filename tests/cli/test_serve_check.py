@@ -157,8 +157,23 @@ def test_a_server_that_runs_is_no_problem_but_said(tmp_path: Path) -> None:
     assert told["notes"] == [f"a server runs with this state: {here.endpoint}, process {os.getpid()}"]
 
 
-def test_what_is_for_later_is_said_to_be() -> None:
-    told = check("--cluster", "kubernetes")
-    assert (
-        told.stderr == "--cluster: 'kubernetes'\n  is for a later release; write embedded, or leave it out\n"
-    )
+KUBECONFIG = {
+    "current-context": "prod",
+    "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "u"}}],
+    "clusters": [{"name": "c", "cluster": {"server": "https://api.example"}}],
+    "users": [{"name": "u", "user": {"token": "t"}}],
+}
+
+
+def test_who_says_nothing_of_his_kubernetes_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    told = check("--cluster", "kubernetes", "--kubeconfig", str(file))
+    assert told.exit_code == 1
+    assert f"server.kubernetes.kubeconfig: {file}" in told.stderr
+
+    file.write_text(yaml.safe_dump(KUBECONFIG))
+    good = as_json("--cluster", "kubernetes", "--kubeconfig", str(file))
+    assert (good["problems"], good["settings"]["host"]["value"]) == ([], "0.0.0.0")
+
+    told = check("--cluster", "kubernetes", "--kubeconfig", str(file), "--context", "staging")
+    assert (told.exit_code, "staging" in told.stderr) == (1, True)

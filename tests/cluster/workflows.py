@@ -58,3 +58,13 @@ def all_reduced(value: int) -> int:
 @workflow
 def reduces(value: int) -> int:
     return all_reduced(value=value)
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
+def nothing() -> None:
+    """For pods that are only played."""
+
+
+@workflow
+def says_nothing() -> None:
+    nothing()

@@ -44,10 +44,10 @@ class Embedded:
 class Kubernetes:
     """Where a Kubernetes cluster is."""
 
-    kubeconfig: str = ""
-    """One or several files, as in ``KUBECONFIG``; empty: the pod's own account, or else kubectl's default."""
-    context: str = ""
-    """Of the kubeconfig; empty: its current one."""
+    kubeconfig: str | None = None
+    """One or several files, as in ``KUBECONFIG``; None: the pod's own account, or else kubectl's default."""
+    context: str | None = None
+    """Of the kubeconfig; None: its current one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

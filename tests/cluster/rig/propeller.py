@@ -110,8 +110,14 @@ class Propeller:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
-    def start(self, workflow: WorkflowBase, image: str = "image:1", **inputs: Any) -> Execution:
-        """Have a workflow run."""
+    def start(
+        self,
+        workflow: WorkflowBase,
+        image: str = "image:1",
+        annotations: Mapping[str, str] | None = None,
+        **inputs: Any,
+    ) -> Execution:
+        """Have a workflow run; the annotations go to all that it makes."""
         name = f"f{uuid.uuid4().hex[:19]}"
         context = FlyteContextManager.current_context()
         literals = TypeEngine.dict_to_literal_map(context, inputs, workflow.python_interface.inputs)
@@ -124,6 +130,7 @@ class Propeller:
             "namespace": NAMESPACE,
             "output_data": (self.store / "raw").as_uri(),
             "service_account": "default",
+            "annotations": dict(annotations or {}),
         }
         compiled = subprocess.run(
             [tool("propeller"), "compile"],

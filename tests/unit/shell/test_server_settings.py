@@ -50,6 +50,8 @@ SAID: dict[str, tuple[Any, str, str, Any]] = {
     "embedded.code": ("/c", "/c", "code", Path("/c")),
     "embedded.pass-env": (["A", "B"], "A,B", "pass_env", ("A", "B")),
     "embedded.pod-templates": ("/p", "/p", "pod_templates", Path("/p")),
+    "kubernetes.kubeconfig": ("/a:/b", "/a:/b", "kubeconfig", "/a:/b"),
+    "kubernetes.context": ("prod", "prod", "context", "prod"),
 }
 
 
@@ -76,7 +78,9 @@ def problems(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any)
 
 
 def field(settings: ServerSettings, key: str, name: str) -> Any:
-    return getattr(settings.embedded if key.startswith("embedded.") else settings, name)
+    section = key.rpartition(".")[0]
+    of = getattr(settings, section) if section in ("embedded", "kubernetes") else settings
+    return getattr(of, name)
 
 
 def test_nothing_said_means_the_defaults() -> None:
@@ -87,14 +91,15 @@ def test_nothing_said_means_the_defaults() -> None:
 @pytest.mark.parametrize("key", SAID)
 def test_every_setting_is_read_alike_from_a_file_a_variable_and_a_flag(key: str) -> None:
     yaml, text, name, meant = SAID[key]
+    needs = {"cluster": "kubernetes"} if key.startswith("kubernetes.") else {}
     ways = (
-        (told(nested({key: yaml})), "s.yaml"),
-        (told(environ={variable_of(key): text}), variable_of(key)),
-        (told(flags={key: text}), flag_of(key)),
+        (told({**needs, **nested({key: yaml})}), "s.yaml"),
+        (told(needs, environ={variable_of(key): text}), variable_of(key)),
+        (told(needs, flags={key: text}), flag_of(key)),
     )
     for in_force, source in ways:
         assert field(in_force.settings, key, name) == meant
-        assert in_force.sources == {key: source}
+        assert in_force.sources == {**dict.fromkeys(needs, "s.yaml"), key: source}
 
 
 def test_every_setting_has_a_row_here() -> None:
@@ -222,8 +227,17 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
             "server.tls.client-ca='/c': says nothing without tls.certificate; write tls.certificate, too",
         ),
         (
-            {"cluster": "kubernetes"},
-            "server.cluster='kubernetes': is for a later release; write embedded, or leave it out",
+            {"cluster": "kubernetes", "embedded": {"nodes": 4}},
+            "server.embedded.nodes=4: says nothing of a cluster that is kubernetes; write cluster: embedded",
+        ),
+        (
+            {"kubernetes": {"context": "prod"}},
+            "server.kubernetes.context='prod': says nothing of a cluster that is embedded; "
+            "write cluster: kubernetes",
+        ),
+        (
+            {"cluster": "kubernetes", "kubernetes": {"contxt": "prod"}},
+            "server.kubernetes.contxt='prod': is not a setting; did you mean context?",
         ),
     ],
 )
@@ -234,6 +248,16 @@ def test_what_cannot_be_meant_is_a_problem(section: Any, problem: str | None) ->
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1", "example.org", "localhost.example.org", ""])
 def test_an_embedded_cluster_lets_nobody_in_from_elsewhere(host: str) -> None:
     assert len(problems({"host": host})) == 1
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1"])
+def test_a_kubernetes_is_served_at_any_address(host: str) -> None:
+    said = {"cluster": "kubernetes", "kubernetes": {"kubeconfig": "~/k", "context": "prod"}}
+    assert told({**said, "host": host}).settings.host == host
+    settings = told(said).settings
+    assert (settings.host, settings.metrics_host) == ("0.0.0.0", "0.0.0.0")
+    assert (settings.kubernetes.kubeconfig, settings.kubernetes.context) == ("~/k", "prod")
+    assert "file:///" not in settings.output_prefixes
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])

@@ -1,0 +1,76 @@
+"""Our server, as a platform runs it: before this cluster, as a user with the rights that it asks for."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from rig.control_plane import HERE, ControlPlane, free_ports
+from rig.process import Process
+
+KFPYTORCH: Final = Path(sys.executable).with_name("kfpytorch")
+USER: Final = "backend"
+
+RULES: Final[Sequence[Mapping[str, Any]]] = (
+    {
+        "apiGroups": ["kubeflow.org"],
+        "resources": ["pytorchjobs"],
+        "verbs": ["create", "get", "list", "watch", "patch", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get"]},
+    {"apiGroups": ["scheduling.x-k8s.io"], "resources": ["podgroups"], "verbs": ["list", "watch"]},
+)
+"""What it may do; nothing else."""
+
+
+class Backend:
+    """One server; a context that starts and ends it."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, *flags: str, server: str | None = None) -> None:
+        """`server` is the URL by which it sees the API server, if something stands between."""
+        (self.port,) = free_ports(1)
+        self.endpoint = f"{HERE}:{self.port}"
+        command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
+        command += ["--kubeconfig", plane.kubeconfig(USER, server), "--state", folder / "state"]
+        command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
+        self.process = Process(command, folder / "backend.log", directory=folder)
+
+    def __enter__(self) -> "Backend":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.stop()
+
+    def start(self) -> None:
+        """Start it, on the same port as before; returns when it is ready."""
+        self.process.start()
+        self.process.wait_until(self._is_ready)
+
+    def _is_ready(self) -> bool:
+        with grpc.insecure_channel(self.endpoint) as channel:
+            try:
+                answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=1)
+            except grpc.RpcError:
+                return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def permit(plane: ControlPlane, rules: Sequence[Mapping[str, Any]] = RULES) -> None:
+    """Give the server's user these rights, in all namespaces."""
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": USER}}
+    plane.admin.apply({**role, "rules": [dict(rule) for rule in rules]})
+    plane.admin.apply(
+        {
+            **role,
+            "kind": "ClusterRoleBinding",
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
+        }
+    )
