@@ -144,4 +144,4 @@ def command(container: Manifest, said: Declared) -> Sequence[str]:
     for key in ("command", "args"):
         value = container.get(key)
         words += [str(each) for each in value] if isinstance(value, list | tuple) else []
-    return [said.argument(each) for each in words]
+    return said.names.torchrun([said.argument(each) for each in words])

@@ -5,7 +5,7 @@ words are looked for; see `pod_env`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,12 @@ LOOPBACK: Final = "127.0.0.1"
 _PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
 # What must not be taken for an address though it looks like one. It occurs in no variable and no argument.
 _SHIELD: Final = "\0"
+# Where torchrun is told of a port that stands in no manifest, within one word or in the next one.
+_TOLD: Final = re.compile(r"(--(?:rdzv[-_]endpoint[= ]\S*:|master[-_]port[= ]))\d+")
+_TOLD_NEXT: Final = {
+    **dict.fromkeys(("--rdzv-endpoint", "--rdzv_endpoint"), re.compile(r"(.*:)\d+")),
+    **dict.fromkeys(("--master-port", "--master_port"), re.compile(r"()\d+")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,17 @@ class Names:
     def variable(self, name: str, value: str) -> str:
         """The value of a variable before anybody refers to it."""
         return self.port if name in _PORTS and self.pattern and self.port else value
+
+    def torchrun(self, words: Sequence[str]) -> Sequence[str]:
+        """A command in which torchrun is told of ports of its own choice: they are this job's, too."""
+        if not self.pattern or not self.port:
+            return words
+        found = [_TOLD.sub(rf"\g<1>{self.port}", word) for word in words]
+        for at, flag in enumerate(words[:-1]):
+            told = _TOLD_NEXT.get(flag)
+            if told is not None and (match := told.fullmatch(found[at + 1])):
+                found[at + 1] = match[1] + self.port
+        return found
 
     def rendezvous(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
         """What to add for an elastic job whose rendezvous is at `endpoint`, as it was before `rewrite`.
