@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import Final, NoReturn
 
 from backend_plugin.core.reading import section, text
-from backend_plugin.core.values import Manifest
 from backend_plugin.kube import answers, wire
 from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.api import Api, Silent
@@ -22,7 +21,7 @@ from backend_plugin.kube.kinds import Kind
 from backend_plugin.kube.lines import Lines
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, Rule
-from backend_plugin.kube.wire import Malformed
+from backend_plugin.kube.wire import Malformed, Wire
 from backend_plugin.shell.cluster import Unavailable
 
 log = logging.getLogger(__name__)
@@ -114,15 +113,12 @@ class Reflector:
             raise Malformed(f"no version of {self._kind.resource.group}")
         return version
 
-    def _seen(self, manifest: Manifest) -> Seen:
-        meta, record = wire.metadata(manifest), self._kind.read(manifest)
-        return Seen(
-            namespace=text(meta, "namespace"),
-            name=record.name if record is not None else "",
-            uid=text(meta, "uid"),
-            version=text(meta, "resourceVersion"),
-            record=record if record is not None and record.name else None,
-        )
+    def _seen(self, seen: Wire) -> Seen:
+        namespace, uid, version = wire.identity(seen)
+        record = self._kind.read(seen)
+        if record is None or not record.name:
+            return Seen(namespace, "", uid, version, None)
+        return Seen(namespace, record.name, uid, version, record)
 
     # ---- watch
 
