@@ -165,12 +165,12 @@ class Reflector:
         match answer.code:
             case HTTPStatus.GONE:
                 self._course.expired()
-            case HTTPStatus.FORBIDDEN:
+            case HTTPStatus.FORBIDDEN if answer.is_not_authorized:
                 verb = "watch" if " watch " in answer.message else "list"
                 self._permissions.missing(self._rule(verb), answer.message)
                 self._place.part.lack(permitted=False)
                 self._course.refused(self._options.refused_pause)
-            case HTTPStatus.NOT_FOUND | HTTPStatus.METHOD_NOT_ALLOWED:
+            case HTTPStatus.NOT_FOUND if answer.is_not_served:
                 if not self._kind.optional:
                     self._tell("the cluster has no such resource; is the training-operator installed?")
                 self._place.part.lack(permitted=True)
