@@ -41,10 +41,13 @@ setup(
     ],
     extras_require={
         "backend": [
+            "aiohttp>=3.14",
             "fsspec>=2023.3",
             "grpcio>=1.60",
             "grpcio-health-checking>=1.60",
             "grpcio-reflection>=1.60",
+            # With `kubernetes.aio`, which loads none of its models by itself.
+            "kubernetes>=37",
             "msgspec>=0.19",
             "prometheus-client>=0.19",
             "psutil>=5.9",
@@ -52,6 +55,7 @@ setup(
             "pyyaml>=6",
             "rich-click>=1.7",
             "typing-extensions>=4.1",
+            "yarl>=1.9",
         ],
         "otel": [
             "opentelemetry-exporter-otlp-proto-grpc>=1.25",

@@ -136,10 +136,12 @@ def test_an_extra_brings_what_the_backend_imports() -> None:
 
 
 MODULES = {
+    "aiohttp": "aiohttp",
     "fsspec": "fsspec",
     "grpcio": "grpc",
     "grpcio-health-checking": "grpc_health",
     "grpcio-reflection": "grpc_reflection",
+    "kubernetes": "kubernetes",
     "msgspec": "msgspec",
     "prometheus-client": "prometheus_client",
     "psutil": "psutil",
@@ -147,6 +149,7 @@ MODULES = {
     "pyyaml": "yaml",
     "rich-click": "rich_click",
     "typing-extensions": "typing_extensions",
+    "yarl": "yarl",
 }
 
 

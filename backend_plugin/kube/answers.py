@@ -22,6 +22,8 @@ _PASSING: Final = frozenset(
 _SERVER_ERROR: Final = 500
 _TOO_LARGE: Final = "request is too large"
 """In what etcd says, which comes as a 500."""
+_NO_SUCH_PATH: Final = "404 page not found"
+"""The whole answer of an API server that does not have a resource."""
 _MODIFIED: Final = "the object has been modified"
 
 
@@ -73,6 +75,11 @@ class Answered(BackendError):
         if self.is_too_large:
             return False
         return self.code in _PASSING or self.code >= _SERVER_ERROR
+
+    @property
+    def is_not_served(self) -> bool:
+        """Whether the cluster has no such resource, or version of it."""
+        return self.code == HTTPStatus.NOT_FOUND and (self.genuine or self.message == _NO_SUCH_PATH)
 
     @property
     def is_too_large(self) -> bool:

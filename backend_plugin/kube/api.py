@@ -119,7 +119,8 @@ class Api:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=silence)
         try:
             async with self._connection.request(question, timeout) as response:
-                if response.status != HTTPStatus.OK:
+                # A container that has not begun has 204, and no lines.
+                if response.status not in _SUCCESS:
                     raise answers.read(response.status, response.headers, await response.read())
                 yield response.content.iter_any()
         except aiohttp.SocketTimeoutError as error:
@@ -137,4 +138,8 @@ def _unavailable(answer: Answered) -> Unavailable:
 
 
 def _lost(error: BaseException) -> Unavailable:
-    return Unavailable(f"the API server cannot be reached: {str(error) or type(error).__name__}")
+    if isinstance(error, aiohttp.ClientConnectorError):  # Its own words show objects of Python.
+        said = f"{error.host}:{error.port}: {error.os_error}"
+    else:
+        said = str(error) or type(error).__name__
+    return Unavailable(f"the API server cannot be reached: {said}")

@@ -41,8 +41,6 @@ _REFUSALS: Final = frozenset(
         HTTPStatus.UNPROCESSABLE_ENTITY,
     }
 )
-_NO_SUCH_PATH: Final = "404 page not found"
-"""The whole answer of an API server that does not have a resource."""
 
 
 class KubernetesCluster:
@@ -163,7 +161,7 @@ class KubernetesCluster:
     def _refusal(self, answer: Answered, rule: Rule) -> Refused | Unavailable:
         if answer.is_too_large:
             return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
-        if answer.message == _NO_SUCH_PATH:
+        if answer.is_not_served and not answer.genuine:
             said = f"the cluster has no {rule.resource}; install the training-operator"
             return Refused(answer.code, answer.reason, said)
         if answer.is_not_authorized:

@@ -6,7 +6,7 @@ Lives here: where a kind is found, what of it is ours, and how it is read. Does 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from backend_plugin.core.manifest.names import IDENTITY
 from backend_plugin.core.observed import (
@@ -21,7 +21,8 @@ from backend_plugin.core.observed import (
 )
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
-from backend_plugin.kube import wire
+from backend_plugin.kube import pod_wire, wire
+from backend_plugin.kube.pod_wire import PodWire
 from backend_plugin.shell.cluster import Record
 
 # A job of ours, by its name alone (`core.manifest.names`), or a pod of it. Events and groups have no label of
@@ -70,7 +71,7 @@ class Kind:
     resource: Resource
     wire: object
     """Which of its fields are parsed."""
-    read: Callable[[Manifest], Record | None]
+    read: Callable[[Any], Record | None]
     """None: it is not ours."""
     query: Mapping[str, str] = field(default_factory=dict)
     """What the API server leaves out."""
@@ -82,6 +83,10 @@ class Kind:
 
     def __str__(self) -> str:
         return f"{self.resource} about a {self.about}" if self.about else str(self.resource)
+
+
+def _pod(seen: wire.Wire) -> Pod:
+    return pod_wire.record(seen) if isinstance(seen, PodWire) else read_pod(seen)
 
 
 def _our_event(manifest: Manifest) -> Event | None:
@@ -101,7 +106,7 @@ def _our_group(manifest: Manifest) -> PodGroup | None:
 _LABELLED: Final = {"labelSelector": IDENTITY}
 KINDS: Final = (
     Kind(record=Job, resource=JOBS, wire=wire.JobWire, read=read_job, query=_LABELLED),
-    Kind(record=Pod, resource=PODS, wire=wire.PodWire, read=read_pod, query=_LABELLED),
+    Kind(record=Pod, resource=PODS, wire=PodWire, read=_pod, query=_LABELLED),
     # Of all events the API server sends those about such kinds; ours are told by the name.
     *(
         Kind(

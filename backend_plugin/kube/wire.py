@@ -1,19 +1,21 @@
 """Objects as they come over the wire: bytes in, the few fields that are read out.
 
-Lives here: which fields these are, by kind. All others (managedFields, specs of pods) are dropped while
-parsing; what is left is read by `core.observed`, like the objects of any cluster. An object whose fields
-have other types than the schema's is parsed as a whole, and the same readers make of it what they can.
+Lives here: which fields these are, by kind. All others (managedFields, templates) are dropped while parsing;
+what is left is read by `core.observed`, like the objects of any cluster. An object whose fields have other
+types than the schema's is parsed as a whole, and the same readers make of it what they can. Does not: pods,
+which have types of their own, `pod_wire`.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import NOTHING, entries, section, text
 from backend_plugin.core.values import Manifest
+from backend_plugin.kube.pod_wire import PodWire
 
 T = TypeVar("T")
 
@@ -37,22 +39,6 @@ class _Meta(TypedDict, total=False):
 
 class _JobMeta(_Meta, total=False):
     annotations: dict[str, Any] | None
-
-
-_Labels = TypedDict(
-    "_Labels",
-    {
-        "training.kubeflow.org/job-name": Any,
-        "training.kubeflow.org/replica-type": Any,
-        "training.kubeflow.org/replica-index": Any,
-    },
-    total=False,
-)
-
-
-class _PodMeta(_Meta, total=False):
-    labels: _Labels | None
-    ownerReferences: list[_Owner] | None
 
 
 class _GroupMeta(_Meta, total=False):
@@ -96,30 +82,6 @@ class _JobStatus(TypedDict, total=False):
     completionTime: Any
 
 
-class _PodSpec(TypedDict, total=False):
-    nodeName: Any
-    hostname: Any
-
-
-class _Container(TypedDict, total=False):
-    name: Any
-    image: Any
-    containerID: Any
-    state: Any
-    lastState: Any
-    restartCount: Any
-
-
-class _PodStatus(TypedDict, total=False):
-    phase: Any
-    reason: Any
-    message: Any
-    startTime: Any
-    conditions: list[_Condition] | None
-    containerStatuses: list[_Container] | None
-    initContainerStatuses: list[_Container] | None
-
-
 class _GroupSpec(TypedDict, total=False):
     queueName: Any
     queue: Any
@@ -131,14 +93,6 @@ class JobWire(TypedDict, total=False):
     metadata: _JobMeta
     spec: _JobSpec
     status: _JobStatus | None
-
-
-class PodWire(TypedDict, total=False):
-    """A pod, as far as it is read."""
-
-    metadata: _PodMeta
-    spec: _PodSpec
-    status: _PodStatus
 
 
 class EventWire(TypedDict, total=False):
@@ -167,19 +121,39 @@ class Malformed(BackendError):
     """This is not what an API server sends: a stream that broke off, or somebody else's words."""
 
 
+Wire: TypeAlias = PodWire | Manifest
+"""An object, as far as it is read; a manifest for most kinds, and for whatever has other types."""
+
+
+class Identity(NamedTuple):
+    """Which object it is, and as of when."""
+
+    namespace: str
+    uid: str
+    version: str
+
+
+def identity(wire: Wire) -> Identity:
+    """Of any object."""
+    if isinstance(wire, PodWire):
+        return Identity(wire.metadata.namespace, wire.metadata.uid, wire.metadata.resource_version)
+    meta = metadata(wire)
+    return Identity(text(meta, "namespace"), text(meta, "uid"), text(meta, "resourceVersion"))
+
+
 class Change(NamedTuple):
     """One line of a watch."""
 
     type: str
     """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
-    object: Manifest
+    object: Wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """Some objects of a list."""
 
-    items: Sequence[Manifest]
+    items: Sequence[Wire]
     version: str
     """The list's `resourceVersion`: a watch that begins there misses nothing."""
     rest: str
@@ -200,7 +174,7 @@ class Parser:
     """Parses the objects of one kind."""
 
     def __init__(self, kind: Any) -> None:
-        """`kind` is one of the types above."""
+        """`kind` is one of the types above, or `PodWire`."""
         self._line: msgspec.json.Decoder[_Line[Any]] = msgspec.json.Decoder(_Line[kind])
         self._body: msgspec.json.Decoder[_Body[Any]] = msgspec.json.Decoder(_Body[kind])
 
@@ -227,7 +201,7 @@ class Parser:
         return _page(said.metadata, said.items or ())
 
 
-def _page(meta: Manifest, items: Sequence[Manifest]) -> Page:
+def _page(meta: Manifest, items: Sequence[Wire]) -> Page:
     return Page(items=items, version=text(meta, "resourceVersion"), rest=text(meta, "continue"))
 
 

@@ -291,9 +291,11 @@ class KubeServer:
             await response.write(json.dumps({"type": "BOOKMARK", "object": mark}).encode() + b"\n")
         return since
 
-    async def _log(self, request: web.Request, pod: str, _: Any) -> web.StreamResponse:
+    async def _log(self, request: web.Request, pod: str, there: Any) -> web.StreamResponse:
         self.asked[-1] += f"?{request.query_string}"
         answers = self.logs.get(pod, [])
+        if not there["spec"].get("nodeName", "node"):
+            return web.Response(status=204)
         if not answers:
             raise Refusal(400, "BadRequest", f'container "pytorch" in pod "{pod}" is waiting to start')
         lines = answers.pop(0) if len(answers) > 1 else answers[0]

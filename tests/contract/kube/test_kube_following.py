@@ -111,6 +111,8 @@ def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
         Fault(reset="after"),
         Fault(truncate=True),
         Fault(code=200, body=b"[]"),
+        Fault(code=403, body=b"blocked by a proxy"),
+        Fault(code=404, body=b"no such page"),
     ],
     ids=lambda fault: f"{fault.code}{fault.reset}{fault.truncate}",
 )

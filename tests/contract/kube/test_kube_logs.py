@@ -59,6 +59,8 @@ def test_a_line_may_be_blank_or_longer_than_anybody_reads(server, tmp_path):
 def test_what_is_not_there_has_no_lines(server, tmp_path):
     assert lines_of(server, tmp_path) == []
     assert lines_of(server, tmp_path, uid="another") == []
+    server.do(put(PODS, pod(nodeName="")))
+    assert lines_of(server, tmp_path) == []
     server.objects.now.clear()
     assert lines_of(server, tmp_path, follow=True) == []
 

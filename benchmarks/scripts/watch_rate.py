@@ -1,0 +1,159 @@
+"""What following a Kubernetes costs one core: changes of pods, pages of lists, as an API server sends them.
+
+``python benchmarks/scripts/watch_rate.py CHANGES``
+
+Prints JSON: milliseconds of processor time per change, from the bytes of the stream to the record that a sink
+is given; seconds for a list of 10,000 jobs and 40,000 pods; resident memory before and after. The network is
+left out. Pods are as large as they are in clusters, 8 kB.
+"""
+
+import json
+import random
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import psutil
+
+from backend_plugin.core.observed import Job, Pod
+from backend_plugin.kube import wire
+from backend_plugin.kube.gathering import Gathering, Seen
+from backend_plugin.kube.kinds import KINDS, Kind
+from backend_plugin.kube.lines import Lines
+from backend_plugin.shell.cluster import Name, Record
+from benchmarks.scripts.judge_rate import moment, pod
+
+JOBS, PODS_PER_JOB, PAGE = 10_000, 4, 250
+CHUNK = 1 << 16
+_TAIL = "-n0-0-0123456789ab"
+
+
+class Nowhere:
+    """A sink that keeps what it is told, as the server's own does."""
+
+    def __init__(self) -> None:
+        self.there: dict[tuple[type[Record], str], Record] = {}
+
+    def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
+        """See `Sink.replace`."""
+        self.there |= {(kind, record.name): record for _, record in records}
+
+    def put(self, _: str, record: Record) -> None:
+        """See `Sink.put`."""
+        self.there[type(record), record.name] = record
+
+    def drop(self, kind: type[Record], name: Name) -> None:
+        """See `Sink.drop`."""
+        self.there.pop((kind, name.name), None)
+
+
+def a_pod(number: int, phase: str) -> dict[str, Any]:
+    """As an API server sends it: most of it is of no interest."""
+    seen = pod(f"f{number // PODS_PER_JOB}{_TAIL}", "worker", number % PODS_PER_JOB, phase, number % 5_000)
+    env = [{"name": f"VARIABLE_{each}", "value": f"some value of the variable {each}"} for each in range(40)]
+    fields: dict[str, Any] = {f"f:field-{each}": {".": {}, "f:sub": {}, "f:other": {}} for each in range(40)}
+    meta = {
+        "namespace": "project-development",
+        "uid": f"00000000-0000-0000-0000-{number:012}",
+        "resourceVersion": str(1_000_000 + number),
+        "annotations": {f"annotation/{each}": "x" * 40 for each in range(6)},
+        "ownerReferences": [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "j", "uid": "u"}],
+        "managedFields": [{"manager": each, "fieldsV1": fields} for each in ("operator", "kubelet")],
+    }
+    containers = [{"name": "pytorch", "image": "train:1", "env": env, "resources": {"limits": {"cpu": "4"}}}]
+    return {
+        **seen,
+        "metadata": {**seen["metadata"], **meta},
+        "spec": {**seen["spec"], "containers": containers, "tolerations": [{"key": "gpu"}] * 4},
+    }
+
+
+def a_job(number: int) -> dict[str, Any]:
+    """With a template for each role."""
+    template = {"spec": a_pod(number, "Running")["spec"]}
+    return {
+        "metadata": {
+            "name": f"f{number}{_TAIL}",
+            "namespace": "project-development",
+            "uid": f"job-{number}",
+            "resourceVersion": str(number),
+            "creationTimestamp": moment(number),
+            "annotations": {"kfpytorch.flyte.org/output-prefix": f"s3://bucket/metadata/f{number}/n0/data/0"},
+        },
+        "spec": {
+            "pytorchReplicaSpecs": {
+                "Master": {"replicas": 1, "restartPolicy": "Never", "template": template},
+                "Worker": {"replicas": 3, "restartPolicy": "Never", "template": template},
+            }
+        },
+        "status": {
+            "conditions": [{"type": "Running", "status": "True", "lastTransitionTime": moment(number)}]
+        },
+    }
+
+
+def kind_of(record: type[Record]) -> Kind:
+    return next(kind for kind in KINDS if kind.record is record)
+
+
+def seen_of(kind: Kind, manifest: Any) -> Seen:
+    """As `kube.reflector` makes it."""
+    (namespace, uid, version), record = wire.identity(manifest), kind.read(manifest)
+    assert record is not None
+    return Seen(namespace, record.name, uid, version, record)
+
+
+def watched(total: int) -> float:
+    """Milliseconds for each change of a pod."""
+    kind, gathering = kind_of(Pod), Gathering(Nowhere(), Pod)
+    part, parser, lines = gathering.part(), wire.Parser(kind.wire), Lines(1 << 24)
+    part.replace(())
+    spent = 0.0
+    for first in range(0, total, 1_000):
+        changes = [
+            {"type": "MODIFIED", "object": a_pod(number, random.choice(("Pending", "Running", "Succeeded")))}
+            for number in range(first, min(total, first + 1_000))
+        ]
+        stream = b"".join(json.dumps(change).encode() + b"\n" for change in changes)
+        began = time.process_time()
+        for at in range(0, len(stream), CHUNK):
+            for line in lines.feed(stream[at : at + CHUNK]):
+                part.change(seen_of(kind, parser.change(line).object))
+        spent += time.process_time() - began
+    return 1_000 * spent / total
+
+
+def listed() -> tuple[float, int]:
+    """Seconds for all jobs and pods, and the bytes that were read."""
+    spent, size, sink = 0.0, 0, Nowhere()
+    for record, make, total in (
+        (Job, a_job, JOBS),
+        (Pod, lambda n: a_pod(n, "Running"), JOBS * PODS_PER_JOB),
+    ):
+        kind = kind_of(record)
+        parser, found = wire.Parser(kind.wire), list[Seen]()
+        for first in range(0, total, PAGE):
+            items = [make(number) for number in range(first, first + PAGE)]
+            body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+            size += len(body)
+            began = time.process_time()
+            found += [seen_of(kind, item) for item in parser.page(body).items]
+            spent += time.process_time() - began
+        began = time.process_time()
+        Gathering(sink, record).part().replace(found)
+        spent += time.process_time() - began
+    return spent, size
+
+
+if __name__ == "__main__":
+    before = psutil.Process().memory_info().rss / 2**20
+    per_change = watched(int(sys.argv[1]))
+    seconds, size = listed()
+    said = {
+        "ms_per_change": round(per_change, 4),
+        "list_seconds": round(seconds, 2),
+        "list_mb": round(size / 1e6),
+        "resident_mb": [round(before), round(psutil.Process().memory_info().rss / 2**20)],
+    }
+    print(json.dumps(said))

@@ -1,0 +1,97 @@
+"""What several reflectors have found is told as one, once, and then as it changes."""
+
+from datetime import datetime, timezone
+
+from backend_plugin.core.observed import Event, Job, Pod
+from backend_plugin.kube.gathering import Gathering, Seen
+from backend_plugin.shell.cluster import Name
+
+
+class Told:
+    """A sink that writes down what it is told."""
+
+    def __init__(self):
+        self.said = []
+
+    def replace(self, kind, records):
+        self.said.append(["all", *(record.name for _, record in records)])
+
+    def put(self, namespace, record):
+        self.said.append(["put", record.name])
+
+    def drop(self, kind, name):
+        self.said.append(["drop", name])
+
+
+def a_pod(name, version="1"):
+    return Seen("ns", name, f"uid-{name}", version, Pod(name=name))
+
+
+def an_event(name, second, version):
+    at = datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc)
+    return Seen("ns", name, f"uid-{name}", version, Event(reason="r", name=name, at=at))
+
+
+def gathered(record, parts):
+    told = Told()
+    gathering = Gathering(told, record)
+    return told, gathering, [gathering.part() for _ in range(parts)]
+
+
+def test_one_part_is_told_at_once_and_keeps_nothing():
+    told, gathering, (part,) = gathered(Pod, 1)
+    part.replace([a_pod("a")])
+    part.change(a_pod("b", "2"))
+    part.drop(a_pod("a", "3"))
+    gone = Name(namespace="ns", name="a", uid="uid-a")
+    assert told.said == [["all", "a"], ["put", "b"], ["drop", gone]]
+    assert gathering.complete.is_set()
+    assert part.kept == {}
+
+
+def test_a_list_of_one_part_says_nothing_of_another():
+    told, _, (one, other) = gathered(Pod, 2)
+    one.replace([a_pod("a")])
+    one.change(a_pod("b", "2"))
+    one.drop(a_pod("a", "3"))
+    assert told.said == []
+    other.replace([a_pod("c")])
+    one.replace([a_pod("d")])
+    assert told.said == [["all", "b", "c"], ["all", "d", "c"]]
+
+
+def test_a_part_that_is_not_there_delays_no_other_and_takes_nothing_away():
+    told, _, (one, other) = gathered(Pod, 2)
+    one.replace([a_pod("a")])
+    other.lack(permitted=True)
+    assert told.said == [["all", "a"]]
+    one.lack(permitted=False)
+    assert told.said == [["all", "a"]]
+
+
+def test_jobs_that_may_not_be_seen_are_not_no_jobs():
+    told, gathering, (one, other) = gathered(Job, 2)
+    one.lack(permitted=False)
+    other.lack(permitted=False)
+    assert not gathering.complete.is_set()
+    other.lack(permitted=True)
+    one.replace([])
+    assert told.said == [["all"]]
+
+
+def test_events_come_in_their_order_and_only_once():
+    told, _, (one, other) = gathered(Event, 2)
+    one.replace([an_event("late", 9, "3"), an_event("early", 1, "4")])
+    other.replace([an_event("between", 5, "1")])
+    one.replace([an_event("early", 1, "4"), an_event("newest", 8, "7"), an_event("new", 7, "6")])
+    one.drop(an_event("early", 1, "8"))
+    assert told.said == [["all", "early", "between", "late"], ["put", "new"], ["put", "newest"]]
+
+
+def test_what_is_not_ours_is_not_told():
+    told, _, (part,) = gathered(Event, 1)
+    stranger = Seen("ns", "", "u", "1", None)
+    part.replace([stranger])
+    part.change(stranger)
+    part.drop(stranger)
+    assert told.said == [["all"]]

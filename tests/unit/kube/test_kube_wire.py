@@ -1,0 +1,193 @@
+"""Whatever an object is like, what is read off its bytes is what the core reads off the object."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_event, read_job, read_pod
+from backend_plugin.kube import wire
+from backend_plugin.kube.kinds import KINDS
+from backend_plugin.kube.pod_wire import PodWire
+from backend_plugin.kube.wire import Malformed, Parser
+
+OURS = "f1-n0-0-0123456789ab"
+MOMENTS = st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:01.5Z", "", "never", None, 7])
+ODD = st.sampled_from([None, True, 3, -1, 2**40, 1.5, "", "x", "3", [], ["x"], {}, {"a": 1}])
+
+
+def of(record):
+    return next(kind for kind in KINDS if kind.record is record)
+
+
+def mostly(strategy):
+    """What the schema has, and now and then anything."""
+    return st.one_of(strategy, strategy, strategy, ODD)
+
+
+def an_object(**fields):
+    return mostly(st.fixed_dictionaries({}, optional=fields))
+
+
+WORDS = mostly(st.sampled_from(["True", "False", "Running", "Never", "x" * 5_000, "Grüße"]))
+WHOLE = mostly(st.sampled_from([0, 1, 137, -9]))
+CONDITIONS = mostly(
+    st.lists(
+        an_object(
+            type=mostly(st.sampled_from(["PodScheduled", "Ready", "DisruptionTarget", "Succeeded"])),
+            status=WORDS,
+            reason=WORDS,
+            message=WORDS,
+            lastTransitionTime=MOMENTS,
+        ),
+        max_size=4,
+    )
+)
+ENDED = an_object(exitCode=WHOLE, reason=WORDS, message=WORDS, startedAt=MOMENTS, finishedAt=MOMENTS)
+STATE = an_object(
+    running=an_object(startedAt=MOMENTS), waiting=an_object(reason=WORDS, message=WORDS), terminated=ENDED
+)
+CONTAINERS = mostly(
+    st.lists(
+        an_object(
+            name=st.sampled_from(["pytorch", "sidecar"]),
+            image=WORDS,
+            containerID=WORDS,
+            restartCount=WHOLE,
+            state=STATE,
+            lastState=STATE,
+            resources=ODD,
+        ),
+        max_size=2,
+    )
+)
+LABELS = an_object(
+    **{
+        "training.kubeflow.org/job-name": WORDS,
+        "training.kubeflow.org/replica-type": mostly(st.sampled_from(["Master", "worker"])),
+        "training.kubeflow.org/replica-index": mostly(st.sampled_from(["0", "7", "-1", "x"])),
+    }
+)
+META: dict[str, Any] = {
+    "name": WORDS,
+    "namespace": WORDS,
+    "uid": WORDS,
+    "resourceVersion": mostly(st.just("7")),
+    "creationTimestamp": MOMENTS,
+    "deletionTimestamp": MOMENTS,
+    "deletionGracePeriodSeconds": WHOLE,
+    "labels": LABELS,
+    "annotations": ODD,
+    "managedFields": ODD,
+    "ownerReferences": mostly(st.lists(an_object(uid=WORDS, kind=WORDS, name=WORDS), max_size=2)),
+}
+PODS = st.fixed_dictionaries(
+    {"metadata": an_object(**META)},
+    optional={
+        "spec": an_object(nodeName=WORDS, hostname=WORDS, containers=ODD),
+        "status": an_object(
+            phase=WORDS,
+            reason=WORDS,
+            message=WORDS,
+            startTime=MOMENTS,
+            conditions=CONDITIONS,
+            containerStatuses=CONTAINERS,
+            initContainerStatuses=CONTAINERS,
+        ),
+    },
+)
+REPLICAS = an_object(replicas=WHOLE, restartPolicy=WORDS, template=ODD)
+JOBS = st.fixed_dictionaries(
+    {"metadata": an_object(**META)},
+    optional={
+        "spec": an_object(
+            pytorchReplicaSpecs=an_object(Master=REPLICAS, Worker=REPLICAS),
+            runPolicy=an_object(cleanPodPolicy=WORDS, activeDeadlineSeconds=WHOLE, suspend=ODD),
+            elasticPolicy=an_object(minReplicas=WHOLE, maxReplicas=WHOLE, nProcPerNode=WHOLE),
+            nprocPerNode=WHOLE,
+        ),
+        "status": an_object(conditions=CONDITIONS, startTime=MOMENTS, completionTime=MOMENTS),
+    },
+)
+EVENTS = st.fixed_dictionaries(
+    {
+        "metadata": an_object(**META),
+        "involvedObject": st.just({"kind": "Pod", "name": f"{OURS}-worker-3", "uid": "u"}),
+    },
+    optional={
+        "reason": WORDS,
+        "message": WORDS,
+        "type": mostly(st.just("Warning")),
+        "lastTimestamp": MOMENTS,
+        "eventTime": MOMENTS,
+        "series": an_object(lastObservedTime=MOMENTS),
+    },
+)
+
+
+def parsed(record, manifest):
+    kind = of(record)
+    parser = Parser(kind.wire)
+    listed = parser.page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": [manifest]}).encode())
+    changed = parser.change(json.dumps({"type": "ADDED", "object": manifest}).encode())
+    assert (listed.version, listed.rest, changed.type) == ("1", "", "ADDED")
+    (item,) = listed.items
+    assert kind.read(item) == kind.read(changed.object)
+    return kind.read(item)
+
+
+@given(PODS)
+def test_pods(manifest):
+    assert parsed(Pod, manifest) == read_pod(manifest)
+
+
+@given(JOBS)
+def test_jobs(manifest):
+    assert parsed(Job, manifest) == read_job(manifest)
+
+
+@given(EVENTS)
+def test_events(manifest):
+    assert parsed(Event, manifest) == read_event(manifest)
+
+
+def test_a_pod_of_the_schema_is_read_by_its_types():
+    pod = {"metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7"}}
+    changed = Parser(of(Pod).wire).change(json.dumps({"type": "ADDED", "object": pod}).encode())
+    assert isinstance(changed.object, PodWire)
+    assert wire.identity(changed.object) == wire.identity(pod) == ("n", "u", "7")
+
+
+def test_what_nobody_reads_is_not_kept():
+    job = {
+        "metadata": {"name": "j", "managedFields": [1]},
+        "spec": {"pytorchReplicaSpecs": {"Master": {"template": {}}}},
+    }
+    (item,) = Parser(of(Job).wire).page(json.dumps({"metadata": {}, "items": [job]}).encode()).items
+    assert item == {"metadata": {"name": "j"}, "spec": {"pytorchReplicaSpecs": {"Master": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural"), [("PodGroup", "podgroups"), ("Workload", "workloads")], ids=["group", "workload"]
+)
+def test_a_group_goes_by_the_name_of_its_job(kind, plural):
+    meta = {"name": "pg-1", "ownerReferences": [{"kind": "PyTorchJob", "name": OURS}]}
+    row = next(each for each in KINDS if each.resource.plural == plural)
+    found = row.read({"kind": kind, "metadata": meta, "status": {"phase": "Pending"}})
+    assert found == PodGroup(kind=kind, name=OURS, phase="Pending")
+    assert row.read({"kind": kind, "metadata": {"name": OURS}}) is None
+
+
+@pytest.mark.parametrize("name", ["web-0", "f1-n0-0-0123456789ab-web-0", "f1-n0-0-0123456789a", ""])
+def test_what_happened_to_others_is_not_told(name):
+    assert of(Event).read({"involvedObject": {"kind": "Pod", "name": name}, "reason": "Killing"}) is None
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"<html>", b"[" * 100_000, b"\xff"])
+def test_what_is_no_object_is_malformed(line):
+    parser = Parser(of(Pod).wire)
+    for parse in (parser.change, parser.page, wire.object_of):
+        with pytest.raises(Malformed):
+            parse(line)
