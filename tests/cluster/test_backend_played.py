@@ -1,6 +1,8 @@
 """Propeller, our server, the operator, the scheduler: all real; only pods are played, nothing is trained."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import workflows
@@ -10,39 +12,95 @@ from rig.backend import Backend
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
 from rig.process import until
-from rig.propeller import NAMESPACE, Options, Propeller
+from rig.propeller import NAMESPACE, Execution, Options, Propeller
+
+# Longer than it takes to replace a pod of ours; shorter than propeller's patience with a call.
+AWAY_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
-def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Propeller]:
-    folder = tmp_path_factory.mktemp("played")
+def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     backend.permit(plane)
-    with (
-        Backend(plane, folder) as served,
-        Propeller(plane, folder, Options(connector=served.endpoint)) as propeller,
-    ):
+    with Backend(plane, tmp_path_factory.mktemp("backend")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def propeller(
+    plane: ControlPlane, served: Backend, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Propeller]:
+    options = Options(connector=served.endpoint)
+    with Propeller(plane, tmp_path_factory.mktemp("propeller"), options) as propeller:
         yield propeller
 
 
-def test_a_job_is_made_followed_and_reported(plane: ControlPlane, propeller: Propeller) -> None:
+def test_a_job_is_made_followed_and_reported(propeller: Propeller) -> None:
     execution = propeller.start(workflows.says_nothing, annotations={RUN: "6s"})
-    found = propeller.wait(execution)
-    assert found["status"]["phase"] == 3, found["status"]
+    assert propeller.wait(execution)["status"]["phase"] == 3
     phases = [each.phase for each in propeller.recorder.tasks(execution.name)]
     assert phases[-2:] == ["RUNNING", "SUCCEEDED"]
 
 
 def test_an_abort_removes_the_job_and_its_pods(plane: ControlPlane, propeller: Propeller) -> None:
     execution = propeller.start(workflows.says_nothing)
-    until(
-        lambda: "RUNNING" in [each.phase for each in propeller.recorder.tasks(execution.name)],
-        60,
-        lambda: str(propeller.recorder.tasks(execution.name)),
-    )
-    selector = f"execution-id={execution.name}"
-    assert len(plane.admin.items(pods(NAMESPACE), labelSelector=selector)) == 2
+    propeller.until_shown(execution, "RUNNING")
+    assert len(of(plane, pods(NAMESPACE), execution)) == 2
     propeller.abort(execution)
-    until(lambda: propeller.found(execution) is None, 30, lambda: str(propeller.found(execution)))
-    until(lambda: not plane.admin.items(pods(NAMESPACE), labelSelector=selector), 30, lambda: "pods are left")
-    assert not plane.admin.items(jobs(NAMESPACE), labelSelector=selector)
+    is_gone(plane, propeller, execution)
     assert propeller.recorder.workflow(execution.name)[-1] == "ABORTED"
+
+
+def test_a_server_that_is_away_costs_no_attempt(
+    plane: ControlPlane, propeller: Propeller, served: Backend
+) -> None:
+    """While a task is made, while another one runs, and while a third one is aborted."""
+    runs = propeller.start(workflows.says_nothing, annotations={RUN: "15s"})
+    aborted = propeller.start(workflows.says_nothing)
+    propeller.until_shown(runs, "RUNNING")
+    propeller.until_shown(aborted, "RUNNING")
+    served.process.kill()
+    made = propeller.start(workflows.says_nothing, annotations={RUN: "1s"})
+    propeller.abort(aborted)
+    time.sleep(AWAY_SECONDS)
+    served.start()
+    for execution in (runs, made):
+        assert propeller.wait(execution)["status"]["phase"] == 3
+        assert propeller.attempts(execution) == 1
+    is_gone(plane, propeller, aborted)
+    assert propeller.recorder.workflow(aborted.name)[-1] == "ABORTED"
+
+
+def test_a_propeller_that_is_killed_finds_its_tasks_again(plane: ControlPlane, propeller: Propeller) -> None:
+    execution = propeller.start(workflows.says_nothing, annotations={RUN: "10s"})
+    propeller.until_shown(execution, "RUNNING")
+    (job,) = of(plane, jobs(NAMESPACE), execution)
+    propeller.process.kill()
+    propeller.process.start()
+    assert propeller.wait(execution)["status"]["phase"] == 3
+    assert propeller.attempts(execution) == 1
+    assert [each["metadata"]["uid"] for each in of(plane, jobs(NAMESPACE), execution)] == [
+        job["metadata"]["uid"]
+    ]
+
+
+def test_a_deleted_job_is_tried_again(plane: ControlPlane, propeller: Propeller) -> None:
+    execution = propeller.start(workflows.tries_twice, annotations={RUN: "8s"})
+    propeller.until_shown(execution, "RUNNING")
+    (job,) = of(plane, jobs(NAMESPACE), execution)
+    plane.admin.delete(jobs(NAMESPACE, job["metadata"]["name"]))
+    assert propeller.wait(execution)["status"]["phase"] == 3
+    assert propeller.attempts(execution) == 2
+    told = [each.message for each in propeller.recorder.tasks(execution.name) if each.message]
+    assert "was deleted before its end" in told[0]
+
+
+def of(plane: ControlPlane, path: str, execution: Execution) -> Sequence[dict[str, Any]]:
+    """The objects of an execution."""
+    return plane.admin.items(path, labelSelector=f"execution-id={execution.name}")
+
+
+def is_gone(plane: ControlPlane, propeller: Propeller, execution: Execution) -> None:
+    """Wait until nothing is left of it."""
+    until(lambda: propeller.found(execution) is None, 60, lambda: str(propeller.found(execution)))
+    for path in (jobs(NAMESPACE), pods(NAMESPACE)):
+        until(lambda path=path: not of(plane, path, execution), 60, lambda path=path: f"{path} are left")

@@ -68,3 +68,13 @@ def nothing() -> None:
 @workflow
 def says_nothing() -> None:
     nothing()
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL, retries=1)
+def nothing_twice() -> None:
+    """The same, with one more attempt."""
+
+
+@workflow
+def tries_twice() -> None:
+    nothing_twice()

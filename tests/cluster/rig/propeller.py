@@ -160,6 +160,18 @@ class Propeller:
         assert found is not None, "somebody has deleted it"
         return found
 
+    def until_shown(self, execution: Execution, phase: str, seconds: float = 60) -> None:
+        """Until a task of it was shown in this phase."""
+        until(
+            lambda: phase in [each.phase for each in self.recorder.tasks(execution.name)],
+            seconds,
+            lambda: f"{execution.name} was never {phase}: {self.recorder.tasks(execution.name)}",
+        )
+
+    def attempts(self, execution: Execution) -> int:
+        """How many attempts its tasks have had in all."""
+        return len({(each.node, each.attempt) for each in self.recorder.tasks(execution.name)})
+
     def abort(self, execution: Execution) -> None:
         """As when somebody terminates the execution."""
         self._plane.admin.delete(_path(execution.name))
@@ -228,7 +240,7 @@ def _connector(options: Options) -> Mapping[str, Any]:
         "defaultConnector": {
             "endpoint": options.connector,
             "insecure": True,
-            "defaultTimeout": "10s",
+            "defaultTimeout": "60s",
             "defaultServiceConfig": options.service_config,
         },
         "webApi": {
