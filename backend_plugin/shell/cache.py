@@ -5,7 +5,7 @@ Lives here: records as they arrive, put where their job is. Does not: what they 
 
 import asyncio
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -28,6 +28,8 @@ Key: TypeAlias = tuple[str, str]
 _MOST_EVENTS: Final = 50
 # Each holds a few kilobytes, and whoever calls can make up references to jobs that never were.
 _MOST_GONE: Final = 5_000
+_FIELDS: Final[Mapping[type[Record], str]] = {Pod: "pods", PodGroup: "pod_groups", Event: "events"}
+"""Where an entry has them."""
 _REPLICA: Final = re.compile(r"(?P<job>.+)-(?:master|worker)-\d+")
 
 
@@ -128,10 +130,10 @@ class Cache:
         found = [*records]
         if kind is Job:
             self._miss({(namespace, record.name) for namespace, record in found})
+            for namespace, record in found:
+                self.put(namespace, record)
         else:
-            self._empty({Pod: "pods", PodGroup: "pod_groups", Event: "events"}[kind])
-        for namespace, record in found:
-            self.put(namespace, record)
+            self._exchange(kind, found)
         self._complete.add(kind)
         if {Job, Pod} <= self._complete:
             self.ready.set()
@@ -143,27 +145,44 @@ class Cache:
                 entry.unconfirmed = True
                 self._changed(entry)
 
-    def _empty(self, kind: str) -> None:
-        for entry in self:
-            if getattr(entry, kind):
-                setattr(entry, kind, ())
-                self._changed(entry)
+    def _exchange(self, kind: type[Record], found: Iterable[tuple[str, Record]]) -> None:
+        """What belongs to jobs, as a whole: a job of which nothing has changed is not looked at again."""
+        field = _FIELDS[kind]
+        before = {each: getattr(each, field) for each in self if getattr(each, field)}
+        for each in before:
+            setattr(each, field, ())
+        touched = dict.fromkeys(before)
+        for namespace, record in found:
+            if (entry := self._add(namespace, record)) is not None:
+                touched[entry] = None
+        for each in touched:
+            if getattr(each, field) != before.get(each, ()):
+                self._changed(each)
 
     def put(self, namespace: str, record: Record) -> None:
         """An object that is new or has changed."""
+        if isinstance(record, Job):
+            self._put_job(self._entry(namespace, record.name), record)
+        elif (of := self._add(namespace, record)) is not None:
+            self._changed(of)
+
+    def _add(self, namespace: str, record: Record) -> Entry | None:
+        """Put what belongs to a job there; None where that is none of ours."""
+        entry: Entry | None = None
+        if not isinstance(record, Pod):
+            entry = self._about(namespace, record.name)
+        elif record.job_name:
+            entry = self._entry(namespace, record.job_name)
         match record:
-            case Job():
-                self._put_job(self._entry(namespace, record.name), record)
-            case Pod():
-                if record.job_name:
-                    self._put_pod(self._entry(namespace, record.job_name), record)
-            case Event():
-                self._put_event(namespace, record)
-            case PodGroup():
-                if (entry := self._about(namespace, record.name)) is not None:
-                    others = (each for each in entry.pod_groups if _is_other(each, record))
-                    entry.pod_groups = (*others, record)
-                    self._changed(entry)
+            case Pod() if entry is not None:
+                self._note(next((each for each in entry.pods if each.name == record.name), None), record)
+                entry.pods = (*(each for each in entry.pods if each.name != record.name), record)
+            case Event() if entry is not None:
+                entry.events = (*entry.events[-_MOST_EVENTS + 1 :], record)
+            case PodGroup() if entry is not None:
+                others = (each for each in entry.pod_groups if _is_other(each, record))
+                entry.pod_groups = (*others, record)
+        return entry
 
     def drop(self, kind: type[Record], name: Name) -> None:
         """An object that is gone."""
@@ -174,7 +193,10 @@ class Cache:
         elif kind is Pod:
             entry = self._about(name.namespace, name.name)
             if entry is not None:
-                entry.pods = tuple(pod for pod in entry.pods if pod.name != name.name)
+                # One that was made anew under its name is another.
+                entry.pods = tuple(
+                    pod for pod in entry.pods if pod.name != name.name or name.uid not in (None, pod.uid)
+                )
                 self._changed(entry)
         elif kind is PodGroup:
             entry = self._about(name.namespace, name.name)
@@ -191,23 +213,15 @@ class Cache:
     def _put_job(self, entry: Entry, job: Job) -> None:
         self._note(entry.job, job)
         if entry.job is not None and entry.job.uid != job.uid:
-            # Another job of the same name: nothing that was known is about it.
+            # Another job of the same name: nothing that was known is about it, but what says so itself.
+            pods = tuple(pod for pod in entry.pods if job.uid in pod.owners)
             self._entries[entry.key] = entry = Entry(*entry.key)
+            entry.pods = pods
         if entry.job is None or entry.job.annotations != job.annotations:
             entry.origin = origin.read(job.annotations, entry.namespace)
         entry.output_prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
         entry.job, entry.gone, entry.unconfirmed = job, None, False
         self._changed(entry)
-
-    def _put_pod(self, entry: Entry, pod: Pod) -> None:
-        self._note(next((each for each in entry.pods if each.name == pod.name), None), pod)
-        entry.pods = (*(each for each in entry.pods if each.name != pod.name), pod)
-        self._changed(entry)
-
-    def _put_event(self, namespace: str, event: Event) -> None:
-        if (entry := self._about(namespace, event.name)) is not None:
-            entry.events = (*entry.events[-_MOST_EVENTS + 1 :], event)
-            self._changed(entry)
 
     def _about(self, namespace: str, name: str) -> Entry | None:
         """The job of that name, or that a pod of that name is of."""

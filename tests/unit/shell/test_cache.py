@@ -113,7 +113,39 @@ def test_what_a_new_list_leaves_out_is_no_longer_there_and_whoever_listens_hears
     cache.replace(Event, [("ns", Event(reason="New", name="j"))])
     entry = seen(cache, "j")
     assert (entry.pods, entry.pod_groups, [each.reason for each in entry.events]) == ((), (), ["New"])
-    assert entry.version == before + 4
+    assert entry.version == before + 3
+
+
+def test_of_a_list_only_what_differs_is_news() -> None:
+    cache = a_cache()
+    pods = [
+        ("ns", Pod(name=f"{of}-worker-{index}", job_name=of)) for of, index in (("a", 0), ("a", 1), ("b", 0))
+    ]
+    cache.replace(Pod, pods)
+    heard: list[str] = []
+    cache.listen(lambda entry: heard.append(entry.name))
+    cache.replace(Pod, pods)
+    assert heard == []
+    cache.replace(Pod, pods[1:])
+    assert heard == ["a"]
+
+
+def test_a_pod_that_was_made_anew_does_not_go_with_the_one_before() -> None:
+    cache = a_cache()
+    cache.put("ns", Pod(name="a-worker-0", job_name="a", uid="2"))
+    cache.drop(Pod, Name(namespace="ns", name="a-worker-0", uid="1"))
+    assert [each.uid for each in seen(cache, "a").pods] == ["2"]
+    cache.drop(Pod, Name(namespace="ns", name="a-worker-0", uid="2"))
+    assert seen(cache, "a").pods == ()
+
+
+def test_pods_of_a_later_job_may_be_heard_of_before_it() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="a", uid="1"))
+    cache.put("ns", Pod(name="a-worker-0", job_name="a", owners=("1",)))
+    cache.put("ns", Pod(name="a-worker-1", job_name="a", owners=("2",)))
+    cache.put("ns", Job(name="a", uid="2"))
+    assert [each.name for each in seen(cache, "a").pods] == ["a-worker-1"]
 
 
 def test_a_group_that_is_gone_holds_nothing_back() -> None:
