@@ -18,7 +18,12 @@ RUN: Final = "kfpytorch.test/run"
 def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | None = None) -> Process:
     """Nodes of this capacity, ready."""
     module = module_directory("kwok", "sigs.k8s.io/kwok") / "kustomize/stage"
-    stages = [file.read_text() for stage in _STAGES for file in sorted((module / stage).glob("*.yaml")) if file.name != "kustomization.yaml"]
+    stages = [
+        file.read_text()
+        for stage in _STAGES
+        for file in sorted((module / stage).glob("*.yaml"))
+        if file.name != "kustomization.yaml"
+    ]
     config = plane.folder / "kwok.yaml"
     config.write_text("\n---\n".join([*stages, yaml.safe_dump(_ENDING)]))
     process = plane.enter(
@@ -37,7 +42,11 @@ def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | Non
     )
     for number in range(nodes):
         plane.admin.apply(node(f"fake-{number}", capacity or {}))
-    until(lambda: all(map(_is_ready, plane.admin.items("/api/v1/nodes"))), 90, lambda: "nodes are not ready: " + process.tail())
+    until(
+        lambda: all(map(_is_ready, plane.admin.items("/api/v1/nodes"))),
+        90,
+        lambda: "nodes are not ready: " + process.tail(),
+    )
     return process
 
 
@@ -82,7 +91,9 @@ containerStatuses:
   image: {{ .image | Quote }}
   ready: false
   restartCount: 0
-  state: {terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}}
+  state:
+    terminated:
+      {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}
 {{ end }}
 phase: Succeeded
 """

@@ -1,7 +1,7 @@
 """The programs of a cluster, built once from the pinned Go modules in `tests/cluster/tools`.
 
-Each module's programs lie in a folder of the user's cache that is named by what they were built of; nothing but Go
-modules is downloaded. ``python -m rig.tools [COMPONENT ...]`` builds them, all if none is named.
+Each module's programs lie in a folder of the user's cache that is named by what they were built of; nothing
+but Go modules is downloaded. ``python -m rig.tools [COMPONENT ...]`` builds them, all if none is named.
 """
 
 import hashlib
@@ -27,7 +27,9 @@ _VERSION: Final = {
     "gitCommit": "unknown",
     "buildDate": "1970-01-01T00:00:00Z",
 }
-_STAMPED: Final = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in _VERSION.items())
+_STAMPED: Final = " ".join(
+    f"-X k8s.io/component-base/version.{key}={value}" for key, value in _VERSION.items()
+)
 
 
 class NoGo(Exception):
@@ -71,7 +73,16 @@ class Component:
         self.home.mkdir(parents=True, exist_ok=True)
         new = built.with_suffix(f".{os.getpid()}")
         subprocess.run(
-            [go, "build", "-mod=readonly", "-trimpath", f"-ldflags={self.flags}", "-o", new, self.programs[program]],
+            [
+                go,
+                "build",
+                "-mod=readonly",
+                "-trimpath",
+                f"-ldflags={self.flags}",
+                "-o",
+                new,
+                self.programs[program],
+            ],
             cwd=self.sources,
             env={**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false", **self.environment},
             check=True,
