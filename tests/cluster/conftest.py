@@ -1,11 +1,19 @@
-"""A real cluster for the tests that want one."""
+"""A real cluster for the tests that want one; what a machine cannot run is reported as not run."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
-from rig import fake_nodes, operator, scheduling
+from rig import fake_nodes, operator, real_cluster, scheduling
 from rig.control_plane import ControlPlane
+from rig.propeller import IMAGE
+from rig.real_cluster import RealCluster
+
+NOT_RUN = 75
+"""The status of a tier of which something was not run, and nothing failed."""
+_REASONS = pytest.StashKey[list[str]]()
 
 HERE = Path(__file__).parent
 
@@ -19,6 +27,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(300))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_REASONS] = []
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if session.config.stash[_REASONS] and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = NOT_RUN
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for reason in terminalreporter.config.stash[_REASONS]:
+        terminalreporter.write_line(f"NOT RUN: {reason}")
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a cluster keeps its state and its logs."""
@@ -26,10 +48,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def plane(folder: Path) -> Iterator[ControlPlane]:
+def programs(request: pytest.FixtureRequest) -> None:
+    """What a cluster is built with."""
+    if shutil.which("go") is None:
+        not_run(request, "the cluster tier is built with Go: put `go` on the PATH")
+
+
+@pytest.fixture(scope="session")
+def plane(folder: Path, programs: None) -> Iterator[ControlPlane]:
     """The control plane, with the training-operator, the scheduler and four nodes that are played."""
     with ControlPlane(folder) as plane:
         scheduling.start(plane)
         operator.start(plane)
         fake_nodes.start(plane, 4, {"nvidia.com/gpu": "4"})
         yield plane
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    request: pytest.FixtureRequest, programs: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealCluster]:
+    """One whose pods are containers, on two nodes."""
+    if why := real_cluster.missing():
+        not_run(request, why)
+    with RealCluster(tmp_path_factory.mktemp("nodes"), names=[IMAGE]) as cluster:
+        yield cluster
+
+
+def not_run(request: pytest.FixtureRequest, reason: str) -> NoReturn:
+    """Skip, so that others may run; and the whole is no success."""
+    request.config.stash[_REASONS].append(reason)
+    pytest.skip(reason)

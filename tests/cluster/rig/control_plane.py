@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver and kube-controller-manager on free ports of loopback."""
+"""etcd, kube-apiserver and kube-controller-manager, on free ports of the place where they run."""
 
 import contextlib
 import json
@@ -14,6 +14,7 @@ import yaml
 
 from rig.api import Api
 from rig.certificates import Authority
+from rig.place import LOOPBACK, Place
 from rig.process import Process, until
 from rig.tools import tool
 
@@ -41,6 +42,17 @@ class Options:
     """Further flags."""
     controller_manager: Sequence[str] = ()
     """Further flags."""
+    without_nodes: Sequence[str] = (
+        f"--advertise-address={HERE}",
+        "--endpoint-reconciler-type=none",
+        "--authorization-mode=RBAC",
+        "--disable-admission-plugins=ServiceAccount",
+    )
+    """The API server's flags where no pod ever asks it; real nodes say their own."""
+    place: Place = LOOPBACK
+    """Where it runs."""
+    names: Sequence[str] = ()
+    """Further addresses and names by which the API server is known."""
 
 
 class ControlPlane:
@@ -51,15 +63,16 @@ class ControlPlane:
         self.options = options or Options()
         self.authority = Authority(folder / "certificates", "training-operator")
         self.etcd_port, self.etcd_peer_port, self.port = free_ports(3)
-        self.server = f"https://{HERE}:{self.port}"
+        self.place = self.options.place
+        self.server = f"https://{self.place.address}:{self.port}"
         self._tokens: dict[str, tuple[str, str]] = {}
         """By user: the token, and the groups."""
         self._stack = contextlib.ExitStack()
         self._user(ADMIN, "system:masters")
         self._user("backend", "")
-        self.etcd = self._process("etcd", self._etcd_flags())
-        self.api_server = self._process("kube-apiserver", self._api_server_flags())
-        self.controller_manager = self._process("kube-controller-manager", self._controller_manager_flags())
+        self.etcd = self.process("etcd", self._etcd_flags())
+        self.api_server = self.process("kube-apiserver", self._api_server_flags())
+        self.controller_manager = self.process("kube-controller-manager", self._controller_manager_flags())
         self.admin = Api(self.server, self.authority.certificate, self.token(ADMIN))
 
     def __enter__(self) -> "ControlPlane":
@@ -88,10 +101,21 @@ class ControlPlane:
         return self._stack.enter_context(process)
 
     def process(
-        self, program: str, flags: Sequence[str], environment: Mapping[str, str] | None = None
+        self,
+        program: str,
+        flags: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        place: Place | None = None,
     ) -> Process:
-        """A program of this cluster, not yet started."""
-        return self._process(program, flags, environment)
+        """A program of this cluster, not yet started; where the cluster is, if no other place is said."""
+        log = self.folder / "logs" / f"{program}.log"
+        return Process(
+            [tool(program), *flags],
+            log,
+            environment=environment,
+            directory=self.folder,
+            place=place or self.place,
+        )
 
     def token(self, user: str) -> str:
         """What one of its users says to be known."""
@@ -103,13 +127,22 @@ class ControlPlane:
 
     def kubeconfig(self, user: str = ADMIN, server: str | None = None) -> Path:
         """A file by which a program becomes this user; of another server if something stands between."""
-        path = self.folder / f"{user}-{secrets.token_hex(4)}.kubeconfig"
+        return self._kubeconfig(user, {"token": self.token(user)}, server)
+
+    def certified(self, user: str, group: str = "", server: str | None = None) -> Path:
+        """The same for a user whom a certificate makes one: a node, a part of Kubernetes."""
+        pair = self.authority.client(f"{user.replace(':', '-')}-{secrets.token_hex(4)}", user, group)
+        known = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+        return self._kubeconfig(user, known, server)
+
+    def _kubeconfig(self, user: str, known: Mapping[str, str], server: str | None) -> Path:
+        path = self.folder / f"{user.replace(':', '-')}-{secrets.token_hex(4)}.kubeconfig"
         cluster = {"server": server or self.server, "certificate-authority": str(self.authority.certificate)}
         document: Mapping[str, Any] = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "rig", "cluster": cluster}],
-            "users": [{"name": user, "user": {"token": self.token(user)}}],
+            "users": [{"name": user, "user": dict(known)}],
             "contexts": [{"name": "rig", "context": {"cluster": "rig", "user": user}}],
             "current-context": "rig",
         }
@@ -125,11 +158,14 @@ class ControlPlane:
 
     def crds(self, files: Sequence[Path]) -> None:
         """Make kinds, and wait until they can be used."""
-        manifests = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
-        for manifest in manifests:
-            self.admin.apply(manifest)
-        names = {manifest["metadata"]["name"] for manifest in manifests}
-        until(lambda: all(map(self._is_established, names)), 30, lambda: f"not established: {sorted(names)}")
+        for file in files:
+            for manifest in yaml.safe_load_all(file.read_text()):
+                if manifest:
+                    self.admin.apply(manifest)
+                    self._wait_until_established(manifest["metadata"]["name"])
+
+    def _wait_until_established(self, name: str) -> None:
+        until(lambda: self._is_established(name), 30, lambda: f"{name} is not established")
 
     def _is_established(self, name: str) -> bool:
         found = self.admin.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
@@ -145,12 +181,6 @@ class ControlPlane:
         path.write_text("\n".join(lines) + "\n")
         path.chmod(0o600)
 
-    def _process(
-        self, program: str, flags: Sequence[str], environment: Mapping[str, str] | None = None
-    ) -> Process:
-        log = self.folder / "logs" / f"{program}.log"
-        return Process([tool(program), *flags], log, environment=environment, directory=self.folder)
-
     def _etcd_flags(self) -> Sequence[str]:
         client, peer = f"http://{HERE}:{self.etcd_port}", f"http://{HERE}:{self.etcd_peer_port}"
         return (
@@ -164,25 +194,30 @@ class ControlPlane:
         )
 
     def _api_server_flags(self) -> Sequence[str]:
-        serving = self.authority.server("kube-apiserver")
+        known = (HERE, "localhost", *self.options.names)
+        serving = self.authority.server("kube-apiserver", known)
         accounts = self.authority.server("service-accounts")
+        # With this it fetches the logs of pods.
+        towards_kubelets = self.authority.client(
+            "kube-apiserver-kubelet-client", "kube-apiserver", "system:masters"
+        )
         return (
             f"--etcd-servers=http://{HERE}:{self.etcd_port}",
-            f"--bind-address={HERE}",
-            f"--advertise-address={HERE}",
-            "--endpoint-reconciler-type=none",
+            f"--bind-address={self.place.listen}",
             f"--secure-port={self.port}",
             f"--tls-cert-file={serving.certificate}",
             f"--tls-private-key-file={serving.key}",
             f"--client-ca-file={self.authority.certificate}",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
-            "--authorization-mode=RBAC",
             f"--service-account-key-file={accounts.key}",
             f"--service-account-signing-key-file={accounts.key}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-cluster-ip-range={_SERVICES}",
             "--allow-privileged",
-            "--disable-admission-plugins=ServiceAccount",
+            f"--kubelet-client-certificate={towards_kubelets.certificate}",
+            f"--kubelet-client-key={towards_kubelets.key}",
+            f"--kubelet-certificate-authority={self.authority.certificate}",
+            *self.options.without_nodes,
             *self.options.api_server,
         )
 

@@ -64,23 +64,20 @@ def start(plane: ControlPlane, *flags: str) -> Process:
             "--enable-scheme=pytorchjob",
             f"--kubeconfig={plane.kubeconfig()}",
             f"--metrics-bind-address={HERE}:{metrics}",
-            f"--health-probe-bind-address={HERE}:{health}",
+            f"--health-probe-bind-address={plane.place.listen}:{health}",
             f"--webhook-server-port={webhook}",
             *flags,
         ),
         {"MY_POD_NAMESPACE": NAMESPACE, "TMPDIR": str(temporary), "HOME": str(plane.folder)},
     )
     plane.enter(process)
-    process.wait_until(lambda: _answers(health))
+    process.wait_until(lambda: _answers(plane.place.address, health))
     until(lambda: _refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
     return process
 
 
 def _webhook(port: int) -> Mapping[str, Any]:
-    """The hook that the module registers, at an address instead of a Service.
-
-    The operator adds whom to trust.
-    """
+    """The module's own hook, at an address instead of a Service; the operator adds whom to trust."""
     file = module_directory("training-operator", _MODULE) / "manifests/base/webhook/manifests.yaml"
     manifest: dict[str, Any] = yaml.safe_load(file.read_text())
     (hook,) = (each for each in manifest["webhooks"] if "pytorchjob" in each["name"])
@@ -92,9 +89,9 @@ def _webhook(port: int) -> Mapping[str, Any]:
     }
 
 
-def _answers(port: int) -> bool:
+def _answers(address: str, port: int) -> bool:
     try:
-        return httpx.get(f"http://{HERE}:{port}/readyz").is_success
+        return httpx.get(f"http://{address}:{port}/readyz").is_success
     except httpx.HTTPError:
         return False
 

@@ -1,5 +1,6 @@
 """Programs of a cluster while they run: their logs, whether they are ready, and that they end when we do."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -10,10 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from rig.place import LOOPBACK, Place
+
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)
 _TICK: Final = 0.05
 _TAIL: Final = 4_000
+# The kernel does it in no time, but may have others to see to before.
+_BURIAL: Final = 60
 
 
 class NotReady(AssertionError):
@@ -34,12 +39,14 @@ class Process:
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
         grace: float = 5,
+        place: Place = LOOPBACK,
     ) -> None:
         self.command = [str(word) for word in command]
         self.log = log
         self._environment = None if environment is None else dict(environment)
         self._directory = directory
         self._grace = grace
+        self.place = place
         self._running: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Process":
@@ -57,6 +64,7 @@ class Process:
 
     @property
     def pid(self) -> int:
+        """Of what we started; in a place apart, the program is its child and in its group."""
         assert self._running is not None, f"{self.name} was not started"
         return self._running.pid
 
@@ -70,7 +78,7 @@ class Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(
-                self.command,
+                self.place.command(self.command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -83,29 +91,43 @@ class Process:
 
     def stop(self) -> None:
         """Ask it to end, and make it after a while."""
-        running = self._running
-        if running is None:
+        if self._running is None:
             return
-        running.terminate()
+        self._signal(signal.SIGTERM)
         try:
-            running.wait(self._grace)
-        except subprocess.TimeoutExpired:
+            until(self._is_gone, self._grace, lambda: f"{self.name} does not end")
+        except NotReady:
             self.kill()
         self._running = None
 
     def kill(self) -> None:
         """End it as the kernel does."""
-        assert self._running is not None
-        self._running.kill()
-        self._running.wait()
+        self._signal(signal.SIGKILL)
+        until(self._is_gone, _BURIAL, lambda: f"{self.name} outlives its end")
 
     def pause(self) -> None:
         """Stop it as it stands, as if its machine hung."""
-        os.kill(self.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it go on."""
-        os.kill(self.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        send = os.killpg if self.place.is_apart else os.kill
+        if not self._is_gone():
+            with contextlib.suppress(ProcessLookupError):
+                send(self.pid, number)
+
+    def _is_gone(self) -> bool:
+        if self.runs:
+            return False
+        if self.place.is_apart:
+            # What brought the program there may have ended before it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, 0)
+                return False
+        return True
 
     def wait_until(self, ready: Callable[[], bool], seconds: float = 60) -> None:
         """Until it is ready; raises `NotReady` if it ends before, or takes too long."""

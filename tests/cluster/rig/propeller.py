@@ -23,6 +23,7 @@ from flytekit.models.task import TaskSpec
 from flytekit.tools.translator import get_serializable
 
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
+from rig.place import LOOPBACK
 from rig.process import until
 from rig.recorder import Recorder
 from rig.tools import tool
@@ -30,6 +31,8 @@ from rig.tools import tool
 PROJECT: Final = "project"
 DOMAIN: Final = "development"
 NAMESPACE: Final = f"{PROJECT}-{DOMAIN}"
+IMAGE: Final = "image:1"
+"""Of tasks that name none."""
 _TERMINATED: Final = "termination-status"
 
 SERVICE_CONFIG: Final = json.dumps(
@@ -92,6 +95,8 @@ class Propeller:
             "propeller",
             (f"--config={config}",),
             {"POD_NAMESPACE": "flyte", "POD_NAME": "propeller", "HOME": str(folder)},
+            # Beside the recorder and the backend, which are ours.
+            LOOPBACK,
         )
 
     def __enter__(self) -> "Propeller":
@@ -113,7 +118,7 @@ class Propeller:
     def start(
         self,
         workflow: WorkflowBase,
-        image: str = "image:1",
+        image: str = IMAGE,
         annotations: Mapping[str, str] | None = None,
         **inputs: Any,
     ) -> Execution:

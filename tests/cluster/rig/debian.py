@@ -1,0 +1,98 @@
+"""What runs containers, from Debian's packages: fetched once, unpacked into the user's cache, not installed.
+
+apt checks what it downloads against the signed lists of its distribution.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from rig.tools import CACHES
+
+PACKAGES: Final[Sequence[str]] = (
+    "containerd=1.6.20~ds1-1+deb12u3",
+    "containernetworking-plugins=1.1.1+ds1-3+b5",
+    "libip4tc2=1.8.9-2",
+    "libip6tc2=1.8.9-2",
+    "libjansson4=2.14-2",
+    "libmnl0=1.0.4-3",
+    "libnftables1=1.0.6-2+deb12u2",
+    "libnftnl11=1.2.4-2",
+    "libxtables12=1.8.9-2",
+    "nftables=1.0.6-2+deb12u2",
+    "runc=1.1.5+ds1-1+deb12u1",
+)
+_MINUTES: Final = 600
+
+
+class NoPackages(Exception):
+    """Debian's packages cannot be had on this machine."""
+
+
+@cache
+def packages() -> Path:
+    """The root under which they lie, as they would under ``/``; fetched if they are not there.
+
+    Raises:
+        NoPackages: If this is no Debian with these versions, or cannot reach its mirror.
+    """
+    home = CACHES / "debian" / hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:16]
+    if home.exists():
+        return home
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        raise NoPackages("containerd and runc come from Debian's packages, and there is no apt-get here")
+    home.parent.mkdir(parents=True, exist_ok=True)
+    # Made apart and moved, so that whoever is interrupted, or comes second, leaves nothing half done.
+    with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
+        folder = Path(scratch)
+        _download(folder)
+        root = folder / "root"
+        for archive in sorted(folder.glob("*.deb")):
+            subprocess.run(["dpkg-deb", "-x", archive, root], check=True, timeout=_MINUTES)
+        try:
+            root.rename(home)
+        except OSError:
+            if not home.exists():
+                raise
+    return home
+
+
+def path() -> str:
+    """A PATH on which their programs come first."""
+    root = packages()
+    found = (root / "usr/bin", root / "usr/sbin", root / "sbin")
+    return os.pathsep.join([*map(str, found), os.environ.get("PATH", os.defpath)])
+
+
+def libraries() -> str:
+    """Where their programs find their libraries."""
+    return os.pathsep.join(str(each) for each in sorted(packages().glob("usr/lib/*-linux-gnu*")))
+
+
+def _download(folder: Path) -> None:
+    # apt would fetch as a user who may not write here.
+    download = ("-o", "APT::Sandbox::User=root", "download", *PACKAGES)
+    if _apt(folder, *download).returncode == 0:
+        return
+    # Its lists are old, or were never there.
+    _apt(folder, "update")
+    tried = _apt(folder, *download)
+    if tried.returncode != 0:
+        raise NoPackages(f"apt-get cannot fetch what runs containers: {tried.stderr.strip()}")
+
+
+def _apt(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["apt-get", "--quiet", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_MINUTES,
+        check=False,
+    )

@@ -1,0 +1,136 @@
+"""Images that no registry has: archives in which there is next to nothing, imported into each node.
+
+A container of such an image sees this machine's own programs, interpreter and repository, read-only and at
+the same paths: `node` mounts them.
+"""
+
+import hashlib
+import io
+import json
+import platform
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rig.tools import tool
+
+PAUSE: Final = "rn.local/pause:1"
+PYTHON: Final = "rn.local/python:1"
+PROBE: Final = "/rig/probe"
+"""The path of `probe` in every image but that of the sandbox."""
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+# Without the last, a name of /etc/hosts would be asked of the cluster's DNS first.
+_FILES: Final = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
+    "etc/group": "root:x:0:\nnogroup:x:65534:\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+_FOLDERS: Final = ("rig", "root", "tmp", "usr", "var", "var/tmp")
+REPOSITORY: Final = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """One layer, and how its containers are started."""
+
+    names: Sequence[str]
+    files: Mapping[str, bytes | Path]
+    links: Mapping[str, str] = field(default_factory=dict)
+    folders: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    entrypoint: Sequence[str] = ()
+
+
+def pause() -> Image:
+    """What holds a pod's namespaces."""
+    return Image(names=[PAUSE], files={"pause": tool("pause")}, entrypoint=["/pause"])
+
+
+def python(names: Sequence[str] = ()) -> Image:
+    """This interpreter and its environment, under these names too."""
+    # Debian's and others' systems have them as links; where they are folders, the mounts do without.
+    links = {
+        name: f"usr/{name}"
+        for name in ("bin", "sbin", "lib", "lib32", "lib64")
+        if Path("/", name).is_symlink()
+    }
+    return Image(
+        names=[PYTHON, *names],
+        files={**{name: text.encode() for name, text in _FILES.items()}, PROBE[1:]: tool("probe")},
+        links=links,
+        folders=_FOLDERS,
+        environment={
+            "HOME": "/root",
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            # Where the workflows of these tests are.
+            "PYTHONPATH": str(REPOSITORY / "tests" / "cluster"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+    )
+
+
+def machine() -> Sequence[Path]:
+    """What containers see of this machine."""
+    shown = [Path("/usr"), Path("/etc/ld.so.cache"), Path("/etc/ssl"), REPOSITORY]
+    shown += [Path("/", name) for name in ("bin", "sbin", "lib", "lib64") if not Path("/", name).is_symlink()]
+    shown += [Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve()]
+    return [
+        each
+        for each in dict.fromkeys(shown)
+        if each.exists() and not any(other != each and each.is_relative_to(other) for other in shown)
+    ]
+
+
+def archive(image: Image, path: Path) -> Path:
+    """The image as `docker save` writes it."""
+    layer = _layer(image)
+    digest = hashlib.sha256(layer).hexdigest()
+    config = {
+        "architecture": _ARCHITECTURES[platform.machine()],
+        "os": "linux",
+        "config": {
+            "Env": [f"{name}={value}" for name, value in image.environment.items()],
+            "Entrypoint": list(image.entrypoint) or None,
+            "WorkingDir": "/",
+        },
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": list(image.names), "Layers": [f"{digest}/layer.tar"]}]
+    with tarfile.open(path, "w") as tar:
+        _add(tar, f"{digest}/layer.tar", layer)
+        _add(tar, "config.json", _encoded(config))
+        _add(tar, "manifest.json", _encoded(manifest))
+    return path
+
+
+def _layer(image: Image) -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as tar:
+        parents = {str(each) for name in image.files for each in Path(name).parents if each.name}
+        for name in sorted({*image.folders, *parents}):
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name.endswith("tmp") else 0o755
+            tar.addfile(folder)
+        for name, target in image.links.items():
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            tar.addfile(link)
+        for name, content in image.files.items():
+            if isinstance(content, Path):
+                _add(tar, name, content.read_bytes(), 0o755)
+            else:
+                _add(tar, name, content)
+    return written.getvalue()
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), mode
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _encoded(document: Any) -> bytes:
+    return json.dumps(document).encode()

@@ -1,0 +1,220 @@
+"""One real node: containerd, kubelet and kube-proxy in a station of their own."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rig import debian, images, namespaces
+from rig.api import Manifest
+from rig.control_plane import ControlPlane, dumped
+from rig.namespaces import GATEWAY, PODS, Station
+from rig.process import Process
+from rig.tools import tool
+
+# In a folder that each node has to itself; that of the tests may be too deep for a socket.
+_SOCKET: Final = "/run/containerd/containerd.sock"
+_ZONE: Final = "cluster.local"
+_NAMESPACE: Final = "k8s.io"
+"""Containerd's, of what Kubernetes runs."""
+
+
+class Node:
+    """A node, as a row of steps: first what needs no control plane."""
+
+    def __init__(self, station: Station, folder: Path, mounts: Mapping[Path, str]) -> None:
+        """All its containers see the `mounts`, each ``ro`` or ``rw``."""
+        self.name = f"node-{station.number}"
+        self.station = station
+        self._folder = folder
+        self._mounts = mounts
+        self.containerd = self._containerd()
+
+    def imported(self, archives: Sequence[Path]) -> None:
+        """Bring images, once containerd answers."""
+        self.containerd.wait_until(self._answers)
+        for archive in archives:
+            self._ctr("--namespace", _NAMESPACE, "images", "import", archive)
+
+    def kubelet(self, plane: ControlPlane) -> Process:
+        """The one that makes it a node of this cluster; not started."""
+        user = f"system:node:{self.name}"
+        serving = plane.authority.server(self.name, (self.station.address, self.name))
+        config = dumped(
+            {
+                "apiVersion": "kubelet.config.k8s.io/v1beta1",
+                "kind": "KubeletConfiguration",
+                **self._place_of_pods(),
+                **_PACE,
+                "tlsCertFile": str(serving.certificate),
+                "tlsPrivateKeyFile": str(serving.key),
+                "authentication": {"x509": {"clientCAFile": str(plane.authority.certificate)}},
+            },
+            self._folder / "kubelet.yaml",
+        )
+        return self._process(
+            "kubelet",
+            tool("kubelet"),
+            f"--config={config}",
+            f"--kubeconfig={plane.certified(user, 'system:nodes', inside(plane))}",
+            f"--cert-dir={self._folder}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.station.address}",
+        )
+
+    def proxy(self, plane: ControlPlane) -> Process:
+        """The one by which its pods reach Services that have an address; not started."""
+        config = dumped(
+            {
+                "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+                "kind": "KubeProxyConfiguration",
+                "mode": "nftables",
+                "clusterCIDR": PODS,
+                "hostnameOverride": self.name,
+                # These are the whole machine's.
+                "conntrack": {"maxPerCore": 0},
+                "clientConnection": {
+                    "kubeconfig": str(plane.certified("system:kube-proxy", "", inside(plane)))
+                },
+            },
+            self._folder / "kube-proxy.yaml",
+        )
+        return self._process("kube-proxy", tool("kube-proxy"), f"--config={config}")
+
+    def is_ready(self, found: Manifest | None) -> bool:
+        """Whether pods may come."""
+        conditions = (found or {}).get("status", {}).get("conditions") or []
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        return found is not None and ready and not found["spec"].get("taints")
+
+    def _containerd(self) -> Process:
+        network = self._folder / "network"
+        network.mkdir()
+        dumped(self._network(), network / "rig.conflist")
+        specification = self._folder / "specification.json"
+        runtime = {
+            "runtime_type": "io.containerd.runc.v2",
+            "base_runtime_spec": str(specification),
+            "options": {"BinaryName": str(debian.packages() / "usr/sbin/runc"), "SystemdCgroup": False},
+        }
+        settings = {
+            "sandbox_image": images.PAUSE,
+            "disable_apparmor": True,
+            "disable_hugetlb_controller": True,
+            # Without CAP_SYS_RESOURCE root may protect no process from being killed for memory.
+            "restrict_oom_score_adj": True,
+            "containerd": {
+                "snapshotter": "overlayfs",
+                "default_runtime_name": "runc",
+                "runtimes": {"runc": runtime},
+            },
+            "cni": {"bin_dir": str(debian.packages() / "usr/lib/cni"), "conf_dir": str(network)},
+        }
+        document = {
+            "version": 2,
+            "root": str(self._folder / "containerd"),
+            "state": "/run/containerd/state",
+            "grpc": {"address": _SOCKET},
+            "disabled_plugins": [
+                f"io.containerd.snapshotter.v1.{name}" for name in ("aufs", "btrfs", "devmapper", "zfs")
+            ],
+            "plugins": {"io.containerd.grpc.v1.cri": settings},
+        }
+        config = self._folder / "containerd.toml"
+        config.write_text(_toml(document))
+        dumped(self._specification(), specification)
+        return self._process("containerd", debian.packages() / "usr/bin/containerd", f"--config={config}")
+
+    def _specification(self) -> Mapping[str, Any]:
+        """What every container is made of: containerd's own, and what all are to see."""
+        specification: dict[str, Any] = json.loads(self._ctr("oci", "spec"))
+        shown = [
+            {"destination": str(path), "source": str(path), "type": "bind", "options": ["rbind", mode]}
+            for path, mode in self._mounts.items()
+        ]
+        return {**specification, "mounts": [*specification["mounts"], *shown]}
+
+    def _network(self) -> Mapping[str, Any]:
+        number = self.station.number
+        ours = {
+            "subnet": PODS,
+            "rangeStart": f"10.77.{number}.10",
+            "rangeEnd": f"10.77.{number}.250",
+            "gateway": self.station.address,
+        }
+        bridge = {
+            "type": "bridge",
+            "bridge": "pods0",
+            "isDefaultGateway": True,
+            # Nobody is to be hidden behind a node: all are on one network, which leads nowhere else.
+            "ipMasq": False,
+            "hairpinMode": True,
+            "ipam": {"type": "host-local", "dataDir": "/run/rig-network", "ranges": [[ours]]},
+        }
+        return {"cniVersion": "0.4.0", "name": "rig", "plugins": [bridge]}
+
+    def _place_of_pods(self) -> Mapping[str, Any]:
+        return {
+            "address": self.station.address,
+            "readOnlyPort": 0,
+            "containerRuntimeEndpoint": f"unix://{_SOCKET}",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": self.station.cgroup,
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "makeIPTablesUtilChains": False,
+            "clusterDNS": [GATEWAY],
+            "clusterDomain": _ZONE,
+            # Nothing of this machine's: there is no way out.
+            "resolvConf": "",
+        }
+
+    def _ctr(self, *words: str | Path) -> str:
+        return self.station.place.run(debian.packages() / "usr/bin/ctr", f"--address={_SOCKET}", *words)
+
+    def _answers(self) -> bool:
+        try:
+            self._ctr("version")
+        except AssertionError:
+            return False
+        return True
+
+    def _process(self, program: str, *command: str | Path) -> Process:
+        environment = {
+            "PATH": debian.path(),
+            "LD_LIBRARY_PATH": debian.libraries(),
+            "HOME": str(self._folder),
+        }
+        log = self._folder / f"{program}.log"
+        return Process(command, log, environment=environment, place=self.station.place)
+
+
+def inside(plane: ControlPlane) -> str:
+    """The API server, as nodes reach it."""
+    return f"https://{namespaces.GATEWAY}:{plane.port}"
+
+
+# Short, as tests wait for them; and nothing that could not come back is cleaned up.
+_PACE: Final[Mapping[str, Any]] = {
+    "nodeLeaseDurationSeconds": 12,
+    "nodeStatusUpdateFrequency": "5s",
+    "imageGCHighThresholdPercent": 100,
+    "imageGCLowThresholdPercent": 99,
+    "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+    "featureGates": {"KubeletCrashLoopBackOffMax": True},
+    "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
+}
+
+
+def _toml(document: Mapping[str, Any], above: str = "") -> str:
+    """A document without tables in lists; JSON writes the values of such as TOML does."""
+    plain = [
+        f"{json.dumps(key)} = {json.dumps(each)}"
+        for key, each in document.items()
+        if not isinstance(each, Mapping)
+    ]
+    text = "\n".join([f"[{above}]" if above else "", *plain, ""])
+    for key, each in document.items():
+        if isinstance(each, Mapping):
+            text += _toml(each, ".".join(filter(None, (above, json.dumps(key)))))
+    return text

@@ -1,0 +1,197 @@
+"""A cluster whose pods are containers: two nodes, DNS, scheduler and operator, in namespaces of their own."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from rig import debian, dns, images, leftovers, namespaces, operator, scheduling
+from rig.api import Api
+from rig.certificates import Authority
+from rig.control_plane import ADMIN, ControlPlane, Options
+from rig.namespaces import GATEWAY, Hub
+from rig.node import Node
+from rig.place import Place
+from rig.process import Process, until
+
+_PROGRAMS: Final = ("ip", "mount", "nsenter", "unshare")
+# The first address of the range of Services is the API server's.
+_API_NAMES: Final = (GATEWAY, "10.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+# A node that says nothing is given up soon, and so are its pods.
+_API_SERVER: Final = (
+    f"--advertise-address={GATEWAY}",
+    "--authorization-mode=Node,RBAC",
+    "--enable-admission-plugins=NodeRestriction",
+    "--kubelet-preferred-address-types=InternalIP",
+    "--default-not-ready-toleration-seconds=10",
+    "--default-unreachable-toleration-seconds=10",
+)
+_CONTROLLER_MANAGER: Final = ("--node-monitor-period=2s", "--node-monitor-grace-period=20s")
+# The operator's own asks with a program that fails if any of the search domains says no. A master may wait
+# for its node, so there is no hurry.
+_WAITER: Final = f"""
+- name: init-pytorch
+  image: {{{{.InitContainerImage}}}}
+  imagePullPolicy: IfNotPresent
+  command: ["{images.PROBE}", "-patience", "30m", "-lookup", "{{{{.MasterAddr}}}}"]
+"""
+
+
+def missing() -> str:
+    """Why there can be no real nodes on this machine; empty if there can."""
+    if os.geteuid() != 0:
+        return "real nodes are made of namespaces, mounts and cgroups: they want root"
+    programs = [each for each in _PROGRAMS if shutil.which(each) is None]
+    if programs:
+        return f"real nodes want {', '.join(programs)} on the PATH (iproute2, util-linux)"
+    controllers = [
+        each for each in leftovers.CONTROLLERS if not (leftovers.CGROUPS / each / "tasks").exists()
+    ]
+    if controllers:
+        return f"real nodes want these controllers of cgroup v1, as yet: {', '.join(controllers)}"
+    tried = subprocess.run(
+        ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "ip", "link", "set", "lo", "up"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if tried.returncode != 0:
+        return f"real nodes want namespaces, and root may make none here: {tried.stderr.strip()}"
+    try:
+        debian.packages()
+    except debian.NoPackages as why:
+        return str(why)
+    return ""
+
+
+class RealCluster:
+    """The cluster; a context that starts and ends it. Nodes are ready and names resolve when it has started.
+
+    Args:
+        folder: For its state and its logs.
+        names: By which pods, too, may call the image that shows this machine's Python.
+        operator_flags: Further flags of the training-operator.
+        nodes: How many.
+    """
+
+    def __init__(
+        self, folder: Path, names: Sequence[str] = (), operator_flags: Sequence[str] = (), nodes: int = 2
+    ) -> None:
+        self.folder = folder
+        self.shared = folder / "shared"
+        """A folder that every container sees at the same path and may write to: an object store."""
+        self._names = names
+        self._operator_flags = operator_flags
+        self._count = nodes
+        self._stack = contextlib.ExitStack()
+        self._hub: Hub
+        self.plane: ControlPlane
+        self.nodes: Sequence[Node] = ()
+
+    def __enter__(self) -> "RealCluster":
+        self.shared.mkdir(parents=True)
+        with contextlib.ExitStack() as stack:
+            self._hub = stack.enter_context(namespaces.hub(self.folder))
+            self.nodes = [self._node(stack, number) for number in range(1, self._count + 1)]
+            for node in self.nodes:
+                stack.enter_context(node.containerd)
+            self.plane = stack.enter_context(self._plane())
+            archives = self._archives()
+            for node in self.nodes:
+                node.imported(archives)
+                stack.enter_context(node.kubelet(self.plane))
+                stack.enter_context(node.proxy(self.plane))
+            dns.start(self.plane)
+            scheduling.start(self.plane)
+            operator.start(self.plane, *self._waits(), *self._operator_flags)
+            self.wait()
+            # The first to happen in the end: everything at once, so that nobody waits for anybody.
+            stack.callback(self._hub.process.kill)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    @property
+    def admin(self) -> Api:
+        """Its API server, as one who may do everything."""
+        return self.plane.admin
+
+    @property
+    def authority(self) -> Authority:
+        """Whom all of it trusts."""
+        return self.plane.authority
+
+    @property
+    def place(self) -> Place:
+        """Where its control plane runs; what listens there is reached at `place.address`."""
+        return self._hub.place
+
+    def kubeconfig(self, user: str = ADMIN) -> Path:
+        """A file by which a program becomes this user, here and on the hub."""
+        return self.plane.kubeconfig(user)
+
+    def add(self, process: Process) -> Process:
+        """Start a program that ends with the cluster."""
+        return self.plane.enter(process)
+
+    def node(self, name: str) -> Node:
+        """One of its nodes."""
+        (found,) = (each for each in self.nodes if each.name == name)
+        return found
+
+    def cut_off(self, name: str) -> None:
+        """Pull a node's cable: it runs on, and nobody hears of it."""
+        namespaces.cut_off(self._hub, self.node(name).station)
+
+    def join(self, name: str) -> None:
+        """Put the cable back."""
+        namespaces.join(self._hub, self.node(name).station)
+
+    def wait(self) -> None:
+        """Until all nodes take pods."""
+
+        def ready() -> bool:
+            return all(each.is_ready(self.admin.get(f"/api/v1/nodes/{each.name}")) for each in self.nodes)
+
+        until(ready, 120, lambda: f"nodes are not ready: {self.admin.items('/api/v1/nodes')}")
+
+    def _node(self, stack: contextlib.ExitStack, number: int) -> Node:
+        folder = self.folder / f"node-{number}"
+        folder.mkdir()
+        station = stack.enter_context(namespaces.station(self._hub, number, folder))
+        mounts = {**dict.fromkeys(images.machine(), "ro"), self.shared: "rw"}
+        return Node(station, folder, mounts)
+
+    def _archives(self) -> Sequence[Path]:
+        made = {"pause": images.pause(), "python": images.python(self._names)}
+        return [images.archive(image, self.folder / f"{name}.tar") for name, image in made.items()]
+
+    def _plane(self) -> ControlPlane:
+        place = self._hub.place
+        return ControlPlane(
+            self.folder,
+            Options(
+                place=place,
+                names=(place.address, *_API_NAMES),
+                without_nodes=(),
+                api_server=_API_SERVER,
+                controller_manager=_CONTROLLER_MANAGER,
+            ),
+        )
+
+    def _waits(self) -> Sequence[str]:
+        template = self.folder / "waiter.yaml"
+        template.write_text(_WAITER)
+        return (
+            f"--pytorch-init-container-image={images.PYTHON}",
+            f"--pytorch-init-container-template-file={template}",
+        )
