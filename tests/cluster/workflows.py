@@ -1,6 +1,7 @@
 """Workflows of one training task each, as a user would write them; small enough for two processors."""
 
 import os
+import time
 
 from flytekit import Resources, task, workflow
 from flytekit.exceptions.user import FlyteRecoverableException
@@ -44,7 +45,7 @@ def recovers(value: int) -> int:
     return well_the_second_time(value=value)
 
 
-@task(task_config=Elastic(nnodes=2, nproc_per_node=1), requests=SMALL)
+@task(task_config=Elastic(nnodes=2, nproc_per_node=1), requests=Resources(cpu="100m", mem="2Gi"))
 def all_reduced(value: int) -> int:
     import torch
     import torch.distributed as dist
@@ -78,3 +79,13 @@ def nothing_twice() -> None:
 @workflow
 def tries_twice() -> None:
     nothing_twice()
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
+def for_ever() -> None:
+    time.sleep(600)
+
+
+@workflow
+def sleeps() -> None:
+    for_ever()
