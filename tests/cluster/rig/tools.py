@@ -153,4 +153,8 @@ def main(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except NoGo as why:
+        print(f"NOT RUN: {why}", file=sys.stderr)
+        sys.exit(75)
