@@ -12,13 +12,18 @@ settings.register_profile("soak", max_examples=1_000, deadline=None)
 UNIT = Path(__file__).parent / "unit"
 # A unit test that takes seconds is none; the margin is for generated cases on two cores that others use.
 UNIT_SECONDS = 30
+# Ten times as many cases as elsewhere.
+SOAK_SECONDS = 1200
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--hypothesis-profile") == "soak":
-        return
+    is_soak = config.getoption("--hypothesis-profile") == "soak"
     for item in items:
-        if UNIT in item.path.parents and item.get_closest_marker("timeout") is None:
+        if item.get_closest_marker("timeout") is not None:
+            continue
+        if is_soak:
+            item.add_marker(pytest.mark.timeout(SOAK_SECONDS))
+        elif UNIT in item.path.parents:
             item.add_marker(pytest.mark.timeout(UNIT_SECONDS))
 
 
