@@ -72,7 +72,7 @@ def _check_kind(manifest: Manifest) -> None:
 
 def _pruned(manifest: Manifest, found: Any) -> dict[str, Any]:
     job = {"apiVersion": API_VERSION, "kind": JOB, "metadata": found}
-    if "spec" in manifest:
+    if manifest.get("spec") is not None:
         job["spec"] = schema.pruned(manifest["spec"], "PyTorchJobSpec")
     if len(json.dumps(job)) > _MOST_BYTES:
         raise Refused(413, "RequestEntityTooLarge", "etcdserver: request is too large")
