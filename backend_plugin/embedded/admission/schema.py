@@ -115,7 +115,9 @@ def unreadable(value: Any, kind: str, path: str) -> Iterator[str]:
 
 
 def _type(value: Any) -> str:
-    """The type of a JSON value, as the API server calls it."""
+    """The type of a JSON value, as the API server calls it; more than 64 bits are no integer to Go."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "number"
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "object")
 
 
