@@ -72,7 +72,7 @@ def start(plane: ControlPlane, *flags: str) -> Process:
     )
     plane.enter(process)
     process.wait_until(lambda: _answers(health))
-    until(lambda: _refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
+    until(lambda: refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
     return process
 
 
@@ -99,7 +99,7 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _refuses(plane: ControlPlane) -> bool:
+def refuses(plane: ControlPlane) -> bool:
     """Whether a job that only the hook can refuse is refused by it."""
     job = {
         "apiVersion": "kubeflow.org/v1",
