@@ -58,19 +58,25 @@ class Player:
             before, had_job = stage.changes, stage.job is not None
         self._do(do)
         done = self._now()
-        # When a job expires is known to a second, so one that does is looked at when it surely has.
-        is_settled = self._settle(before, lambda stage: done + _EXPIRES if had_job and _expires(stage) else 0)
+
+        def least(stage: Stage) -> float:
+            """When a job expires is known to a second, so one that does is looked at when it surely has."""
+            if not (had_job or stage.job) or not _expires(stage):
+                return done + _STEP
+            return _EXPIRES + (done if stage.job is None else max(done, stage.changed_at - self.began))
+
+        is_settled = self._settle(before, least)
         seen = {**observed(self._seen(), self.namespace), "at": [begun, done, self._now()]}
         told = {"refused": self.refused, "missing": self.missing}
         return {**seen, **{key: value for key, value in told.items() if value}, "settled": is_settled}
 
-    def _settle(self, before: int, until: Callable[[Stage], float]) -> bool:
+    def _settle(self, before: int, least: Callable[[Stage], float]) -> bool:
         """Wait until nothing happens any more, and no less; whether that was reached."""
-        least, end = self._now() + _STEP, time.monotonic() + _PATIENCE
+        end = time.monotonic() + _PATIENCE
         while True:
             stage = self._seen()
             is_quiet = self.pulse.is_settled(stage) and _is_collected(stage)
-            if is_quiet and self._now() >= max(least, until(stage)):
+            if is_quiet and self._now() >= least(stage):
                 return True
             if stage.changes - before > _STORM:
                 return False
