@@ -28,8 +28,8 @@ def of_problems(problems: Sequence[Problem]) -> str:
 
 
 def of_cluster(reason: str, message: str) -> str:
-    """What the cluster said, when asking again would be answered alike."""
-    return f"the cluster refuses the job ({reason}): {message}"
+    """What the cluster said, when asking again would be answered alike; a webhook may give no reason."""
+    return f"the cluster refuses the job{f' ({reason})' if reason else ''}: {message}"
 
 
 def may_pass(code: int, message: str) -> bool:

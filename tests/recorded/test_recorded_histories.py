@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import close_ends, first, plain_ends
-from stored_world import World
-from watching import like
-
-History = Mapping[str, Any]
+from explaining import History, unexplained
 
 with gzip.open(Path(__file__).with_name("pytorchjob-histories.jsonl.gz"), "rt") as lines:
     HISTORIES: list[History] = [json.loads(line) for line in lines]
@@ -40,24 +36,6 @@ def short(history: History) -> str:
 def plays(history: History) -> list[Sequence[Mapping[str, Any]]]:
     """What was observed at each step, in each play that went its own way."""
     return [[step["observed"] for step in history["steps"]], *history.get("alternatives", [])]
-
-
-def unexplained(history: History, observed: Sequence[Mapping[str, Any]], *, closely: bool) -> int | None:
-    """The first step that does not end as it was observed; None if all do."""
-    worlds = [first(history)]
-    for index, (step, seen) in enumerate(zip(history["steps"], observed, strict=True)):
-        before = worlds
-        worlds = like([end for world in before for end in plain_ends(world, step["do"], seen["at"])], seen)
-        if not worlds and closely:
-            worlds = closely_like(before, step["do"], seen)
-        if not worlds:
-            return index
-    return None
-
-
-def closely_like(before: Sequence[World], do: Mapping[str, Any], seen: Mapping[str, Any]) -> list[World]:
-    tried = (ends for world in before for ends in close_ends(world, do, seen["at"]))
-    return next((found for found in (like(ends, seen) for ends in tried) if found), [])
 
 
 @pytest.mark.parametrize("history", HISTORIES, ids=short)

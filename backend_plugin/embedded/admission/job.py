@@ -72,7 +72,7 @@ def _check_kind(manifest: Manifest) -> None:
 
 def _pruned(manifest: Manifest, found: Any) -> dict[str, Any]:
     job = {"apiVersion": API_VERSION, "kind": JOB, "metadata": found}
-    if "spec" in manifest:
+    if manifest.get("spec") is not None:
         job["spec"] = schema.pruned(manifest["spec"], "PyTorchJobSpec")
     if len(json.dumps(job)) > _MOST_BYTES:
         raise Refused(413, "RequestEntityTooLarge", "etcdserver: request is too large")
@@ -113,7 +113,7 @@ def _of_transition(old: Manifest, new: Manifest) -> list[Cause]:
 def _check_webhook(job: Manifest, more: list[Cause]) -> None:
     unreadable = next(schema.unreadable(job.get("spec", {}), "PyTorchJobSpec", f"{JOB}.spec"), None)
     if unreadable is not None:
-        raise Refused(400, "BadRequest", f'admission webhook "{WEBHOOK}" denied the request: {unreadable}')
+        raise Refused(400, "", f'admission webhook "{WEBHOOK}" denied the request: {unreadable}')
     wrong = [*webhook.causes(job), *more]
     if wrong:
         raise denied(wrong)

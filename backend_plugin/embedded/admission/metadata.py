@@ -3,17 +3,38 @@
 Lives here: the rules that hold for all kinds. Does not: those of names, which each kind has its own of.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from backend_plugin.core.errors import Refused
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import names
 from backend_plugin.embedded.admission.refusal import Cause, invalid, not_understood, required, too_long
 
 ANNOTATIONS_BYTES: Final = 256 * 1024
-_TEXTS: Final = ("labels", "annotations")
-_FIELDS: Final = ("name", "generateName", "namespace", *_TEXTS, "finalizers", "ownerReferences")
+_OWNER: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("apiVersion", "kind", "name"), "string"),
+    "uid": "types.UID",
+    **dict.fromkeys(("controller", "blockOwnerDeletion"), "bool"),
+}
+# With their types in Go, whose names refusals tell.
+_FIELDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("name", "generateName", "namespace"), "string"),
+    **dict.fromkeys(("labels", "annotations"), "map[string]string"),
+    "finalizers": "[]string",
+    "ownerReferences": "[]v1.OwnerReference",
+}
+_ZEROS: Final[Mapping[str, Any]] = {"string": "", "types.UID": "", "bool": False, "v1.OwnerReference": {}}
+# In this order: Python's booleans are numbers, too.
+_JSON: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "bool": bool,
+    "number": (int, float),
+    "string": str,
+    "array": (list, tuple),
+    "object": Mapping,
+}
+_WANTED: Final[Mapping[str, str]] = {"bool": "bool", "string": "string", "types.UID": "string"}
 _OF_SERVER: Final = (
     "uid",
     "resourceVersion",
@@ -34,16 +55,13 @@ _IMMUTABLE: Final = (
 
 def sent(manifest: Manifest) -> dict[str, Any]:
     """What a client may say in metadata, without what is empty; raises `Refused` where it cannot be read."""
-    metadata = section(manifest, "metadata")
-    found = {field: metadata[field] for field in _FIELDS if metadata.get(field)}
-    for field in _TEXTS:
-        _check_texts(manifest, field, found.get(field, {}))
-    for field in ("finalizers", "ownerReferences"):
-        if not isinstance(found.get(field, []), list):
-            raise _unlike(manifest, field, "slice")
-    for field in ("name", "namespace", "generateName"):
-        if not isinstance(found.get(field, ""), str):
-            raise _unlike(manifest, field, "string")
+    metadata = {} if manifest.get("metadata") is None else manifest["metadata"]
+    if not isinstance(metadata, Mapping):
+        raise _unlike(manifest, metadata, "Go value", "v1.ObjectMeta")
+    found = {}
+    for field, kind in _FIELDS.items():
+        value = _read(manifest, metadata.get(field), kind, f"ObjectMeta.{field}")
+        found.update({field: value} if value else {})
     return found
 
 
@@ -67,8 +85,9 @@ def causes(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]) -> Ite
         yield invalid("metadata.namespace", namespace, wrong)
     yield from _of_texts(metadata)
     for finalizer in metadata.get("finalizers", ()):
-        for wrong in names.qualified(str(finalizer)):
-            yield invalid("metadata.finalizers", str(finalizer), wrong)
+        for wrong in names.qualified(finalizer):
+            yield invalid("metadata.finalizers", finalizer, wrong)
+    yield from _of_owners(metadata.get("ownerReferences", ()))
 
 
 def changes(old: Manifest, new: Mapping[str, Any]) -> Iterator[Cause]:
@@ -94,16 +113,42 @@ def _of_texts(metadata: Mapping[str, Any]) -> Iterator[Cause]:
         yield too_long("metadata.annotations", ANNOTATIONS_BYTES)
 
 
-def _check_texts(manifest: Manifest, field: str, found: Any) -> None:
-    if not isinstance(found, Mapping):
-        raise _unlike(manifest, field, "map[string]string")
-    if not all(isinstance(value, str) for value in found.values()):
-        raise _unlike(manifest, field, "string")
+def _of_owners(owners: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
+    for owner in owners:
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                what = "version must not be empty" if field == "apiVersion" else "must not be empty"
+                yield invalid(f"metadata.ownerReferences.{field}", "", what)
+    controllers = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller")]
+    for other in controllers[1:]:
+        detail = 'Only one reference can have Controller set to true. Found "true" in references for'
+        yield invalid("metadata.ownerReferences", list(owners), f"{detail} {controllers[0]} and {other}")
 
 
-def _unlike(manifest: Manifest, field: str, wanted: str) -> Exception:
+def _read(manifest: Manifest, value: Any, kind: str, path: str) -> Any:
+    """A value of its type in Go, without fields that the type does not have; null is nothing."""
+    if value is None:
+        return _ZEROS.get(kind)
+    if kind.startswith("[]") and isinstance(value, list):
+        return [_read(manifest, item, kind.removeprefix("[]"), path) for item in value]
+    if kind == "map[string]string" and isinstance(value, Mapping):
+        return {key: _read(manifest, item, "string", path) for key, item in value.items()}
+    if kind == "v1.OwnerReference" and isinstance(value, Mapping):
+        fields = {field: of for field, of in _OWNER.items() if value.get(field) is not None}
+        at = "OwnerReference.ownerReferences"
+        return {field: _read(manifest, value[field], of, f"{at}.{field}") for field, of in fields.items()}
+    if _WANTED.get(kind) != _name(value):
+        raise _unlike(manifest, value, f"Go struct field {path}", kind)
+    return value
+
+
+def _name(value: Any) -> str:
+    return next(name for name, kind in _JSON.items() if isinstance(value, kind))
+
+
+def _unlike(manifest: Manifest, value: Any, into: str, wanted: str) -> Refused:
     kind = text(manifest, "kind")
     return not_understood(
-        f'{kind} in version "v1" cannot be handled as a {kind}: json: cannot unmarshal value into Go struct'
-        f" field ObjectMeta.metadata.{field} of type {wanted}"
+        f'{kind} in version "v1" cannot be handled as a {kind}:'
+        f" json: cannot unmarshal {_name(value)} into {into} of type {wanted}"
     )

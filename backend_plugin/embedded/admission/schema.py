@@ -52,21 +52,18 @@ def _newer(part: str) -> frozenset[str]:
 
 
 def pruned(value: Any, kind: str) -> Any:
-    """The same value without fields that its type does not have, with the defaults of those it lacks."""
+    """The same value with defaults, without unknown fields and without nulls, but for those in lists."""
     if kind.startswith("[") and isinstance(value, list):
         return [pruned(item, kind[1:-1]) for item in value]
     if not isinstance(value, Mapping):
         return int(value) if isinstance(value, float) and value.is_integer() else value
+    said = {key: item for key, item in value.items() if item is not None}
     if kind.startswith("{"):
-        return {key: pruned(item, kind[1:-1]) for key, item in value.items()}
+        return {key: pruned(item, kind[1:-1]) for key, item in said.items()}
     if kind not in _parts():
         return value
     defaults = DEFAULTS.get(kind, {})
-    known = {
-        key: pruned(item, _parts()[kind][key])
-        for key, item in value.items()
-        if key in _parts()[kind] and not (item is None and key in defaults)
-    }
+    known = {key: pruned(item, _parts()[kind][key]) for key, item in said.items() if key in _parts()[kind]}
     return {**known, **{key: default for key, default in defaults.items() if key not in known}}
 
 
@@ -118,7 +115,9 @@ def unreadable(value: Any, kind: str, path: str) -> Iterator[str]:
 
 
 def _type(value: Any) -> str:
-    """The type of a JSON value, as the API server calls it."""
+    """The type of a JSON value, as the API server calls it; more than 64 bits are no integer to Go."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "number"
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "object")
 
 

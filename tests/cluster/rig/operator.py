@@ -72,7 +72,7 @@ def start(plane: ControlPlane, *flags: str) -> Process:
     )
     plane.enter(process)
     process.wait_until(lambda: _answers(plane.place.address, health))
-    until(lambda: _refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
+    until(lambda: refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
     return process
 
 
@@ -96,7 +96,7 @@ def _answers(address: str, port: int) -> bool:
         return False
 
 
-def _refuses(plane: ControlPlane) -> bool:
+def refuses(plane: ControlPlane) -> bool:
     """Whether a job that only the hook can refuse is refused by it."""
     job = {
         "apiVersion": "kubeflow.org/v1",

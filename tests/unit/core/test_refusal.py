@@ -32,6 +32,10 @@ def test_a_refusal_is_for_good() -> None:
     )
 
 
+def test_who_refuses_without_a_reason_is_quoted_without_one() -> None:
+    assert refusal.of_cluster("", "denied") == "the cluster refuses the job: denied"
+
+
 @pytest.mark.parametrize(
     ("code", "message", "passes"),
     [

@@ -51,6 +51,18 @@ def test_a_good_job_is_stored_as_it_was_sent() -> None:
     assert admit(job) == job
 
 
+def test_nulls_say_nothing() -> None:
+    job = a_pod(nodeSelector={"a": None, "b": "c"}, hostname=None)
+    job["spec"] |= {"nprocPerNode": None, "runPolicy": {"suspend": None, "managedBy": None}}
+    job["spec"]["pytorchReplicaSpecs"]["Master"] = None
+    job["metadata"] |= {"labels": {"a": None}, "annotations": None}
+    stored = a_pod(nodeSelector={"b": "c"})
+    stored["spec"]["runPolicy"] = {"suspend": False}
+    stored["metadata"]["labels"] = {"a": ""}
+    assert admit(job) == stored
+    assert refusal({**job, "spec": None})[0] == 403
+
+
 def test_unknown_fields_and_what_only_the_server_says_are_dropped() -> None:
     job = a_pod(resources={"limits": {"cpu": 1}}, hostnameOverride="x")
     job["metadata"] |= {"uid": "mine", "creationTimestamp": None, "labels": {}, "selfLink": "x"}
@@ -118,9 +130,15 @@ MALFORMED = {
         "boolean",
         "string",
     ),
-    "nothing for a text": (
-        {**a_spec(), "runPolicy": {"managedBy": None}},
-        "spec.runPolicy.managedBy",
+    "a number of more than 64 bits": (
+        {**a_spec(), "runPolicy": {"backoffLimit": 2**64}},
+        "spec.runPolicy.backoffLimit",
+        "integer",
+        "number",
+    ),
+    "nothing in a list of texts": (
+        a_container(args=[None])["spec"],
+        f"{POD}.containers[0].args[0]",
         "string",
         "null",
     ),
@@ -132,12 +150,6 @@ MALFORMED = {
     ),
     "an object for a list": (a_pod(volumes={})["spec"], f"{POD}.volumes", "array", "object"),
     "a list for an object": ({**a_spec(), "runPolicy": []}, "spec.runPolicy", "object", "array"),
-    "nothing for a role": (
-        {"pytorchReplicaSpecs": {"Worker": None}},
-        "spec.pytorchReplicaSpecs.Worker",
-        "object",
-        "null",
-    ),
     "a number in a list of texts": (
         a_container(args=[1])["spec"],
         f"{POD}.containers[0].args[0]",
@@ -251,7 +263,7 @@ def test_a_quantity_is_a_whole_number_or_a_text_of_its_form() -> None:
     ],
 )
 def test_what_the_operator_could_not_read_is_refused_by_its_webhook(manifest: Any, said: str) -> None:
-    assert refusal(manifest) == (400, "BadRequest", DENIED + said)
+    assert refusal(manifest) == (400, "", DENIED + said)
 
 
 ROLES = "spec.pytorchReplicaSpecs"

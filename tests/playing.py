@@ -183,11 +183,12 @@ def _key(world: World) -> str:
         (
             name,
             world.is_stormy or world.incarnations[name],
+            [container.get("env") for container in pod["spec"]["containers"]],
             pod["status"],
             pod["metadata"].get("deletionTimestamp"),
         )
         for name, pod in sorted(world.pods.items())
     ]
     flags = [world.is_awake, world.is_retrying, str(world.wake_at), world.refused, world.missing]
-    jobs = [world.job, world.cached, world.before]
+    jobs = [world.job, world.cached, world.before, world.last_status]
     return json.dumps([jobs, pods, sorted(world.services), flags], default=str)

@@ -1,11 +1,20 @@
 """What is compared of a world and of what was observed: the same fields, in the same form."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from stored_world import NAMESPACE, World, is_terminating
 
 Manifest = Mapping[str, Any]
+
+
+class Whose(Protocol):
+    """To whom pods and services belong, and how often each pod was made; a `World`, or what is like one."""
+
+    uid: str
+    incarnations: dict[str, int]
+
+
 _CONDITION = ("type", "status", "reason", "message")
 _COUNTS = ("active", "succeeded", "failed")
 _TIMES = ("startTime", "completionTime")
@@ -48,8 +57,8 @@ def played(world: World) -> dict[str, Any]:
     return {
         "job": job and {"spec": job["spec"], "status": _status(job.get("status", {}), world)},
         "last": None if job or world.last_status is None else _status(world.last_status, world),
-        "pods": [_pod(pod, world) for _, pod in sorted(world.pods.items())],
-        "services": [_service(service, world) for _, service in sorted(world.services.items())],
+        "pods": [pod_of(pod, world) for _, pod in sorted(world.pods.items())],
+        "services": [service_of(service, world) for _, service in sorted(world.services.items())],
         "refused": [_refusal(each) for each in world.refused],
         "missing": list(world.missing),
     }
@@ -88,7 +97,8 @@ def _counts(status: Manifest) -> Manifest:
     return {role: {key: each[key] for key in _COUNTS if key in each} for role, each in replicas.items()}
 
 
-def _pod(pod: Manifest, world: World) -> Manifest:
+def pod_of(pod: Manifest, world: Whose) -> Manifest:
+    """What is compared of a pod."""
     metadata, spec = pod["metadata"], pod["spec"]
     return {
         "name": metadata["name"],
@@ -108,7 +118,7 @@ def _pod(pod: Manifest, world: World) -> Manifest:
 
 def _appended(container: Manifest) -> list[list[str]]:
     """The operator's variables: from the one with which they begin."""
-    variables = [[each["name"], each.get("value")] for each in container.get("env", ())]
+    variables = [[each["name"], each.get("value", "")] for each in container.get("env", ())]
     begins = [index for index, (name, _) in enumerate(variables) if name == "PYTHONUNBUFFERED"]
     return variables[begins[-1] :] if begins else []
 
@@ -122,7 +132,8 @@ def _ports(container: Manifest) -> list[list[Any]]:
     return [[each.get("name"), each["containerPort"]] for each in container.get("ports", ())]
 
 
-def _service(service: Manifest, world: World) -> Manifest:
+def service_of(service: Manifest, world: Whose) -> Manifest:
+    """What is compared of a service."""
     metadata, spec = service["metadata"], service["spec"]
     return _sorted(
         {
@@ -131,7 +142,7 @@ def _service(service: Manifest, world: World) -> Manifest:
             "selector": spec["selector"],
             "clusterIP": spec["clusterIP"],
             "owners": _owners(metadata, world),
-            "publishNotReadyAddresses": False,
+            "publishNotReadyAddresses": spec.get("publishNotReadyAddresses", False),
             "ports": spec["ports"],
         }
     )
@@ -142,7 +153,7 @@ def _sorted(service: Manifest) -> Manifest:
     return {**service, "ports": sorted(service["ports"], key=lambda port: port["port"])}
 
 
-def _owners(metadata: Manifest, world: World) -> list[Manifest]:
+def _owners(metadata: Manifest, world: Whose) -> list[Manifest]:
     return [
         {
             "kind": owner["kind"],

@@ -1,0 +1,159 @@
+"""PyTorchJobs as they might be sent, by chance: a good one with fields of any type more, less, or odd.
+
+Lives here: manifests. Does not: who accepts them.
+"""
+
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+from backend_plugin.core.pod_types import PARTS
+from backend_plugin.core.shapes import declared
+from backend_plugin.embedded.admission.job_types import JOB_PARTS, REQUIRED
+
+Manifest = dict[str, Any]
+NAMESPACE: Final = "default"
+_CONTAINER: Final = {
+    "name": "pytorch",
+    "image": "train:1",
+    "args": ["a"],
+    "env": [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": {"secretKeyRef": {"key": "k"}}}],
+    "ports": [{"name": "metrics", "containerPort": 80}],
+    "resources": {"limits": {"cpu": "1", "nvidia.com/gpu": 1}, "requests": {"cpu": "500m"}},
+    "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm", "subPath": "a"}],
+    "readinessProbe": {"exec": {"command": ["true"]}},
+    "securityContext": {"privileged": False},
+}
+_POD: Final = {
+    "containers": [_CONTAINER],
+    "initContainers": [{"name": "first", "image": "a"}],
+    "volumes": [{"name": "shm", "emptyDir": {"sizeLimit": "1Gi"}}],
+    "tolerations": [{"key": "a", "operator": "Exists"}],
+    "nodeSelector": {"a": "b"},
+    "affinity": {"nodeAffinity": {}},
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    ],
+    "hostname": "a",
+    "terminationGracePeriodSeconds": 3,
+}
+_ROLE: Final = {
+    "replicas": 1,
+    "restartPolicy": "Never",
+    "template": {
+        "metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["a.b/c"]},
+        "spec": _POD,
+    },
+}
+_KIND: Final = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+_JOB: Final = {
+    **_KIND,
+    "metadata": {
+        "name": "job",
+        "namespace": NAMESPACE,
+        "labels": {"a": "b"},
+        "annotations": {"a": "b"},
+        "finalizers": ["a.b/c"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "a", "name": "b", "uid": "c"}],
+    },
+    "spec": {
+        "nprocPerNode": "1",
+        "pytorchReplicaSpecs": {"Master": _ROLE, "Worker": _ROLE},
+        "runPolicy": {"cleanPodPolicy": "All", "backoffLimit": 1, "schedulingPolicy": {"queue": "a"}},
+        "elasticPolicy": {"minReplicas": 1, "rdzvConf": [{"key": "a", "value": "b"}]},
+    },
+}
+_ODD: Final = (
+    *(None, True, False, 0, -1, 3, 0.5, 2.0, 2**31, 2**40, 2**70),
+    *("", "x", "Always", "a b", "é\n", "1Gi", "x" * 64, "x" * 300, "A.b", "0", "a/b"),
+    *([], {}, [[]], [None], ["x", 1], {"name": "x"}, [{"name": "x"}, {"name": "x"}], {"x": "y"}),
+)
+_SCALARS: Final = {
+    "string": ("a", "b", "x1", "/a", "Always", "IfNotPresent", "a.b/c", "TCP", "", "a b"),
+    "bool": (True, False),
+    "int32": (0, 1, 2, 80, -1, 70000),
+    "int64": (0, 1, 30, -1, 2**33),
+    "intstr": (80, "http", 0, "80"),
+    "quantity": ("1", "500m", 2, "1Gi", "0.5", "-1", "1e3", "x", 1.5),
+}
+_TYPES: Final = {
+    part: {name: kind.removesuffix("!") for name, kind in fields.items()}
+    for part, fields in declared(PARTS + JOB_PARTS).items()
+}
+# The deeper, the less: a pod has volumes that have claims that have selectors.
+_MORE: Final = (0.5, 0.35, 0.25, 0.15, 0.1)
+
+
+def manifest(chance: Random) -> Manifest:
+    """A PyTorchJob, good or not."""
+    # Without the parts that several places share.
+    made = json.loads(json.dumps(_JOB))
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 3))):
+        chance.choice((_odd, _less, _more, _more, _more))(made, chance)
+    # What is in the URL, too, is as it is there.
+    if isinstance(made.get("metadata"), dict):
+        made["metadata"]["namespace"] = NAMESPACE
+    return {**made, **_KIND}
+
+
+def _odd(made: Manifest, chance: Random) -> None:
+    holder, key = chance.choice(list(_places(made)))
+    holder[key] = chance.choice(_ODD)
+
+
+def _less(made: Manifest, chance: Random) -> None:
+    holder, key = chance.choice(list(_places(made)))
+    del holder[key]
+
+
+def _more(made: Manifest, chance: Random) -> None:
+    """A field of its type, wherever one of a known type may be."""
+    there = list(_parts(made.get("spec"), "PyTorchJobSpec"))
+    if not there:
+        return
+    holder, part = chance.choice(there)
+    name = chance.choice([*_TYPES[part]])
+    holder[name] = _value(_TYPES[part][name], chance, 0)
+
+
+def _value(kind: str, chance: Random, depth: int) -> Any:
+    if chance.random() < 0.01:
+        return chance.choice(_ODD)
+    if kind in _SCALARS:
+        return chance.choice(_SCALARS[kind])
+    if kind.startswith("["):
+        return [_value(kind[1:-1], chance, depth + 1) for _ in range(chance.choice((0, 1, 1, 2)))]
+    if kind.startswith("{"):
+        return {key: _value(kind[1:-1], chance, depth + 1) for key in chance.sample(("a", "b.c/d", "cpu"), 1)}
+    needed = REQUIRED.get(kind, "").split()
+    more = _MORE[min(depth, len(_MORE) - 1)]
+    return {
+        name: _value(each, chance, depth + 1)
+        for name, each in _TYPES[kind].items()
+        if chance.random() < (0.95 if name in needed else more)
+    }
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Everything that is in something, as what it is in and where."""
+    children = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, child in list(children):
+        yield value, key
+        yield from _places(child)
+
+
+def _parts(value: Any, kind: str) -> Iterator[tuple[Manifest, str]]:
+    """The objects whose type is known."""
+    if kind.startswith("[") and isinstance(value, list):
+        for each in value:
+            yield from _parts(each, kind[1:-1])
+    elif kind.startswith("{") and isinstance(value, dict):
+        for each in value.values():
+            yield from _parts(each, kind[1:-1])
+    elif kind in _TYPES and isinstance(value, dict):
+        yield value, kind
+        for name, each in value.items():
+            yield from _parts(each, _TYPES[kind].get(name, ""))

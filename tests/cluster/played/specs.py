@@ -1,0 +1,123 @@
+"""PyTorchJobs by chance: what authors write, and a little of what they should not.
+
+Lives here: specs. Does not: what happens to the jobs; see `walks`.
+"""
+
+from random import Random
+from typing import Any, Final
+
+Spec = dict[str, Any]
+_SHAPES: Final = (("Master",), ("Master", "Worker"), ("Master", "Worker"), ("Worker",))
+_POLICIES: Final = (None, "Always", "OnFailure", "OnFailure", "Never", "Never", "ExitCode", "ExitCode")
+_CLEAN: Final = (None, "None", "Running", "All")
+_METRIC: Final = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+_ELASTIC: Final[tuple[Spec, ...]] = (
+    {},
+    {"minReplicas": 2},
+    {"maxReplicas": 5},
+    {"minReplicas": 1, "maxReplicas": 4, "maxRestarts": 3, "rdzvBackend": "c10d", "rdzvId": "run"},
+    {"minReplicas": 1, "maxReplicas": 4, "maxRestarts": 0, "rdzvConf": [{"key": "timeout", "value": "900"}]},
+    {"rdzvBackend": "etcd", "rdzvHost": "etcd.x", "rdzvPort": 2379, "minReplicas": 1, "maxReplicas": 2},
+    {"standalone": True, "minReplicas": 1, "maxReplicas": 1},
+    {"nProcPerNode": 2, "minReplicas": 1, "maxReplicas": 3, "metrics": [_METRIC]},
+    {"rdzvConf": []},
+)
+# Deadlines and expiries at which a second makes no difference: at once, soon but after what there is to be
+# done, never in a test.
+_DEADLINES: Final = (0, 3600, 3600)
+SOON: Final = 3
+_EXPIRIES: Final = (0, SOON, 3600)
+_ODD: Final = (
+    ("runPolicy", {"cleanPodPolicy": "Whatever"}),
+    ("runPolicy", {"cleanPodPolicy": ""}),
+    ("runPolicy", {"backoffLimit": -1}),
+    ("runPolicy", {"managedBy": "kueue.x-k8s.io/multikueue"}),
+    ("runPolicy", {"managedBy": "kubeflow.org/training-operator"}),
+    ("runPolicy", {"managedBy": "somebody/else"}),
+    ("runPolicy", {"ttlSecondsAfterFinished": -3}),
+    ("runPolicy", {"activeDeadlineSeconds": -5}),
+    ("nprocPerNode", 2),
+    ("nprocPerNode", "x2"),
+    ("nprocPerNode", "-1"),
+    ("pytorchReplicaSpecs", {}),
+    ("elasticPolicy", {"nProcPerNode": 2, "minReplicas": 5, "maxReplicas": 2}),
+    ("pytorchReplicaSpecs", {"worker": {"replicas": 1, "template": {"spec": {"containers": []}}}}),
+)
+
+
+def spec(chance: Random) -> Spec:
+    """A job's spec."""
+    roles = chance.choice(_SHAPES)
+    made: Spec = {"pytorchReplicaSpecs": {role: _role(chance, role) for role in roles}}
+    policy = _run_policy(chance)
+    if policy or chance.random() < 0.3:
+        made["runPolicy"] = policy
+    if chance.random() < 0.4:
+        made["nprocPerNode"] = chance.choice(("auto", "gpu", "cpu", "1", "2", "8"))
+    if "Worker" in roles and chance.random() < (0.2 if "Master" in roles else 0.6):
+        elastic = chance.choice(_ELASTIC)
+        made["elasticPolicy"] = elastic
+        if "nProcPerNode" in elastic:
+            made.pop("nprocPerNode", None)
+    if chance.random() < 0.08:
+        field, value = chance.choice(_ODD)
+        made[field] = {**made.get(field, {}), **value} if field == "runPolicy" else value
+    return made
+
+
+def name(chance: Random) -> str:
+    """A job's name, seldom one that is too long for services or for nobody's taste."""
+    at = chance.random()
+    if at < 0.03:
+        return "j" * chance.randint(50, 64)
+    return chance.choice(("job", "train", "a1b2c3-n0-0", "x" * 40)) if at > 0.02 else "a.b"
+
+
+def _role(chance: Random, role: str) -> Spec:
+    made: Spec = {"template": _template(chance)}
+    policy = chance.choice(_POLICIES)
+    if policy:
+        made["restartPolicy"] = policy
+    if role == "Master":
+        made["replicas"] = 1
+    elif chance.random() < 0.93:
+        made["replicas"] = chance.choice((1, 1, 2, 2, 3))
+    return made
+
+
+def _template(chance: Random) -> Spec:
+    trainer: Spec = {"name": "pytorch", "image": "nothing:1"}
+    if chance.random() < 0.15:
+        trainer["env"] = [{"name": chance.choice(("A", "MASTER_ADDR", "PYTHONUNBUFFERED")), "value": "b"}]
+    if chance.random() < 0.15:
+        ports = (
+            {"name": "metrics", "containerPort": 9090},
+            {"name": "pytorchjob-port", "containerPort": 2345},
+        )
+        trainer["ports"] = [chance.choice(ports)]
+    pod: Spec = {"containers": [trainer]}
+    if chance.random() < 0.1:
+        pod["containers"].insert(chance.randint(0, 1), {"name": "sidecar", "image": "nothing"})
+    if chance.random() < 0.1:
+        pod["initContainers"] = [{"name": "fetch", "image": "nothing:2"}]
+    if chance.random() < 0.1:
+        pod["restartPolicy"] = chance.choice(("Never", "Always"))
+    made: Spec = {"spec": pod}
+    if chance.random() < 0.15:
+        made["metadata"] = {"labels": {"team": "a"}, "annotations": {"note": "x"}}
+    return made
+
+
+def _run_policy(chance: Random) -> Spec:
+    said = {
+        "cleanPodPolicy": chance.choice(_CLEAN),
+        "backoffLimit": chance.choice((0, 1, 2, 3)) if chance.random() < 0.45 else None,
+        "activeDeadlineSeconds": chance.choice(_DEADLINES) if chance.random() < 0.15 else None,
+        "ttlSecondsAfterFinished": chance.choice(_EXPIRIES) if chance.random() < 0.2 else None,
+        "suspend": chance.random() < 0.6 if chance.random() < 0.25 else None,
+        "schedulingPolicy": {"minAvailable": 1, "queue": "q"} if chance.random() < 0.05 else None,
+    }
+    return {key: value for key, value in said.items() if value is not None}

@@ -1,0 +1,118 @@
+"""Manifests by chance: what the real API server and webhook say of them is what is said of them here.
+
+``KFPYTORCH_SEED`` makes the same manifests again.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from functools import cache
+from random import Random, SystemRandom
+from typing import Any
+
+import pytest
+from played.manifests import NAMESPACE, manifest
+from rig.api import jobs, pods
+from rig.control_plane import ControlPlane
+
+from backend_plugin.core.errors import Refused
+from backend_plugin.embedded.admission import admit, admit_pod
+from backend_plugin.embedded.controller import CreatePod, Seen, reconcile
+
+SEED = int(os.environ.get("KFPYTORCH_SEED", SystemRandom().randrange(1_000_000)))
+MANIFESTS = 1_500
+AT_ONCE = 8
+SENT = ("labels", "annotations", "finalizers", "ownerReferences")
+STRICT = "strict decoding error: "
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@cache
+def manifests() -> Sequence[dict[str, Any]]:
+    return [manifest(Random(f"{SEED}-{number}")) for number in range(MANIFESTS)]
+
+
+def put(plane: ControlPlane, path: str, bodies: Sequence[Any], **how: str) -> Iterator[Any]:
+    """What the API server answers to each: its code, and the object or why not."""
+
+    def one(body: Any) -> tuple[int, Any]:
+        answer = plane.admin.ask("POST", path, body, params={"dryRun": "All", **how})
+        told = answer.json()
+        return answer.status_code, told if answer.is_success else (told.get("reason", ""), told["message"])
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(one, bodies)
+
+
+def said(admitted: Callable[[], Any]) -> tuple[int, Any]:
+    """The same of what is admitted here."""
+    try:
+        return 201, admitted()
+    except Refused as refusal:
+        return refusal.code, (refusal.reason, refusal.message)
+
+
+def compared(answer: tuple[int, Any]) -> Any:
+    """Its code and reason, or the object as it is stored; the order of sentences is nobody's promise."""
+    code, told = answer
+    if code != 201:
+        return code, told[0]
+    return {"spec": told.get("spec"), **{field: told["metadata"].get(field) for field in SENT}}
+
+
+def unknown(sent: Any, stored: Any) -> bool:
+    """Whether something is gone of what was sent, nulls apart."""
+    if isinstance(sent, Mapping):
+        there = {key: value for key, value in sent.items() if value is not None}
+        return any(key not in stored or unknown(value, stored[key]) for key, value in there.items())
+    return isinstance(sent, list) and any(map(unknown, sent, stored))
+
+
+def report(differing: Sequence[Any]) -> str:
+    told = "\n\n".join("\n".join(json.dumps(part, default=str) for part in each) for each in differing[:5])
+    return f"{len(differing)} differ, with KFPYTORCH_SEED={SEED}:\n{told}"
+
+
+def test_the_api_server_says_of_a_job_what_is_said_here(plane: ControlPlane) -> None:
+    theirs = put(plane, jobs(NAMESPACE), manifests(), fieldValidation="Ignore")
+    ours = (said(lambda each=each: admit(each, upstream=True)) for each in manifests())
+    trios = zip(manifests(), theirs, ours, strict=True)
+    differing = [each for each in trios if compared(each[1]) != compared(each[2])]
+    assert not differing, report(differing)
+
+
+def test_what_is_dropped_here_is_what_strict_validation_does_not_know(plane: ControlPlane) -> None:
+    stored = [(each, said(lambda each=each: admit(each, upstream=True))) for each in manifests()]
+    accepted = [(each, job) for each, (code, job) in stored if code == 201]
+    answers = put(plane, jobs(NAMESPACE), [each for each, _ in accepted], fieldValidation="Strict")
+    differing = [
+        (each, answer)
+        for (each, job), answer in zip(accepted, answers, strict=True)
+        if unknown(each.get("spec"), job.get("spec")) != (answer[0] != 201 and STRICT in answer[1][1])
+    ]
+    assert not differing, report(differing)
+
+
+def test_no_pod_is_refused_here_that_the_api_server_would_have(plane: ControlPlane) -> None:
+    made = {json.dumps(pod): pod for each in manifests() for pod in made_of(each)}
+    refused = [(pod, said(lambda pod=pod: admit_pod(pod))) for pod in made.values()]
+    refused = [(pod, answer) for pod, answer in refused if answer[0] != 201]
+    theirs = put(plane, pods(NAMESPACE), [pod for pod, _ in refused])
+    differing = [
+        (pod, ours, answer)
+        for (pod, ours), answer in zip(refused, theirs, strict=True)
+        if compared(ours) != compared(answer)
+    ]
+    assert not differing, report(differing)
+
+
+def made_of(each: Mapping[str, Any]) -> Iterator[Any]:
+    """The pods that the controller makes of a job at first."""
+    code, job = said(lambda: admit(each, upstream=True))
+    if code == 201:
+        job = {**job, "metadata": {**job["metadata"], "uid": "uid"}}
+        seen = Seen(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
+        yield from (action.manifest for action in reconcile(seen).actions if isinstance(action, CreatePod))
