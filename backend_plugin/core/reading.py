@@ -104,3 +104,11 @@ def decimals_ns(said: str) -> int:
     """The nanoseconds within the second of an RFC 3339 time; 0 where it is none."""
     match = _TIME.fullmatch(said.strip())
     return int(f"{(match.group(3) or '')[:9]:0<9}") if match else 0
+
+
+def in_order(said: str) -> str:
+    """An RFC 3339 time as text that sorts as times do: in UTC, without its zone; what is none stays so."""
+    if said.endswith("Z"):
+        return said[:-1]
+    moment = parse_moment(said)
+    return said if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S}.{decimals_ns(said):09d}"

@@ -22,8 +22,9 @@ LOOPBACK: Final = "127.0.0.1"
 _PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
 # What must not be taken for an address though it looks like one. It occurs in no variable and no argument.
 _SHIELD: Final = "\0"
-# Where torchrun is told of a port that stands in no manifest, within one word or in the next one.
-_TOLD: Final = re.compile(r"(--(?:rdzv[-_]endpoint[= ]\S*:|master[-_]port[= ]))\d+")
+# Where torchrun is told of a port that stands in no manifest, within one word or in the next one. A host has
+# 253 characters at most; without a limit a word of a hundred thousand takes seconds.
+_TOLD: Final = re.compile(r"(--(?:rdzv[-_]endpoint[= ]\S{0,255}:|master[-_]port[= ]))\d+")
 _TOLD_NEXT: Final = {
     **dict.fromkeys(("--rdzv-endpoint", "--rdzv_endpoint"), re.compile(r"(.*:)\d+")),
     **dict.fromkeys(("--master-port", "--master_port"), re.compile(r"()\d+")),

@@ -56,6 +56,8 @@ class Scheduler:
                 self._decisions = None  # Its author has chosen its node: it takes room that was free.
             if came or freed is not None or uid in self._waiting:
                 self._arm()
+            elif uid not in self._bound and self._decisions is not None:
+                self._due = True  # It has gone before its turn, and still has room in what is being decided.
 
     def close(self) -> None:
         """Place nothing any more."""

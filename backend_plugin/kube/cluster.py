@@ -5,6 +5,7 @@ not: how it is asked, `api`, and how it is followed, `reflector`.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
@@ -30,6 +31,7 @@ from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Nam
 
 _WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
 """What a cluster's schema does not know is refused, and not dropped in silence."""
+_NAME: Final = re.compile(r"[a-z0-9][-.a-z0-9]*")
 _REFUSALS: Final = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -73,6 +75,8 @@ class KubernetesCluster:
         """Make an object; see `Cluster.create`."""
         resource = _resource(manifest)
         namespace = text(section(manifest, "metadata"), "namespace") or "default"
+        if not _are_names(namespace):
+            raise Refused(HTTPStatus.NOT_FOUND, "NotFound", f'namespaces "{namespace}" not found')
         question = Question(
             method="POST", path=resource.path(namespace), query=_WRITTEN, body=_encoded(manifest)
         )
@@ -93,6 +97,8 @@ class KubernetesCluster:
 
     async def patch(self, name: Name, patch: Manifest) -> None:
         """Change a job; see `Cluster.patch`."""
+        if not _are_names(name.namespace, name.name):
+            return
         if name.uid is not None:
             patch = {**patch, "metadata": {**section(patch, "metadata"), "uid": name.uid}}
         question = Question(
@@ -133,6 +139,8 @@ class KubernetesCluster:
                 yield line
 
     async def _get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+        if not _are_names(namespace, name):
+            return None
         try:
             return wire.object_of(await self._api.ask(Question(path=resource.path(namespace, name))))
         except wire.Malformed as malformed:
@@ -144,6 +152,8 @@ class KubernetesCluster:
             raise self._unavailable(answer, rule) from answer
 
     async def _delete(self, resource: Resource, name: Name) -> None:
+        if not _are_names(name.namespace, name.name):
+            return
         how: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if name.uid is not None:
             how = {**how, "preconditions": {"uid": name.uid}}
@@ -228,6 +238,11 @@ def _resource(manifest: Manifest) -> Resource:
     """Where an object belongs; every kind that is made here has the plain plural."""
     group, _, version = text(manifest, "apiVersion").rpartition("/")
     return kinds.Resource(group=group, version=version, plural=text(manifest, "kind").lower() + "s")
+
+
+def _are_names(*said: str) -> bool:
+    """Whether there may be such objects; others would be paths of their own, and references are made up."""
+    return all(map(_NAME.fullmatch, said))
 
 
 def _encoded(manifest: Manifest) -> bytes:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Final
 
 from backend_plugin.core.observed import Container, Pod, read_pod
-from backend_plugin.core.reading import section, text
+from backend_plugin.core.reading import in_order, section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import wire
 from backend_plugin.kube.answers import Answered
@@ -38,8 +38,8 @@ class ContainerLog:
         self._permissions = permissions
         self._name = pod
         self._request = request
-        self._last = ""
-        """The time of the line that was given last."""
+        self._last = self._since = ""
+        """The time of the line that was given last, now and when this answer was asked for; in UTC."""
         self._failures = 0
 
     async def lines(self) -> AsyncGenerator[LogLine, None]:
@@ -60,6 +60,7 @@ class ContainerLog:
 
     async def _run(self, *, follow: bool) -> AsyncGenerator[LogLine, None]:
         """One answer of the API server."""
+        self._since = self._last
         try:
             async with self._api.stream(self._question(follow=follow), _SILENCE) as pieces:
                 async for line, cut in _split(pieces):
@@ -67,13 +68,15 @@ class ContainerLog:
                         yield told
             self._failures = 0
         except Answered as answer:
-            self._answered(answer)
+            # 400: it has not begun, or there was no run before; 404: the pod is gone.
+            if answer.code == HTTPStatus.BAD_REQUEST or answer.is_not_found:
+                self._failures = 0
+            else:
+                self._failed(self._unavailable(answer, "log"), passing=answer.is_passing)
         except Silent:
             pass
-        except Unavailable:
-            self._failures += 1
-            if not self._request.follow or self._failures >= _MOST_FAILURES:
-                raise
+        except Unavailable as lost:
+            self._failed(lost)
 
     async def _pod(self) -> Manifest | None:
         path = PODS.path(self._name.namespace, self._name.name)
@@ -92,8 +95,8 @@ class ContainerLog:
             query["follow"] = "true"
         if request.previous:
             query["previous"] = "true"
-        if self._last:
-            query["sinceTime"] = f"{self._last[:19]}Z"
+        if self._since:
+            query["sinceTime"] = f"{self._since[:19]}Z"
         elif request.tail is not None:
             query["tailLines"] = str(request.tail)
         return Question(path=PODS.path(self._name.namespace, self._name.name) + "/log", query=query)
@@ -102,15 +105,18 @@ class ContainerLog:
         """A line that was not given before: those since a time begin at its whole second."""
         self._failures = 0
         time, _, said = line.decode(errors="replace").partition(" ")
-        if time <= self._last:
+        # Nodes write their own zone. Within an answer a clock may stand, or be put back.
+        at = in_order(time)
+        if at <= self._since:
             return None
-        self._last = time
+        self._last = at
         return LogLine(time=time, text=f"{said} [{cut} bytes more]" if cut else said)
 
-    def _answered(self, answer: Answered) -> None:
-        """400: it has not begun, or there was no run before; 404: the pod is gone."""
-        if answer.code != HTTPStatus.BAD_REQUEST and not answer.is_not_found:
-            raise self._unavailable(answer, "log") from answer
+    def _failed(self, trouble: Unavailable, *, passing: bool = True) -> None:
+        """Whoever follows comes again, some times."""
+        self._failures += 1
+        if not (self._request.follow and passing) or self._failures >= _MOST_FAILURES:
+            raise trouble
 
     def _unavailable(self, answer: Answered, sub: str) -> Unavailable:
         if answer.is_not_authorized:

@@ -186,7 +186,7 @@ class Parser:
         """
         try:
             said = self._line.decode(line)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             whole = object_of(line)
             return Change(text(whole, "type"), section(whole, "object"))
         return Change(said.type, said.object)
@@ -195,7 +195,7 @@ class Parser:
         """One page of a list; raises as `change` does."""
         try:
             said = self._body.decode(body)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             whole = object_of(body)
             return _page(section(whole, "metadata"), entries(whole, "items"))
         return _page(said.metadata, said.items or ())

@@ -127,7 +127,7 @@ class Merge:
         return batch
 
     def _push(self, source: _Source) -> None:
-        heapq.heappush(self._heads, (_key(source.lines[0].time), next(self._order), source))
+        heapq.heappush(self._heads, (reading.in_order(source.lines[0].time), next(self._order), source))
 
     async def _pump(self, source: _Source, lines: AsyncIterator[LogLine]) -> None:
         try:
@@ -164,13 +164,3 @@ def _pieces(line: LogLine) -> Iterator[LogLine]:
         return
     for begin in range(0, len(line.text), _LONGEST):
         yield LogLine(time=line.time, text=line.text[begin : begin + _LONGEST])
-
-
-def _key(time: str) -> str:
-    """Sorts as the time does: text in UTC without its zone."""
-    if time.endswith("Z"):
-        return time[:-1]
-    moment = reading.parse_moment(time)
-    if moment is None:
-        return time
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{reading.decimals_ns(time):09d}"

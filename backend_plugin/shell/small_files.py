@@ -23,10 +23,13 @@ def read(path: Path, longest: int = LONGEST) -> bytes:
     """
     # A pipe would be waited for when it is opened.
     at = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(at, "rb", closefd=True) as file:
-        if not stat.S_ISREG(os.fstat(at).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file", str(path))
-        return all_of(file, longest)
+    try:  # What is a directory no file object would close.
+        with os.fdopen(at, "rb", closefd=False) as file:
+            if not stat.S_ISREG(os.fstat(at).st_mode):
+                raise OSError(errno.EINVAL, "is no regular file", str(path))
+            return all_of(file, longest)
+    finally:
+        os.close(at)
 
 
 def all_of(source: BinaryIO, longest: int = LONGEST) -> bytes:

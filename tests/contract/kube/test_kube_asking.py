@@ -217,6 +217,23 @@ def test_a_job_is_found_or_certainly_not_there(server, tmp_path):
     asked(server, tmp_path, ask)
 
 
+@pytest.mark.parametrize("name", [f"{NAME}/status", f"{NAME}?x", f"{NAME}#x", f"{NAME}\n", ".", ""])
+def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
+    server.do(put(JOBS, job()))
+
+    async def ask(cluster):
+        for no_job in (Name(namespace="ns", name=name), Name(namespace=name, name=NAME)):
+            assert await cluster.get(no_job) is None
+            await cluster.patch(no_job, {"spec": {}})
+            await cluster.delete(no_job)
+        assert await cluster.pod_templates(["ns"], name) == []
+        with pytest.raises(Refused, match="not found"):
+            await cluster.create({**job(), "metadata": {"name": NAME, "namespace": f"ns/{name}"}})
+
+    asked(server, tmp_path, ask)
+    assert server.asked == []
+
+
 @pytest.mark.parametrize("arrange", ["no resource", "no permission", "away"])
 def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, arrange):
     if arrange == "no resource":

@@ -103,6 +103,42 @@ def test_following_goes_on_over_a_connection_that_breaks(server, tmp_path):
     assert asyncio.run(all_of_it()) == TOLD
 
 
+def test_a_node_writes_its_own_zone_and_may_put_its_clock_back(server, tmp_path):
+    zoned = [
+        "2026-01-01T02:00:05.000000000+02:00 before",
+        "2026-01-01T02:00:04.000000000+02:00 put back",
+        "2026-01-01T02:00:04.000000000+02:00 at the same time",
+        "2026-01-01T02:00:06.000000000+02:00 after",
+    ]
+    server.do(put(PODS, pod(phase="Running")))
+    server.logs[REPLICA] = [zoned[:3], zoned[2:]]
+
+    async def all_of_it():
+        async with opened(options(server, tmp_path)) as cluster:
+            found = []
+            request = LogRequest(container="pytorch", follow=True)
+            async with aclosing(cluster.log(Name(namespace="ns", name=REPLICA), request)) as lines:
+                async for line in lines:
+                    found.append(line.text)
+                    if line.text == "after":
+                        break
+            return found
+
+    assert asyncio.run(all_of_it()) == ["before", "put back", "at the same time", "after"]
+    assert "sinceTime=2026-01-01T00:00:04Z" in asked(server)[1]
+
+
+def test_following_goes_on_when_a_node_answers_again(server, tmp_path):
+    server.logs[REPLICA] = [LINES]
+    server.faults.append(Fault(path="/log", times=2, code=502, body=b"dial tcp 10.0.0.7:10250"))
+    assert lines_of(server, tmp_path, follow=True) == TOLD
+
+
+def test_what_has_no_log_after_trouble_has_none(server, tmp_path):
+    server.faults.append(Fault(path="/log", code=502, body=b"dial tcp 10.0.0.7:10250"))
+    assert lines_of(server, tmp_path, follow=True) == []
+
+
 def test_a_log_that_breaks_off_is_not_taken_for_a_whole_one(server, tmp_path):
     server.logs[REPLICA] = [[*LINES[:2], "<reset>"]]
     with pytest.raises(Unavailable):

@@ -13,7 +13,7 @@ from backend_plugin.core.observed import (
     read_pod,
     read_pod_group,
 )
-from backend_plugin.core.reading import decimals_ns, moment, number, parse_moment, texts
+from backend_plugin.core.reading import decimals_ns, in_order, moment, number, parse_moment, texts
 from backend_plugin.core.told_at import told_at
 
 UTC = timezone.utc
@@ -39,6 +39,12 @@ def test_times(said, meant):
 def test_nanoseconds_of_a_time():
     assert decimals_ns("2026-01-02T03:04:05.000000007Z") == 7
     assert decimals_ns("2026-01-02T03:04:05Z") == decimals_ns("x") == 0
+
+
+def test_times_of_all_zones_are_in_order_as_text():
+    said = ["2026-01-02T01:04:05+01:00", "2026-01-02T00:04:05.1Z", "2026-01-02T02:04:05.100000007+02:00"]
+    assert sorted([said[2], said[0], said[1]], key=in_order) == said
+    assert in_order("x") == "x"
 
 
 NUMBERS = [

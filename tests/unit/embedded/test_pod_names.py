@@ -75,6 +75,11 @@ def test_a_port_that_torchrun_alone_is_told_of_is_the_jobs_own_too(said, here):
     assert only(container(*said, env={"MASTER_ADDR": "j-master-0"}))["argv"] == here
 
 
+def test_an_endpoint_that_is_longer_than_any_host_is_looked_for_no_further():
+    word = f"--rdzv-endpoint={'h' * 300}:29500"
+    assert only(container(word, env={"MASTER_ADDR": "j-master-0"}))["argv"] == [word]
+
+
 def test_a_pod_of_no_job_keeps_its_ports():
     assert only(container("--master_port", "1"), replica(port=""))["argv"] == ["--master_port", "1"]
 

@@ -14,6 +14,7 @@ from backend_plugin.kube.pod_wire import PodWire
 from backend_plugin.kube.wire import Malformed, Parser
 
 OURS = "f1-n0-0-0123456789ab"
+NESTED = b'{"type": "ADDED", "items": [], "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 MOMENTS = st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:01.5Z", "", "never", None, 7])
 ODD = st.sampled_from([None, True, 3, -1, 2**40, 1.5, "", "x", "3", [], ["x"], {}, {"a": 1}])
 
@@ -185,7 +186,7 @@ def test_what_happened_to_others_is_not_told(name):
     assert of(Event).read({"involvedObject": {"kind": "Pod", "name": name}, "reason": "Killing"}) is None
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"<html>", b"[" * 100_000, b"\xff"])
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"<html>", b"[" * 100_000, NESTED, b"\xff"])
 def test_what_is_no_object_is_malformed(line):
     parser = Parser(of(Pod).wire)
     for parse in (parser.change, parser.page, wire.object_of):

@@ -30,6 +30,17 @@ def test_what_has_no_end_or_is_no_file_is_told_and_not_read(tmp_path: Path) -> N
             small_files.read(path, 4)
 
 
+def test_what_is_refused_is_closed(tmp_path: Path) -> None:
+    before = os.open(tmp_path, os.O_RDONLY)
+    os.close(before)
+    for path in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(OSError, match=r"irectory|regular"):
+            small_files.read(path)
+    after = os.open(tmp_path, os.O_RDONLY)  # The lowest number that is free.
+    os.close(after)
+    assert after == before
+
+
 def test_what_comes_through_a_pipe_has_an_end_too() -> None:
     assert small_files.all_of(BytesIO(b"1234"), 4) == b"1234"
     with pytest.raises(OSError, match="is larger than the 4 bytes that are read"):

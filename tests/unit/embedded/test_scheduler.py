@@ -1,0 +1,39 @@
+"""Pods that wait are decided on a few at a time, and what happens in between is not forgotten."""
+
+import asyncio
+from contextlib import closing
+
+from kept_objects import Clock, container, node, pod
+
+from backend_plugin.embedded import pod_states
+from backend_plugin.embedded.nodes import Binding
+from backend_plugin.embedded.objects import node_of, uid_of
+from backend_plugin.embedded.scheduler import AT_ONCE, Scheduler
+from backend_plugin.embedded.store import Store
+
+
+def test_the_room_of_a_pod_that_goes_before_its_turn_is_given_to_the_next(tmp_path):
+    async def placed():
+        clock = Clock()
+        with closing(Store.open(tmp_path / "state", clock)) as store:
+
+            def decide(decision):
+                waits = store.by_uid(decision.uid)
+                if waits is not None and isinstance(decision, Binding):
+                    store.update(pod_states.bound(waits, decision, clock()))
+
+            store.create(node("n"))
+            for number in range(AT_ONCE):
+                store.create(pod(f"large-{number}", container(cpu="5")))
+            first, second = (store.create(pod(name, container(cpu="4"))) for name in ("first", "second"))
+            scheduler = Scheduler(store, decide)
+            store.watch(scheduler.see)
+            scheduler.begin()
+            await asyncio.sleep(0)
+            store.remove(uid_of(first))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            scheduler.close()
+            return node_of(store.by_uid(uid_of(second)))
+
+    assert asyncio.run(placed()) == "n"
