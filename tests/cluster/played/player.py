@@ -3,6 +3,7 @@
 Lives here: the requests and their answers. Does not: what follows from them; that is the operator's.
 """
 
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -16,13 +17,14 @@ from stored_world import is_terminating, pod_status
 from played.mirror import Mirror, Stage
 from played.observing import observed
 from played.pulse import Pulse
+from played.specs import SOON
 
 Step = Mapping[str, Any]
 _TICK: Final = 0.1
 # Whole seconds tell the times of two steps apart.
 _STEP: Final = 1.1
 # A job that is kept for some seconds after its end is deleted in this time.
-_EXPIRES: Final = 5.2
+_EXPIRES: Final = SOON + 2.2
 # Where the operator makes and deletes a pod without end: more than any step asks of it.
 _STORM: Final = 80
 _PATIENCE: Final = 180
@@ -63,7 +65,7 @@ class Player:
             """When a job expires is known to a second, so one that does is looked at when it surely has."""
             if not (had_job or stage.job) or not _expires(stage):
                 return done + _STEP
-            return _EXPIRES + (done if stage.job is None else max(done, stage.changed_at - self.began))
+            return done + _EXPIRES if stage.job is None else math.inf
 
         is_settled = self._settle(before, least)
         seen = {**observed(self._seen(), self.namespace), "at": [begun, done, self._now()]}
@@ -245,8 +247,9 @@ def _expires(stage: Stage) -> bool:
     """Whether its job is deleted because of its age, or has been."""
     if stage.job is None:
         return bool((stage.last_status or {}).get("completionTime"))
-    seconds = stage.job["spec"].get("runPolicy", {}).get("ttlSecondsAfterFinished", 0)
-    return 0 < seconds < _EXPIRES and "completionTime" in stage.job.get("status", {})
+    policy = stage.job["spec"].get("runPolicy", {})
+    is_soon = policy.get("ttlSecondsAfterFinished") == SOON and not policy.get("suspend")
+    return is_soon and "completionTime" in stage.job.get("status", {})
 
 
 def _is_collected(stage: Stage) -> bool:

@@ -28,7 +28,7 @@ _ELASTIC: Final[tuple[Spec, ...]] = (
 # Deadlines and expiries at which a second makes no difference: at once, soon but after what there is to be
 # done, never in a test.
 _DEADLINES: Final = (0, 3600, 3600)
-SOON: Final = 3
+SOON: Final = 6
 _EXPIRIES: Final = (0, SOON, 3600)
 _ODD: Final = (
     ("runPolicy", {"cleanPodPolicy": "Whatever"}),
