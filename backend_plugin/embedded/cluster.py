@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from backend_plugin.core.errors import Refused
+from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, file_limit, following, machine, templates
@@ -130,6 +131,9 @@ class EmbeddedCluster:
             if text(section(template, "metadata"), "name") == name
             and text(section(template, "metadata"), "namespace") in ("", namespace)
         ]
+
+    async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
+        """Flyte's objects are somewhere else; see `Cluster.owner`."""
 
     async def follow(self, sink: Sink) -> None:
         """Tell everything, then every change; see `Cluster.follow`."""

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.errors import Refused
+from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import Event, Job, PodGroup
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
@@ -25,6 +26,7 @@ from backend_plugin.kube.container_logs import ContainerLog
 from backend_plugin.kube.gathering import Gathering
 from backend_plugin.kube.kinds import JOBS, KINDS, POD_TEMPLATES, PODS, Resource
 from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.kube.owners import Owners
 from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.kube.reflector import Place, Reflector
 from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Record, Sink, Unavailable
@@ -53,6 +55,7 @@ class KubernetesCluster:
         self._options = options
         self._api = Api(connection, options.patience)
         self._permissions = Permissions()
+        self._owners = Owners(self._api, self._permissions, options.refused_pause)
         self._following: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -131,6 +134,10 @@ class KubernetesCluster:
         """PodTemplates; see `Cluster.pod_templates`."""
         found = [await self._get(POD_TEMPLATES, namespace, name) for namespace in namespaces]
         return [template for template in found if template is not None]
+
+    async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
+        """See `Cluster.owner`."""
+        return await self._owners.of(namespace, execution, self._scope(namespace))
 
     async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
         """What a container wrote; see `Cluster.log`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from backend_plugin.core.errors import BackendError
+from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.values import Manifest
 
@@ -93,6 +94,12 @@ class Cluster(Protocol):
 
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """The PodTemplates of that name in these namespaces."""
+
+    async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
+        """Flyte's object of an execution, with which its jobs are to go; None if there is none to be seen.
+
+        A job is made without one, too: this never raises.
+        """
 
     async def follow(self, sink: Sink) -> None:
         """Tell everything that there is, one `replace` a kind, then every change, until cancelled."""

@@ -8,7 +8,7 @@ would burn the user's retries and hide the text.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, TypeAlias
 
 import grpc
@@ -96,7 +96,11 @@ class TaskService:
         with gathered() as problems:
             problems.extend([*refusal.of_run(run), *around.allowed.problems(run)])
         template = execution.template_of(request.template, request.task_execution_metadata)
-        planned = plan(template, run, around.answers.judge.settings, await self._pod_templates(template, run))
+        pod_templates, owner = await asyncio.gather(
+            self._pod_templates(template, run), around.cluster.owner(run.namespace, run.execution)
+        )
+        run = replace(run, owner=owner)
+        planned = plan(template, run, around.answers.judge.settings, pod_templates)
         await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
         around.keeper.replace_earlier(run)
         (manifest,) = planned.manifests

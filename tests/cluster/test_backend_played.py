@@ -50,6 +50,25 @@ def test_an_abort_removes_the_job_and_its_pods(plane: ControlPlane, propeller: P
     assert propeller.recorder.workflow(execution.name)[-1] == "ABORTED"
 
 
+def test_a_job_goes_with_its_execution_though_nobody_aborts_it(
+    plane: ControlPlane, propeller: Propeller
+) -> None:
+    """An object that is deleted behind propeller's back, its finalizer taken away: the collector acts."""
+    execution = propeller.start(workflows.says_nothing)
+    propeller.until_shown(execution, "RUNNING")
+    (job,) = of(plane, jobs(NAMESPACE), execution)
+    (owner,) = job["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("FlyteWorkflow", execution.name)
+    propeller.process.kill()
+    try:
+        path = f"/apis/flyte.lyft.com/v1alpha1/namespaces/{NAMESPACE}/flyteworkflows/{execution.name}"
+        plane.admin.patch(path, {"metadata": {"finalizers": None}})
+        plane.admin.delete(path)
+        is_gone(plane, propeller, execution)
+    finally:
+        propeller.process.start()
+
+
 def test_a_server_that_is_away_costs_no_attempt(
     plane: ControlPlane, propeller: Propeller, served: Backend
 ) -> None:

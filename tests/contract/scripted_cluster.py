@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_event, read_job, read_pod
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import merge_patch
@@ -36,6 +37,7 @@ class ScriptedCluster:
         self.refusal: Exception | None = None
         self.templates: list[Manifest] = []
         self.lines: dict[str, list[str]] = {}
+        self.owners: dict[tuple[str, str], OwnerReference] = {}
         self._sinks: list[Sink] = []
         self._uids = itertools.count(1)
 
@@ -120,6 +122,9 @@ class ScriptedCluster:
         await self._asked(f"delete_pod {name.name}")
         if self._found("Pod", name) is not None:
             self.remove("Pod", name.namespace, name.name)
+
+    async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
+        return self.owners.get((namespace, execution))
 
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         await self._asked("pod_templates")

@@ -13,6 +13,7 @@ from serving import NAMESPACE, Served, metadata, template, until
 from stories import is_phase, name_of, pod, status, tell, terminated
 
 from backend_plugin.core.errors import Refused
+from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import read_job
 
 
@@ -22,6 +23,20 @@ def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
         assert len(set(metas)) == 1
         assert [key[0] for key in served.cluster.objects] == ["PyTorchJob"]
         assert await served.phase(metas[0]) == "QUEUED"
+
+    tell(story, tmp_path)
+
+
+def test_a_job_belongs_to_the_workflow_of_its_execution(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        owner = OwnerReference(
+            api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="w"
+        )
+        served.cluster.owners[NAMESPACE, "f1"] = owner
+        await served.create()
+        (job,) = served.cluster.objects.values()
+        (reference,) = job["metadata"]["ownerReferences"]
+        assert (reference["kind"], reference["name"], reference["uid"]) == ("FlyteWorkflow", "f1", "w")
 
     tell(story, tmp_path)
 

@@ -24,6 +24,7 @@ RULES: Final[Sequence[Mapping[str, Any]]] = (
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get"]},
+    {"apiGroups": ["flyte.lyft.com"], "resources": ["flyteworkflows"], "verbs": ["get"]},
     {"apiGroups": ["scheduling.x-k8s.io"], "resources": ["podgroups"], "verbs": ["list", "watch"]},
 )
 """What it may do; nothing else."""

@@ -1,0 +1,70 @@
+"""Who a job's owner is, and that a job does not wait for it."""
+
+import asyncio
+
+import pytest
+from kube_server import Fault, served
+from kube_world import opened, options, put
+
+from backend_plugin.core.job import OwnerReference
+
+WORKFLOWS = ("flyte.lyft.com", "flyteworkflows")
+RULE = "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}"
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+def owners(server, tmp_path, *executions, **said):
+    async def all_of_it():
+        async with opened(options(server, tmp_path, **said)) as cluster:
+            return [await cluster.owner("ns", each) for each in executions]
+
+    return asyncio.run(all_of_it())
+
+
+def exists(server, name):
+    server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
+    return server.do(put(WORKFLOWS, {"metadata": {"name": name, "namespace": "ns"}}))
+
+
+def test_a_job_goes_with_its_workflow(server, tmp_path):
+    exists(server, "f1")
+    (owner,) = owners(server, tmp_path, "f1")
+    assert isinstance(owner, OwnerReference)
+    assert (owner.api_version, owner.kind, owner.name) == ("flyte.lyft.com/v1alpha1", "FlyteWorkflow", "f1")
+    assert owner.uid.startswith("uid-")
+
+
+def test_a_workflow_that_is_elsewhere_is_no_reason_not_to_ask_for_the_next_one(server, tmp_path):
+    exists(server, "f2")
+    first, second = owners(server, tmp_path, "f1", "f2")
+    assert (first, second and second.name) == (None, "f2")
+
+
+@pytest.mark.parametrize("permitted", [True, False], ids=["there is no such kind", "not permitted"])
+def test_where_there_is_nothing_to_see_it_is_not_looked_for_each_time(server, tmp_path, caplog, permitted):
+    if not permitted:
+        exists(server, "f1")
+        server.forbidden.add("get flyteworkflows")
+    assert owners(server, tmp_path, "f1", "f1", "f1") == [None] * 3
+    assert len(server.asked) == 1
+    assert (RULE in caplog.text) is not permitted
+    assert owners(server, tmp_path, "f1", "f1", refused_pause=0.0) == [None] * 2
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("trouble", [{"code": 500}, {"hang": 5.0}, {"truncate": True}])
+def test_trouble_costs_a_job_its_owner_and_a_moment(server, tmp_path, trouble):
+    exists(server, "f1")
+    server.faults.append(Fault(path="flyteworkflows", **trouble))
+    first, second = owners(server, tmp_path, "f1", "f1")
+    assert (first, second and second.name) == (None, "f1")
+
+
+def test_a_name_that_is_none_asks_nobody(server, tmp_path):
+    assert owners(server, tmp_path, "") == [None]
+    assert server.asked == []
