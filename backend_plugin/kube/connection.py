@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from yarl import URL
@@ -49,6 +50,7 @@ class Connection:
         self._access = Access(server="")
         self._tls: ssl.SSLContext | bool = True
         self._certificates: object = None
+        self._proxy: str | None = None
         self._loaded = self._renewed = float("-inf")
         self._loading = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
@@ -65,7 +67,8 @@ class Connection:
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER,
-            trust_env=True,
+            # Of the surroundings their proxies only, see `_proxy`: not the passwords of a .netrc.
+            trust_env=False,
         )
 
     async def close(self) -> None:
@@ -90,7 +93,7 @@ class Connection:
             headers=_headers(question, access),
             ssl=self._tls,
             server_hostname=access.server_name,
-            proxy=access.proxy,
+            proxy=self._proxy,
             timeout=timeout,
             allow_redirects=False,
         ) as response:
@@ -134,7 +137,7 @@ class Connection:
             raise CredentialsUnusable(
                 f"certificates for {access.server}: {error}; see the kubeconfig"
             ) from error
-        self._access, self._loaded = access, time.monotonic()
+        self._access, self._proxy, self._loaded = access, _proxy(access), time.monotonic()
 
 
 def _headers(question: Question, access: Access) -> Mapping[str, str]:
@@ -149,6 +152,16 @@ def _headers(question: Question, access: Access) -> Mapping[str, str]:
     if question.body is not None:
         headers["Content-Type"] = question.content_type
     return headers
+
+
+def _proxy(access: Access) -> str | None:
+    """That of the kubeconfig; else that of the surroundings, as ``HTTPS_PROXY`` and ``NO_PROXY`` say."""
+    if access.proxy:
+        return access.proxy
+    server = URL(access.server)
+    if proxy_bypass(server.host or ""):
+        return None
+    return getproxies().get(server.scheme)
 
 
 def _digest(path: str | None) -> bytes:

@@ -252,3 +252,30 @@ def test_what_is_named_goes_before_the_account_of_the_pod():
     assert isinstance(choose(KubernetesOptions(kubeconfig="x"), pod), KubeConfig)
     assert isinstance(choose(KubernetesOptions(context="x"), pod), KubeConfig)
     assert isinstance(choose(KubernetesOptions(), {}), KubeConfig)
+
+
+def test_a_password_that_the_surroundings_have_for_the_host_is_for_others(server, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password secret\n")
+    netrc.chmod(stat.S_IRUSR)
+    monkeypatch.setenv("NETRC", str(netrc))
+
+    async def check(cluster):
+        assert await cluster.get(JOB)
+
+    asking(with_user(server, tmp_path, {"token": "first"}), check)
+
+
+def test_the_proxy_of_the_surroundings_is_used_where_they_want_it(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("http_proxy", server.url)
+    far = kubeconfig(server, tmp_path / "config", {"token": "first"})
+    config = (tmp_path / "config").read_text()
+    (tmp_path / "config").write_text(config.replace(server.url, "http://api.invalid"))
+
+    async def check(cluster):
+        assert await cluster.get(JOB)
+
+    asking(KubernetesOptions(kubeconfig=far, patience=1.0), check)
+    monkeypatch.setenv("no_proxy", "api.invalid")
+    with pytest.raises(Unavailable, match=r"api\.invalid"):
+        asking(KubernetesOptions(kubeconfig=far, patience=1.0), check)
