@@ -52,7 +52,7 @@ class Connection:
         self._certificates: object = None
         self._proxy: str | None = None
         self._loaded = self._renewed = float("-inf")
-        self._loading = asyncio.Lock()
+        self._loading: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -73,6 +73,9 @@ class Connection:
 
     async def close(self) -> None:
         """End all connections."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
@@ -101,17 +104,26 @@ class Connection:
 
     async def renew(self) -> None:
         """What we have is not accepted: read it again, and use nothing that was kept."""
-        async with self._loading:
-            if time.monotonic() - self._renewed > _RENEW:
-                self._renewed = time.monotonic()
-                self._credentials.forget()
-                await self._reload()
+        if self._loading is not None:
+            await asyncio.shield(self._loading)
+        elif time.monotonic() - self._renewed > _RENEW:
+            self._renewed = time.monotonic()
+            self._credentials.forget()
+            await self._reloaded()
 
     async def _refresh(self) -> None:
         if time.monotonic() - self._loaded > _RELOAD:
-            async with self._loading:
-                if time.monotonic() - self._loaded > _RELOAD:
-                    await self._reload()
+            await self._reloaded()
+
+    async def _reloaded(self) -> None:
+        """Once for all who wait; if they give up, as a plugin takes long, it is there for who asks next."""
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._reload())
+            self._loading.add_done_callback(self._settle)
+        await asyncio.shield(self._loading)
+
+    def _settle(self, _: "asyncio.Task[None]") -> None:
+        self._loading = None
 
     async def _reload(self) -> None:
         """Again; what cannot be read at the moment, as while a file is replaced, stays as it was."""

@@ -104,6 +104,35 @@ def test_a_plugin_is_run_again_when_what_it_gave_is_not_accepted(server, tmp_pat
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
+def test_a_plugin_that_takes_longer_than_a_question_is_run_once_and_heard(server, tmp_path):
+    said, plugin = tmp_path / "said", tmp_path / "plugin"
+    api = "client.authentication.k8s.io/v1"
+    said.write_text("first")
+    plugin.write_text(
+        f'#!/bin/sh\necho run >> {tmp_path}/runs\n[ "$(cat {said})" = first ] || sleep 1.5\ncat <<EOF\n'
+        f'{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "$(cat {said})"}}}}\nEOF\n'
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {"exec": {"apiVersion": api, "command": str(plugin)}}
+
+    async def check(cluster):
+        assert await cluster.get(JOB)
+        server.tokens = {"second"}
+        said.write_text("second")
+        gave_up = 0
+        for _ in range(20):
+            try:
+                assert await cluster.get(JOB)
+                break
+            except Unavailable:
+                gave_up += 1
+        assert gave_up
+
+    config = kubeconfig(server, tmp_path / "config", user)
+    asking(KubernetesOptions(kubeconfig=config, patience=0.5), check)
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"
+
+
 class Paper:
     """A server's and a client's certificates, which may be renewed."""
 
