@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from yarl import URL
@@ -49,8 +50,9 @@ class Connection:
         self._access = Access(server="")
         self._tls: ssl.SSLContext | bool = True
         self._certificates: object = None
+        self._proxy: str | None = None
         self._loaded = self._renewed = float("-inf")
-        self._loading = asyncio.Lock()
+        self._loading: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -65,11 +67,15 @@ class Connection:
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER,
-            trust_env=True,
+            # Of the surroundings their proxies only, see `_proxy`: not the passwords of a .netrc.
+            trust_env=False,
         )
 
     async def close(self) -> None:
         """End all connections."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
@@ -90,7 +96,7 @@ class Connection:
             headers=_headers(question, access),
             ssl=self._tls,
             server_hostname=access.server_name,
-            proxy=access.proxy,
+            proxy=self._proxy,
             timeout=timeout,
             allow_redirects=False,
         ) as response:
@@ -98,17 +104,26 @@ class Connection:
 
     async def renew(self) -> None:
         """What we have is not accepted: read it again, and use nothing that was kept."""
-        async with self._loading:
-            if time.monotonic() - self._renewed > _RENEW:
-                self._renewed = time.monotonic()
-                self._credentials.forget()
-                await self._reload()
+        if self._loading is not None:
+            await asyncio.shield(self._loading)
+        elif time.monotonic() - self._renewed > _RENEW:
+            self._renewed = time.monotonic()
+            self._credentials.forget()
+            await self._reloaded()
 
     async def _refresh(self) -> None:
         if time.monotonic() - self._loaded > _RELOAD:
-            async with self._loading:
-                if time.monotonic() - self._loaded > _RELOAD:
-                    await self._reload()
+            await self._reloaded()
+
+    async def _reloaded(self) -> None:
+        """Once for all who wait; if they give up, as a plugin takes long, it is there for who asks next."""
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._reload())
+            self._loading.add_done_callback(self._settle)
+        await asyncio.shield(self._loading)
+
+    def _settle(self, _: "asyncio.Task[None]") -> None:
+        self._loading = None
 
     async def _reload(self) -> None:
         """Again; what cannot be read at the moment, as while a file is replaced, stays as it was."""
@@ -134,7 +149,7 @@ class Connection:
             raise CredentialsUnusable(
                 f"certificates for {access.server}: {error}; see the kubeconfig"
             ) from error
-        self._access, self._loaded = access, time.monotonic()
+        self._access, self._proxy, self._loaded = access, _proxy(access), time.monotonic()
 
 
 def _headers(question: Question, access: Access) -> Mapping[str, str]:
@@ -149,6 +164,16 @@ def _headers(question: Question, access: Access) -> Mapping[str, str]:
     if question.body is not None:
         headers["Content-Type"] = question.content_type
     return headers
+
+
+def _proxy(access: Access) -> str | None:
+    """That of the kubeconfig; else that of the surroundings, as ``HTTPS_PROXY`` and ``NO_PROXY`` say."""
+    if access.proxy:
+        return access.proxy
+    server = URL(access.server)
+    if proxy_bypass(server.host or ""):
+        return None
+    return getproxies().get(server.scheme)
 
 
 def _digest(path: str | None) -> bytes:

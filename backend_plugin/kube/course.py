@@ -14,6 +14,8 @@ from typing import Final, TypeAlias
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
+_LONGEST_ASKED: Final = 60.0
+"""Seconds: the page of a proxy may ask for hours, and the API server be back in minutes."""
 _MOST_FAILURES: Final = 3
 """Watches in a row that came to nothing, after which a list may help: what broke them is behind it then."""
 _WATCH: Final = (300.0, 600.0)
@@ -111,7 +113,8 @@ class Course:
         if self._failures >= _MOST_FAILURES and not self._rest:
             self._version = ""
         doubled = _FIRST_PAUSE * 2 ** min(self._failures - 1, 10)
-        self._pause = max(at_least, min(doubled, _LONGEST_PAUSE) * (0.5 + self.chance() / 2))
+        ours = min(doubled, _LONGEST_PAUSE) * (0.5 + self.chance() / 2)
+        self._pause = max(min(at_least, _LONGEST_ASKED), ours)
 
     def refused(self, seconds: float) -> None:
         """It is not there, or not permitted: a person may mend that, at some time."""

@@ -232,6 +232,19 @@ class Cache:
 
     # ---- what was found out beside it
 
+    def last(self, key: Key) -> Job | None:
+        """A job as it was told of last."""
+        entry = self._entries.get(key)
+        return entry.job if entry is not None else None
+
+    def answered(self, namespace: str, job: Job, last: Job | None) -> None:
+        """A job as the cluster has it, asked when `last` was the last that was told.
+
+        What was told meanwhile may be newer than the answer, also that it is gone; if not, more is to come.
+        """
+        if self.last((namespace, job.name)) is last:
+            self.put(namespace, job)
+
     def lost(self, entry: Entry) -> None:
         """There certainly is no such job any more."""
         entry.gone, entry.unconfirmed = entry.gone or self._now(), False

@@ -90,9 +90,10 @@ class Keeper:
             )
 
     async def _look_for(self, ref: JobRef) -> None:
+        last = self._cache.last((ref.namespace, ref.name))
         found = await self._cluster.get(Name(namespace=ref.namespace, name=ref.name))
         if found is not None:
-            self._cache.put(ref.namespace, read_job(found))
+            self._cache.answered(ref.namespace, read_job(found), last)
             return
         known = self._cache.of((ref.namespace, ref.name))
         if known is None or known.job is None:  # Else it was made, or seen, while we asked.
@@ -176,11 +177,12 @@ class Keeper:
             self._orders.give(("end", entry.key), lambda: self._do(entry, duties), whose.of_entry(entry))
 
     async def _confirm(self, entry: Entry) -> None:
+        last = self._cache.last(entry.key)
         found = await self._cluster.get(Name(namespace=entry.namespace, name=entry.name))
         if found is None:
             self._cache.lost(entry)
         else:
-            self._cache.put(entry.namespace, read_job(found))
+            self._cache.answered(entry.namespace, read_job(found), last)
 
     async def _do(self, entry: Entry, duties: Duties) -> None:
         uid = entry.job.uid if entry.job else None

@@ -104,8 +104,9 @@ class TaskService:
         await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
         around.keeper.replace_earlier(run)
         (manifest,) = planned.manifests
+        last = around.cache.last((run.namespace, text(section(manifest, "metadata"), "name")))
         job = read_job(await self._made(manifest, run))
-        around.cache.put(run.namespace, job)
+        around.cache.answered(run.namespace, job, last)
         ref = JobRef(
             dialect=Dialect.PYTORCHJOB,
             namespace=run.namespace,

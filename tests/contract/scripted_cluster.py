@@ -32,6 +32,9 @@ class ScriptedCluster:
         self.slow = asyncio.Event()
         """While it is clear, questions wait."""
         self.slow.set()
+        self.late = asyncio.Event()
+        """While it is clear, what is asked is done, and answers wait."""
+        self.late.set()
         self.deaf = False
         """Changes are not told, as by a watch that hangs."""
         self.refusal: Exception | None = None
@@ -96,7 +99,9 @@ class ScriptedCluster:
         said: Any = manifest
         if (said["kind"], said["metadata"]["namespace"], said["metadata"]["name"]) in self.objects:
             raise AlreadyExists(said["metadata"]["name"])
-        return self.put(said)
+        made = self.put(said)
+        await self.late.wait()
+        return made
 
     def _found(self, kind: str, name: Name) -> Any:
         stored = self.objects.get((kind, name.namespace, name.name))
@@ -105,6 +110,7 @@ class ScriptedCluster:
     async def get(self, name: Name) -> Manifest | None:
         await self._asked("get")
         found: Manifest | None = self._found("PyTorchJob", name)
+        await self.late.wait()
         return found
 
     async def patch(self, name: Name, patch: Manifest) -> None:

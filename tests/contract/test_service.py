@@ -311,3 +311,47 @@ def test_a_job_that_is_made_while_it_is_looked_for_is_there(tmp_path: Path) -> N
         assert await served.phase(meta) == "QUEUED"
 
     tell(story, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["made", "adopted", "looked for", "confirmed"])
+def test_what_a_watch_has_told_is_not_undone_by_an_answer_that_comes_late(tmp_path: Path, how: str) -> None:
+    async def story(served: Served) -> None:
+        cluster = served.cluster
+        meta = b"" if how == "made" else await served.create()
+        if how == "looked for":
+            for entry in served.cache:
+                served.cache.forget(entry)
+        cluster.calls.clear()
+        cluster.late.clear()
+        asked = None
+        if how in ("made", "adopted"):
+            asked = asyncio.create_task(served.create())
+        elif how == "looked for":
+            await served.get(meta)
+        else:
+            cluster.objects, kept = {}, cluster.objects
+            cluster.relist()
+            cluster.objects = kept
+        await until(lambda: ("create" if how == "made" else "get") in cluster.calls)
+        ((_, _, name),) = cluster.objects
+        served.leave("outputs.pb")
+        cluster.status(name, status("Running", "Succeeded"))
+        cluster.late.set()
+        meta = await asked if asked else meta
+        await until(lambda: len(served.orders) == 0)
+        assert await served.phase(meta) == "SUCCEEDED"
+
+    tell(story, tmp_path)
+
+
+def test_a_job_that_went_before_its_making_was_answered_is_gone(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        served.cluster.late.clear()
+        making = asyncio.create_task(served.create())
+        await until(lambda: len(served.cluster.objects) == 1)
+        served.cluster.remove(*next(iter(served.cluster.objects)))
+        served.cluster.late.set()
+        meta = await making
+        await until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
+
+    tell(story, tmp_path)

@@ -104,6 +104,35 @@ def test_a_plugin_is_run_again_when_what_it_gave_is_not_accepted(server, tmp_pat
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
+def test_a_plugin_that_takes_longer_than_a_question_is_run_once_and_heard(server, tmp_path):
+    said, plugin = tmp_path / "said", tmp_path / "plugin"
+    api = "client.authentication.k8s.io/v1"
+    said.write_text("first")
+    plugin.write_text(
+        f'#!/bin/sh\necho run >> {tmp_path}/runs\n[ "$(cat {said})" = first ] || sleep 1.5\ncat <<EOF\n'
+        f'{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "$(cat {said})"}}}}\nEOF\n'
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {"exec": {"apiVersion": api, "command": str(plugin)}}
+
+    async def check(cluster):
+        assert await cluster.get(JOB)
+        server.tokens = {"second"}
+        said.write_text("second")
+        gave_up = 0
+        for _ in range(20):
+            try:
+                assert await cluster.get(JOB)
+                break
+            except Unavailable:
+                gave_up += 1
+        assert gave_up
+
+    config = kubeconfig(server, tmp_path / "config", user)
+    asking(KubernetesOptions(kubeconfig=config, patience=0.5), check)
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"
+
+
 class Paper:
     """A server's and a client's certificates, which may be renewed."""
 
@@ -252,3 +281,30 @@ def test_what_is_named_goes_before_the_account_of_the_pod():
     assert isinstance(choose(KubernetesOptions(kubeconfig="x"), pod), KubeConfig)
     assert isinstance(choose(KubernetesOptions(context="x"), pod), KubeConfig)
     assert isinstance(choose(KubernetesOptions(), {}), KubeConfig)
+
+
+def test_a_password_that_the_surroundings_have_for_the_host_is_for_others(server, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password secret\n")
+    netrc.chmod(stat.S_IRUSR)
+    monkeypatch.setenv("NETRC", str(netrc))
+
+    async def check(cluster):
+        assert await cluster.get(JOB)
+
+    asking(with_user(server, tmp_path, {"token": "first"}), check)
+
+
+def test_the_proxy_of_the_surroundings_is_used_where_they_want_it(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("http_proxy", server.url)
+    far = kubeconfig(server, tmp_path / "config", {"token": "first"})
+    config = (tmp_path / "config").read_text()
+    (tmp_path / "config").write_text(config.replace(server.url, "http://api.invalid"))
+
+    async def check(cluster):
+        assert await cluster.get(JOB)
+
+    asking(KubernetesOptions(kubeconfig=far, patience=1.0), check)
+    monkeypatch.setenv("no_proxy", "api.invalid")
+    with pytest.raises(Unavailable, match=r"api\.invalid"):
+        asking(KubernetesOptions(kubeconfig=far, patience=1.0), check)

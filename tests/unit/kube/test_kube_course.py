@@ -90,6 +90,13 @@ def test_who_says_when_to_come_again_is_heard():
     assert course.step(0) == Pause(seconds=30)
 
 
+def test_who_says_to_come_again_in_a_day_is_asked_after_a_minute():
+    course = a_course()
+    listed(course)
+    course.failed(at_least=86_400)
+    assert course.step(0) == Pause(seconds=60)
+
+
 def test_a_change_that_came_ends_the_trouble():
     course = listed(a_course())
     for _ in range(9):
