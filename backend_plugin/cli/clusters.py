@@ -67,7 +67,7 @@ def tell(stack: AsyncExitStack, said: ServerSettings, reached: discovery.Server)
         # In a pod there is nobody to look for it, and often no place to write.
         if said.cluster is ClusterKind.EMBEDDED:
             raise
-        _LOG.debug("%s", error)
+        _LOG.info("%s; or name a --token-file, by which they get in from elsewhere", error)
         return
     stack.callback(discovery.withdraw, said.state, reached)
 

@@ -81,7 +81,12 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
 def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
     """What calls come in by: Flyte's, and people's and tools'."""
     secret = Token.in_file(said.token_file) if said.token_file else Token.of(token) if token else None
-    flytes = Front(service.handlers(parts.tasks), said.concurrency, secret, parts.metrics)
+    # Propeller has no word to say. Where jobs do not run as this user it is asked for one only if somebody,
+    # who then adds it on the way, has chosen it; people, who may cancel and read, are asked in any case.
+    is_open = said.cluster is ClusterKind.KUBERNETES and said.token_file is None
+    flytes = Front(
+        service.handlers(parts.tasks), said.concurrency, None if is_open else secret, parts.metrics
+    )
     theirs = (people.handler(parts.people), Reflection(_SERVICES))
     others = Front(theirs, _PEOPLE_AT_ONCE, secret, parts.metrics)
     parts.metrics.running.ask = lambda: {("flyte",): flytes.running, ("people",): others.running}
@@ -92,16 +97,12 @@ def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
 def token_of(said: ServerSettings) -> str:
     """What callers have to say: what is in the file, or a word that nobody has heard before; or nothing.
 
-    Propeller has no word to say, so where jobs do not run as this user nothing is asked for that nobody set.
-
     Raises:
         UnusableCredentials: If there is none in the file.
     """
     if said.token_file is not None:
         return Token.in_file(said.token_file).word
-    if said.open_to_all or said.cluster is ClusterKind.KUBERNETES:
-        return ""
-    return secrets.token_urlsafe(32)
+    return "" if said.open_to_all else secrets.token_urlsafe(32)
 
 
 def options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:

@@ -137,7 +137,8 @@ class TaskService:
             made = await cluster.create(manifest)
         except AlreadyExists:
             there = await cluster.get(Name(namespace=run.namespace, name=name))
-            if there is None:  # It went between the two questions.
+            # It went between the two questions, or is about to.
+            if there is None or read_job(there).deleting:
                 raise Unavailable(f"job {name} is being deleted") from None
             refusal.unless_for(run, there)
             log.info("adopted", extra=whose.of_run(run, name))

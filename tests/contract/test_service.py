@@ -27,6 +27,23 @@ def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
     tell(story, tmp_path)
 
 
+def test_a_job_that_is_being_deleted_is_nobodys_attempt(tmp_path: Path) -> None:
+    """Its finalizers keep it for a moment; then the same attempt may have one."""
+
+    async def story(served: Served) -> None:
+        await served.create()
+        ((key, made),) = served.cluster.objects.items()
+        metadata = {**made["metadata"], "deletionTimestamp": ago(0)}
+        served.cluster.objects[key] = {**made, "metadata": metadata}
+        with pytest.raises(grpc.RpcError) as caught:
+            await served.create()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+        del served.cluster.objects[key]
+        await served.create()
+
+    tell(story, tmp_path)
+
+
 def test_a_job_belongs_to_the_workflow_of_its_execution(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         owner = OwnerReference(

@@ -1,0 +1,66 @@
+"""``kfpytorch serve --cluster kubernetes`` as a process: who is let in, and what its commands see."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from kube_server import KubeServer, kubeconfig, served
+from kube_world import JOBS, NAME, job, put
+
+KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+def serve(server: KubeServer, folder: Path) -> tuple["subprocess.Popen[str]", str, list[str]]:
+    """The process when it is ready, where it listens, and how commands of other users reach it."""
+    config = kubeconfig(server, folder / "kubeconfig")
+    command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--kubeconfig", config]
+    command += ["--host", "127.0.0.1", "--port", "0", "--state", folder / "state", "--log-format", "json"]
+    (folder / "state").mkdir()
+    process = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if json.loads(line)["message"] == "ready":
+            break
+    here = json.loads((folder / "state" / "server.json").read_text())
+    return process, here["endpoint"], [str(folder / "state"), here["token"]]
+
+
+def test_flyte_is_let_in_and_people_need_the_word(server, tmp_path):
+    server.do(put(JOBS, job()))
+    process, endpoint, (state, token) = serve(server, tmp_path)
+    try:
+        with grpc.insecure_channel(endpoint) as channel:
+            ask = channel.unary_unary(
+                "/flyteidl.service.AgentMetadataService/ListAgents",
+                request_serializer=admin.ListAgentsRequest.SerializeToString,
+                response_deserializer=admin.ListAgentsResponse.FromString,
+            )
+            assert ask(admin.ListAgentsRequest(), timeout=10).agents
+
+        def jobs(server: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+            return subprocess.run(
+                [KFPYTORCH, "jobs", "-o", "json"],
+                env={"PATH": "", "HOME": str(tmp_path), "KFPYTORCH_SERVER": server, **environment},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+
+        assert jobs(endpoint).returncode != 0
+        assert jobs(endpoint, KFPYTORCH_TOKEN="wrong").returncode != 0
+        for found in (jobs(endpoint, KFPYTORCH_TOKEN=token), jobs(state)):
+            assert found.returncode == 0, found.stderr
+            assert NAME in found.stdout
+    finally:
+        process.kill()
+        process.communicate()
