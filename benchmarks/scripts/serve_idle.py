@@ -1,6 +1,6 @@
-"""A server with an embedded cluster and nothing to do: how soon it is ready, and what it holds.
+"""A server with nothing to do: how soon it is ready, and what it holds.
 
-``python benchmarks/scripts/serve_idle.py``: the last line is JSON, seconds and MiB.
+``python benchmarks/scripts/serve_idle.py embedded|kubernetes``: the last line is JSON, seconds and MiB.
 """
 
 import json
@@ -15,6 +15,7 @@ import psutil
 from grpc_health.v1 import health_pb2
 
 from backend_plugin.shell import discovery
+from benchmarks.scripts.empty_api_server import served
 
 PATIENCE = 60.0
 # Long enough for what is done once, at start.
@@ -22,10 +23,14 @@ SETTLED = 3.0
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    cluster = sys.argv[1]
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as kubeconfig:
         state = Path(folder) / "state"
+        state.mkdir()
         program = Path(sys.executable).with_name("kfpytorch")
-        command = [str(program), "serve", "--cluster", "embedded", "--port", "0", "--state", str(state)]
+        command = [str(program), "serve", "--cluster", cluster, "--port", "0", "--state", str(state)]
+        if cluster == "kubernetes":
+            command += ["--host", "127.0.0.1", "--kubeconfig", str(kubeconfig)]
         began = time.perf_counter()
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
