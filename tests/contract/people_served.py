@@ -215,6 +215,10 @@ def serving_people(
         await server.stop(0)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+        # Calls that were cut off end a turn later; the loop must not be gone by then.
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        if rest:
+            await asyncio.wait(rest, timeout=5)
 
     server, port, following = asyncio.run_coroutine_threadsafe(started(), loop).result(10)
     try:
