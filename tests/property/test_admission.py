@@ -93,7 +93,7 @@ def changed(changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
         try:
             for key in path[:-1]:
                 parent = parent[key]
-            parent[path[-1]] = odd
+            parent[path[-1]] = copy.deepcopy(odd)  # The next change may be within it.
         except (KeyError, IndexError, TypeError):  # An earlier change has left no such place.
             continue
     return job
