@@ -181,9 +181,11 @@ def test_what_nobody_knows_any_more_is_ended_and_removed(tmp_path):
 
 
 def test_a_pod_that_is_over_for_all_others_is_ended_silently(tmp_path):
-    of = pod(shell("echo said; sleep 600"))
+    said = tmp_path / "said"
+    of = pod(shell(f"echo said; touch {said}; sleep 600"))
     with server(tmp_path, of, durable=True) as first:
-        first.phase(uid(of), "Running")
+        while not said.exists():  # Its process is there before it has written.
+            time.sleep(0.01)
         first.kill()
 
     async def run():
