@@ -9,6 +9,7 @@ READY: Final = Target(text="≤ 1.5 s", high=1.5)
 IDLE: Final = Target(text="≤ 80 MiB", high=80)
 IDLE_OUTSIDE: Final = Target(text="≤ 110 MiB", high=110)
 FIRST_LINE: Final = Target(text="≤ 1.30", high=1.3)
+_MEMORY: Final = {"pattern": "{:.0f}", "unit": " MiB"}
 
 
 def measure(repeat: int) -> list[Row]:
@@ -21,29 +22,18 @@ def measure(repeat: int) -> list[Row]:
     embedded, alone = Spread.of(taken["embedded"]), Spread.of(taken["alone"])
     ratio = Spread.of(one / other for one, other in zip(taken["embedded"], taken["alone"], strict=True))
     return [
-        Row(
-            what="kfpytorch serve with an embedded cluster, until it is ready",
-            ours=ready.text(unit=" s"),
-            against="",
-            theirs="",
-            target=READY.text,
-            is_reached=READY.is_reached(ready.median),
+        _alone(
+            "kfpytorch serve with an embedded cluster, until it is ready",
+            ready.text(unit=" s"),
+            READY,
+            ready.median,
         ),
-        Row(
-            what="its memory while it has nothing to do",
-            ours=idle.text(pattern="{:.0f}", unit=" MiB"),
-            against="",
-            theirs="",
-            target=IDLE.text,
-            is_reached=IDLE.is_reached(idle.median),
-        ),
-        Row(
-            what="memory of kfpytorch serve before a Kubernetes cluster while it has nothing to do",
-            ours=outside.text(pattern="{:.0f}", unit=" MiB"),
-            against="",
-            theirs="",
-            target=IDLE_OUTSIDE.text,
-            is_reached=IDLE_OUTSIDE.is_reached(outside.median),
+        _alone("its memory while it has nothing to do", idle.text(**_MEMORY), IDLE, idle.median),
+        _alone(
+            "memory of kfpytorch serve before a Kubernetes cluster while it has nothing to do",
+            outside.text(**_MEMORY),
+            IDLE_OUTSIDE,
+            outside.median,
         ),
         Row(
             what="from CreateTask to the first line of the user's function",
@@ -55,6 +45,18 @@ def measure(repeat: int) -> list[Row]:
             is_reached=FIRST_LINE.is_reached(ratio.median),
         ),
     ]
+
+
+def _alone(what: str, ours: str, target: Target, reached: float) -> Row:
+    """A figure that is compared with its target only."""
+    return Row(
+        what=what,
+        ours=ours,
+        against="",
+        theirs="",
+        target=target.text,
+        is_reached=target.is_reached(reached),
+    )
 
 
 def _printed(script: str, *arguments: str) -> Any:

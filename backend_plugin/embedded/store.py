@@ -194,11 +194,11 @@ class Store:
         self._execute("BEGIN IMMEDIATE")
         self._telling = True
         try:
-            yield
-            self._execute("COMMIT")
-        except BaseException:
-            self._restore()
-            raise
+            with ExitStack() as undo:
+                undo.callback(self._restore)
+                yield
+                self._execute("COMMIT")
+                undo.pop_all()
         finally:
             self._telling = False
         self._tell()

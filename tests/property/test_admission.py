@@ -7,64 +7,12 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from whole_job import WHOLE_JOB
 
 from backend_plugin.core.errors import Refused
 from backend_plugin.embedded.admission import admit, admit_pod, admit_service, admit_update
 from backend_plugin.embedded.controller import CreatePod, CreateService, Seen, reconcile
 
-CONTAINER = {
-    "name": "pytorch",
-    "image": "train:1",
-    "args": ["a"],
-    "env": [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": {"secretKeyRef": {"key": "k"}}}],
-    "ports": [{"name": "metrics", "containerPort": 80}],
-    "resources": {"limits": {"cpu": "1", "nvidia.com/gpu": 1}, "requests": {"cpu": "500m"}},
-    "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm", "subPath": "a"}],
-    "readinessProbe": {"exec": {"command": ["true"]}},
-    "securityContext": {"privileged": False},
-}
-POD = {
-    "containers": [CONTAINER],
-    "initContainers": [{"name": "first", "image": "a"}],
-    "volumes": [{"name": "shm", "emptyDir": {"sizeLimit": "1Gi"}}],
-    "tolerations": [{"key": "a", "operator": "Exists"}],
-    "nodeSelector": {"a": "b"},
-    "affinity": {"nodeAffinity": {}},
-    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "b"}],
-    "hostname": "a",
-    "terminationGracePeriodSeconds": 3,
-    "activeDeadlineSeconds": 9,
-}
-ROLE = {
-    "replicas": 1,
-    "restartPolicy": "Never",
-    "template": {
-        "metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["a/b"]},
-        "spec": POD,
-    },
-}
-JOB = {
-    "apiVersion": "kubeflow.org/v1",
-    "kind": "PyTorchJob",
-    "metadata": {
-        "name": "job",
-        "namespace": "ns",
-        "labels": {"a": "b"},
-        "annotations": {"a": "b"},
-        "finalizers": ["a/b"],
-        "ownerReferences": [{"apiVersion": "v1", "kind": "a", "name": "b", "uid": "c"}],
-    },
-    "spec": {
-        "nprocPerNode": "1",
-        "pytorchReplicaSpecs": {"Master": ROLE, "Worker": ROLE},
-        "runPolicy": {"cleanPodPolicy": "All", "backoffLimit": 1, "schedulingPolicy": {"queue": "a"}},
-        "elasticPolicy": {
-            "minReplicas": 1,
-            "rdzvConf": [{"key": "a", "value": "b"}],
-            "metrics": [{"type": "a"}],
-        },
-    },
-}
 ODD: list[Any] = [
     *(None, True, 0, -1, 3, 0.5, 2.0, 2**31, 2**70, float("inf"), float("nan")),
     *("", "x", "Always", "a b", "é\n", "\x00", "1Gi", "x" * 300),
@@ -82,12 +30,12 @@ def places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
         yield from places(child, *path, key)
 
 
-PLACES = list(places(JOB))
+PLACES = list(places(WHOLE_JOB))
 CHANGES = st.lists(st.tuples(st.sampled_from(PLACES), st.sampled_from(ODD)), min_size=1, max_size=3)
 
 
 def changed(changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
-    job = copy.deepcopy(JOB)
+    job = copy.deepcopy(WHOLE_JOB)
     for path, odd in changes:
         parent: Any = job
         try:
@@ -144,5 +92,5 @@ def code_of(action: Any) -> int:
 
 
 def test_the_job_that_is_changed_is_a_good_one() -> None:
-    stored = admitted({**JOB, "spec": {**JOB["spec"], "runPolicy": {"suspend": False}}})
+    stored = admitted({**WHOLE_JOB, "spec": {**WHOLE_JOB["spec"], "runPolicy": {"suspend": False}}})
     assert stored is not None

@@ -3,10 +3,13 @@
 Lives here: manifests. Does not: who accepts them.
 """
 
+import copy
 import json
 from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
+
+from whole_job import KIND, WHOLE_JOB
 
 from backend_plugin.core.pod_types import PARTS
 from backend_plugin.core.shapes import declared
@@ -14,56 +17,6 @@ from backend_plugin.embedded.admission.job_types import JOB_PARTS, REQUIRED
 
 Manifest = dict[str, Any]
 NAMESPACE: Final = "default"
-_CONTAINER: Final = {
-    "name": "pytorch",
-    "image": "train:1",
-    "args": ["a"],
-    "env": [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": {"secretKeyRef": {"key": "k"}}}],
-    "ports": [{"name": "metrics", "containerPort": 80}],
-    "resources": {"limits": {"cpu": "1", "nvidia.com/gpu": 1}, "requests": {"cpu": "500m"}},
-    "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm", "subPath": "a"}],
-    "readinessProbe": {"exec": {"command": ["true"]}},
-    "securityContext": {"privileged": False},
-}
-_POD: Final = {
-    "containers": [_CONTAINER],
-    "initContainers": [{"name": "first", "image": "a"}],
-    "volumes": [{"name": "shm", "emptyDir": {"sizeLimit": "1Gi"}}],
-    "tolerations": [{"key": "a", "operator": "Exists"}],
-    "nodeSelector": {"a": "b"},
-    "affinity": {"nodeAffinity": {}},
-    "topologySpreadConstraints": [
-        {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
-    ],
-    "hostname": "a",
-    "terminationGracePeriodSeconds": 3,
-}
-_ROLE: Final = {
-    "replicas": 1,
-    "restartPolicy": "Never",
-    "template": {
-        "metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["a.b/c"]},
-        "spec": _POD,
-    },
-}
-_KIND: Final = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
-_JOB: Final = {
-    **_KIND,
-    "metadata": {
-        "name": "job",
-        "namespace": NAMESPACE,
-        "labels": {"a": "b"},
-        "annotations": {"a": "b"},
-        "finalizers": ["a.b/c"],
-        "ownerReferences": [{"apiVersion": "v1", "kind": "a", "name": "b", "uid": "c"}],
-    },
-    "spec": {
-        "nprocPerNode": "1",
-        "pytorchReplicaSpecs": {"Master": _ROLE, "Worker": _ROLE},
-        "runPolicy": {"cleanPodPolicy": "All", "backoffLimit": 1, "schedulingPolicy": {"queue": "a"}},
-        "elasticPolicy": {"minReplicas": 1, "rdzvConf": [{"key": "a", "value": "b"}]},
-    },
-}
 _ODD: Final = (
     *(None, True, False, 0, -1, 3, 0.5, 2.0, 2**31, 2**40, 2**70),
     *("", "x", "Always", "a b", "é\n", "1Gi", "x" * 64, "x" * 300, "A.b", "0", "a/b"),
@@ -88,18 +41,18 @@ _MORE: Final = (0.5, 0.35, 0.25, 0.15, 0.1)
 def manifest(chance: Random) -> Manifest:
     """A PyTorchJob, good or not."""
     # Without the parts that several places share.
-    made = json.loads(json.dumps(_JOB))
+    made = json.loads(json.dumps(WHOLE_JOB))
     for _ in range(chance.choice((0, 1, 1, 1, 2, 3))):
         chance.choice((_odd, _less, _more, _more, _more))(made, chance)
     # What is in the URL, too, is as it is there.
     if isinstance(made.get("metadata"), dict):
         made["metadata"]["namespace"] = NAMESPACE
-    return {**made, **_KIND}
+    return {**made, **KIND}
 
 
 def _odd(made: Manifest, chance: Random) -> None:
     holder, key = chance.choice(list(_places(made)))
-    holder[key] = chance.choice(_ODD)
+    holder[key] = copy.deepcopy(chance.choice(_ODD))  # The next change may be within it.
 
 
 def _less(made: Manifest, chance: Random) -> None:

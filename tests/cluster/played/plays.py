@@ -6,7 +6,7 @@ Lives here: threads, and the operator's restarts, which all histories share. Doe
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,18 +53,18 @@ class Stages:
             gate.wait()
 
         def play(history: History) -> History:
-            try:
-                return self._play(history, restart)
-            except BaseException:
-                gate.abort()
-                raise
+            with ExitStack() as undo:
+                undo.callback(gate.abort)
+                played = self._play(history, restart)
+                undo.pop_all()
+            return played
 
         with ThreadPoolExecutor(len(histories)) as pool:
-            played: list[Future[History]] = [pool.submit(play, each) for each in histories]
+            plays: list[Future[History]] = [pool.submit(play, each) for each in histories]
             # The operator ends with the thread that starts it, so that is this one.
             self._restart(gate)
         # Who was kept waiting in vain has nothing to tell.
-        return [each.result() for each in sorted(played, key=_waited)]
+        return [each.result() for each in sorted(plays, key=_waited)]
 
     def _restart(self, gate: threading.Barrier) -> None:
         try:

@@ -21,6 +21,7 @@ from flytekit.models.admin.workflow import WorkflowSpec
 from flytekit.models.literals import LiteralMap
 from flytekit.models.task import TaskSpec
 from flytekit.tools.translator import get_serializable
+from propeller.wire import SERVICE_CONFIG
 
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
 from rig.place import LOOPBACK
@@ -35,26 +36,6 @@ IMAGE: Final = "image:1"
 """Of tasks that name none."""
 _TERMINATED: Final = "termination-status"
 
-SERVICE_CONFIG: Final = json.dumps(
-    {
-        "loadBalancingConfig": [{"round_robin": {}}],
-        "methodConfig": [
-            {
-                "name": [{}],
-                "waitForReady": True,
-                "retryPolicy": {
-                    "maxAttempts": 5,
-                    "initialBackoff": "0.5s",
-                    "maxBackoff": "3s",
-                    "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
-                },
-            }
-        ],
-    }
-)
-"""What a platform should tell propeller: a connector that is away for a moment costs nothing then."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -62,7 +43,8 @@ class Options:
 
     connector: str = ""
     """``host:port`` of the backend; empty: Flyte's own plugin does PyTorchJobs."""
-    service_config: str = SERVICE_CONFIG
+    service_config: str = json.dumps(SERVICE_CONFIG)
+    """By default what a platform should tell it: a connector that is away for a moment costs nothing then."""
     resync_seconds: int = 5
     """How often is polled; propeller takes no less than 5."""
     plugins: Mapping[str, Any] = field(default_factory=dict)
