@@ -69,7 +69,6 @@ def run(
         inherited: The value that the server was started with.
         begun: Closed when this process has its own group and its own signal handlers.
     """
-    _die_with_parent()
     if os.getsid(0) != os.getpid():
         os.setsid()
     _own_signals()
@@ -92,12 +91,21 @@ def run(
     _finish(_call(job["target"], Start(job["args"], fds[3:], server, inherited)))
 
 
+def end_with(parent: int) -> None:
+    """Have this process killed when its parent ends; end now if it has."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(EXIT_BROKEN)
+
+
 def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
     """Start `job` in a fresh interpreter; the process id."""
     reader, writer = os.pipe()
     passed = [*fds, *([server.fileno()] if server else []), reader]
     command = f"from kfpytorch_common.forkserver import child; child.main({reader})"
-    body = json.dumps({"job": job, "fds": fds, "server": server.fileno() if server else None})
+    own = server.fileno() if server else None
+    body = json.dumps({"job": job, "fds": fds, "server": own, "parent": os.getpid()})
     process = subprocess.Popen(
         interpreter("import sys; sys.path[:] = " + repr(job["path"]) + "; " + command),
         pass_fds=passed,
@@ -119,6 +127,7 @@ def main(fd: int) -> NoReturn:
     with os.fdopen(fd) as pipe:
         body = json.load(pipe)
     sock = None if body["server"] is None else socket.socket(fileno=body["server"])
+    end_with(body["parent"])
     run({**body["job"]}, body["fds"], sock)
 
 
@@ -182,11 +191,6 @@ def _own_streams() -> None:
     sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
     for name in ("stdin", "stdout", "stderr"):
         setattr(sys, f"__{name}__", getattr(sys, name))  # What `input` and debuggers compare with.
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _apply_threads() -> None:

@@ -164,11 +164,13 @@ class _Server:
         if not child.can_fork():
             return child.spawn(job, fds, sock)
         waiting, begun = os.pipe()
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             try:
                 os.close(waiting)
                 self._forget()
+                child.end_with(parent)
                 child.run(job, fds, sock, inherited=self._inherited, begun=begun)
             finally:
                 os._exit(child.EXIT_BROKEN)

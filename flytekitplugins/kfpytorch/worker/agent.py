@@ -73,7 +73,7 @@ def main(start: "Start") -> int:
         signal.signal(getattr(signal, name), _interrupt)
     os.environ.update(node.env)
     directory = Path(node.directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(exist_ok=True)
     try:
         failures = _run(launch, node, Client(start.server), start.fds)
     except SignalException as stop:

@@ -128,6 +128,10 @@ class Console:
         """Listen to the terminal until a line comes for the process in the slot."""
         self._asking = self.slots[number]
 
+    def streams(self) -> list[int]:
+        """Descriptors of what processes write to; none when all have closed theirs."""
+        return list(self._streams)
+
     def readable(self) -> list[int]:
         """Descriptors to wait for."""
         return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]

@@ -81,8 +81,7 @@ class Group:
                     os.close(writer)
                 self._watch(reader, signals)
             finally:
-                with contextlib.suppress(ServerGone):  # Who finds it gone has said so.
-                    self._end(reader)
+                self._end(reader)
             signals.deliver()
         return self.members
 
@@ -144,7 +143,25 @@ class Group:
             self.console.say(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
 
     def _end(self, events: int) -> None:
-        """Stop who still runs: asked first, then killed; then take what they said last."""
+        """Stop who still runs, then take what they said last."""
+        try:
+            self._stop(events)
+        except ServerGone:  # Who found it gone has said so.
+            self._see_out()
+        with contextlib.suppress(BlockingIOError):
+            self._hear(events)
+        self.console.drain()
+        os.close(events)
+
+    def _see_out(self) -> None:
+        """Wait for the processes of a server that is gone: they end with it, but not before it."""
+        deadline = time.monotonic() + _SETTLE
+        while (fds := self.console.streams()) and time.monotonic() < deadline:
+            for fd in _readable(fds, _SETTLE):
+                self.console.read(fd)
+
+    def _stop(self, events: int) -> None:
+        """Have all end: asked first, then killed."""
         self._ask_where(events)
         for member in self._alive():
             member.stopped = True
@@ -156,10 +173,6 @@ class Group:
             self.client.release(member.child)
         # A release is carried out in order: when the server answers, all of them are gone.
         self.client.settle()
-        with contextlib.suppress(BlockingIOError):
-            self._hear(events)
-        self.console.drain()
-        os.close(events)
 
     def _ask_where(self, events: int) -> None:
         """Have replicas that are about to be stopped write where they are; agents ask theirs themselves."""

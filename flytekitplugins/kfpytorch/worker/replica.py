@@ -52,7 +52,7 @@ def main(start: "Start") -> int:
     """Run the function; the target of the fork server."""
     place = Place(**start.args)
     directory = Path(place.directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(exist_ok=True)  # Not what is above it: a run that is over has removed that.
     failure.watch(directory)
     who = failure.who(place.replica)
     os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 from flytekit import task
@@ -36,7 +37,9 @@ def leaves_a_file_open(path: str) -> None:
 
 @task(task_config=TWO)
 def kills_its_parent() -> None:
-    os.kill(os.getppid(), signal.SIGKILL)
+    if os.environ["RANK"] == "0":
+        subprocess.Popen(["sh", "-c", "sleep 0.2; echo last words"])
+        os.kill(os.getppid(), signal.SIGKILL)
     signal.pause()
 
 
