@@ -3,8 +3,13 @@
 Lives here: which attempts are of one node, and which of two is over. Does not: their jobs' names.
 """
 
+from typing import TypeAlias
+
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.job import Run
+
+Node: TypeAlias = tuple[str, str]
+"""Namespace of a node's jobs, and where all its attempts write."""
 
 
 class Superseded(BackendError):
@@ -13,7 +18,7 @@ class Superseded(BackendError):
 
 def is_earlier(run: Run, than: Run) -> bool:
     """Whether an attempt is an earlier one of the same node."""
-    return run.namespace == than.namespace and run.attempt < than.attempt and _node(run) == _node(than)
+    return run.attempt < than.attempt and node(run) == node(than)
 
 
 def superseded(run: Run, by: Run) -> Superseded:
@@ -26,6 +31,6 @@ def superseded(run: Run, by: Run) -> Superseded:
     )
 
 
-def _node(run: Run) -> str:
-    """Where all attempts of a node write; nodes of sub-workflows share their id, but not this."""
-    return run.output_prefix.rstrip("/").rpartition("/")[0]
+def node(run: Run) -> Node:
+    """The node that an attempt is of; nodes of sub-workflows share their id, but not where they write."""
+    return run.namespace, run.output_prefix.rstrip("/").rpartition("/")[0]

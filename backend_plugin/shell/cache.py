@@ -14,9 +14,11 @@ from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup
 from backend_plugin.core.told_at import told_at
+from backend_plugin.shell.by_node import ByNode
 from backend_plugin.shell.cluster import Name, Record
 
 if TYPE_CHECKING:
+    from backend_plugin.core.job import Run
     from backend_plugin.core.origin import Origin
     from backend_plugin.core.task_phase import Phase
     from backend_plugin.shell.answers import Answer
@@ -101,6 +103,7 @@ class Cache:
         self._now = now
         self._lag = lag
         self._entries: dict[Key, Entry] = {}
+        self._by_node = ByNode()
         self._gone: dict[Key, None] = {}
         """Jobs that were found to be gone, the first one first; some may be back."""
         self._complete: set[type[Record]] = set()
@@ -117,6 +120,10 @@ class Cache:
     def of(self, key: Key) -> Entry | None:
         """The entry of a job; None where nothing was ever heard of it."""
         return self._entries.get(key)
+
+    def attempts(self, run: "Run") -> Sequence[Entry]:
+        """The jobs of all attempts of the node that `run` is an attempt of."""
+        return self._by_node.of(run)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` after every change, with the entry; gives the function that ends it."""
@@ -210,15 +217,22 @@ class Cache:
             entry = self._entries[namespace, name] = Entry(namespace, name)
         return entry
 
+    def _remove(self, entry: Entry) -> None:
+        del self._entries[entry.key]
+        self._by_node.remove(entry)
+
     def _put_job(self, entry: Entry, job: Job) -> None:
         self._note(entry.job, job)
         if entry.job is not None and entry.job.uid != job.uid:
             # Another job of the same name: nothing that was known is about it, but what says so itself.
             pods = tuple(pod for pod in entry.pods if job.uid in pod.owners)
-            self._entries[entry.key] = entry = Entry(*entry.key)
+            self._remove(entry)
+            entry = self._entry(*entry.key)
             entry.pods = pods
         if entry.job is None or entry.job.annotations != job.annotations:
+            self._by_node.remove(entry)
             entry.origin = origin.read(job.annotations, entry.namespace)
+            self._by_node.add(entry)
         entry.output_prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
         entry.job, entry.gone, entry.unconfirmed = job, None, False
         self._changed(entry)
@@ -254,7 +268,7 @@ class Cache:
             first = next(iter(self._gone))
             del self._gone[first]
             if (oldest := self._entries.get(first)) is not None and oldest.gone is not None:
-                del self._entries[first]
+                self._remove(oldest)
 
     def absent(self, key: Key, output_prefix: str) -> Entry:
         """A job that nobody here has seen, and that certainly is not there; its attempt writes there."""
@@ -272,7 +286,7 @@ class Cache:
     def forget(self, entry: Entry) -> None:
         """Keep nothing of a job that is gone."""
         if self._entries.get(entry.key) is entry:
-            del self._entries[entry.key]
+            self._remove(entry)
             self._gone.pop(entry.key, None)
 
     def _note(self, before: Job | Pod | None, record: Job | Pod) -> None:

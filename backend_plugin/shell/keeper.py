@@ -111,7 +111,7 @@ class Keeper:
         Raises:
             Superseded: If it is an earlier one itself.
         """
-        known = [(entry, entry.origin.run) for entry in self._cache if entry.origin is not None]
+        known = [(entry, entry.origin.run) for entry in self._cache.attempts(run) if entry.origin is not None]
         for entry, other in known:
             if entry.job is not None and entry.gone is None and attempts.is_earlier(other, run):
                 name = Name(namespace=entry.namespace, name=entry.name, uid=entry.job.uid or None)

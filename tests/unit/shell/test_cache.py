@@ -2,6 +2,11 @@
 
 from datetime import datetime, timezone
 
+from builders import a_run
+
+from backend_plugin.core import origin
+from backend_plugin.core.job import Deadlines, Run
+from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import Name
@@ -154,3 +159,43 @@ def test_a_group_that_is_gone_holds_nothing_back() -> None:
     cache.put("ns", PodGroup(kind="PodGroup", name="j"))
     cache.drop(PodGroup, Name(namespace="ns", name="j"))
     assert seen(cache, "j").pod_groups == ()
+
+
+def attempt(number: int, node: str = "n0", namespace: str = "ns") -> Run:
+    return a_run(output_prefix=f"s3://b/p-d-e-{node}/data/{number}", namespace=namespace, attempt=number)
+
+
+def job_of(run: Run, uid: str = "1") -> Job:
+    said = {
+        origin.ANNOTATION: origin.encode(run, Deadlines(), {}),
+        names.OUTPUT_PREFIX: run.output_prefix,
+    }
+    return Job(name=f"j{run.attempt}", uid=uid, annotations=said)
+
+
+def found(cache: Cache, run: Run) -> list[str]:
+    return [entry.name for entry in cache.attempts(run)]
+
+
+def test_the_attempts_of_a_node_are_found_by_any_of_them() -> None:
+    cache = a_cache()
+    for number in range(2):
+        cache.put("ns", job_of(attempt(number)))
+        cache.put("ns", job_of(attempt(number)))
+    cache.put("ns", job_of(attempt(2, node="n1")))
+    cache.put("other", job_of(attempt(3, namespace="other")))
+    cache.put("ns", Job(name="nobodys"))
+    assert found(cache, attempt(7)) == ["j0", "j1"]
+    assert found(cache, attempt(7, node="n2")) == []
+
+
+def test_attempts_that_are_forgotten_or_replaced_are_not_found() -> None:
+    cache = a_cache()
+    for number in range(3):
+        cache.put("ns", job_of(attempt(number)))
+    cache.forget(seen(cache, "j0"))
+    cache.put("ns", Job(name="j1", uid="another"))
+    cache.put("ns", job_of(attempt(2), uid="another"))
+    assert found(cache, attempt(7)) == ["j2"]
+    cache.put("ns", Job(name="j2", uid="another"))
+    assert found(cache, attempt(7)) == []
