@@ -6,6 +6,7 @@ process the next one finds again, for it is read off the objects; all but deleti
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -29,6 +30,8 @@ DELETE_CALL: Final = 1.0
 """Seconds that a DeleteTask waits for the deletion; then it goes on behind the answer."""
 ROUND: Final = 30
 """Seconds in which every job is looked at once, also one that nobody asks about: time passes for it, too."""
+_AT_START: Final = 2_000
+"""Jobs that were there before this server are looked at sooner: so many in a second."""
 REMEMBERED: Final = timedelta(hours=1)
 """How long a job that is gone is remembered; afterwards the cluster is asked for it again."""
 _PAUSE: Final = 1.0
@@ -67,16 +70,28 @@ class Keeper:
             await asyncio.sleep(_PAUSE)
 
     async def _rounds(self) -> None:
-        waiting: list[Entry] = []
+        await self._cache.ready.wait()
+        await self._round(1 + len(self._cache) // _AT_START, logging.DEBUG)
+        if told := Counter(entry.told.value for entry in self._cache if entry.told is not None):
+            log.info(
+                "jobs that were there: %s", ", ".join(f"{count} {phase}" for phase, count in told.items())
+            )
         while True:
-            waiting = waiting or list(self._cache)
-            share = -(-len(self._cache) // ROUND)
+            await self._round(ROUND, logging.INFO)
+
+    async def _round(self, seconds: int, level: int) -> None:
+        """Look at every job once, within so many seconds."""
+        waiting = list(self._cache)
+        share = max(1, -(-len(waiting) // seconds))
+        while True:
             due, waiting = waiting[:share], waiting[share:]
             for entry in due:
                 # Each by itself: calls come between, and a defect at one job is told and leaves the others.
-                asyncio.get_running_loop().call_soon(self._tend, entry)
+                asyncio.get_running_loop().call_soon(self._tend, entry, level)
                 await asyncio.sleep(0)
             await asyncio.sleep(_PAUSE)
+            if not waiting:
+                return
 
     # ---- what the calls ask for
 
@@ -143,7 +158,9 @@ class Keeper:
     def _changed(self, entry: Entry) -> None:
         # At once, so that nobody is told of an end before what it left is known.
         self._endings.see(entry)
-        self.see(entry)
+        # Before everything is told of, a job seems to have no pods, and would be judged in vain.
+        if self._cache.ready.is_set():
+            self.see(entry)
 
     def see(self, entry: Entry) -> None:
         """Do soon what is to be done for a job."""
@@ -151,8 +168,8 @@ class Keeper:
             self._due.add(entry)
             asyncio.get_running_loop().call_soon(self._tend, entry)
 
-    def _tend(self, entry: Entry) -> None:
-        """Whatever is to be done for one job now."""
+    def _tend(self, entry: Entry, level: int = logging.INFO) -> None:
+        """Whatever is to be done for one job now; a new phase is logged at this level."""
         self._due.discard(entry)
         if entry.gone is not None:
             if self._judge.now() - entry.gone > REMEMBERED:
@@ -164,13 +181,13 @@ class Keeper:
             return
         answer = self._answers.of(entry)
         if answer.phase is not entry.told or answer.phase.is_failure:
-            self._see_to(entry, self._judge.phase(entry))
+            self._see_to(entry, self._judge.phase(entry), level)
 
-    def _see_to(self, entry: Entry, verdict: TaskPhase) -> None:
+    def _see_to(self, entry: Entry, verdict: TaskPhase, level: int) -> None:
         if verdict.phase is not entry.told:
             entry.told = verdict.phase
             said = verdict.message.partition("\n")[0]
-            log.info("%s: %s", verdict.phase.value, said, extra=whose.of_entry(entry))
+            log.log(level, "%s: %s", verdict.phase.value, said, extra=whose.of_entry(entry))
             if verdict.phase.is_failure and verdict.cause is not None:
                 self._metrics.causes.add(verdict.cause.value)
         if duties := upkeep.duties(entry.observed(), verdict, self._judge.now()):

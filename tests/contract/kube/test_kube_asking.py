@@ -247,7 +247,7 @@ def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, arrang
         with pytest.raises(Unavailable):
             await cluster.get(Name(namespace="ns", name=NAME))
 
-    asked(server, tmp_path, ask, patience=0.5)
+    asked(server, tmp_path, ask, patience=2)
 
 
 def test_a_patch_is_merged_into_the_very_job(server, tmp_path):

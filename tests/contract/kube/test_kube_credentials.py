@@ -189,7 +189,7 @@ def test_a_server_that_nobody_vouches_for_is_not_spoken_to(paper, tmp_path):
             with pytest.raises(Unavailable, match="certificate"):
                 await cluster.get(JOB)
 
-        asking(KubernetesOptions(kubeconfig=config, patience=0.5), check)
+        asking(KubernetesOptions(kubeconfig=config, patience=2), check)
         assert server.asked == []
 
 

@@ -1,0 +1,40 @@
+"""What a server writes down of jobs, in lines that a platform's people read."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from scripted_cluster import ScriptedCluster
+from serving import Served, until
+from stories import name_of, pod, status, tell
+
+
+def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="backend_plugin.shell.keeper")
+    cluster = ScriptedCluster()
+    metas: list[bytes] = []
+
+    async def first(served: Served) -> None:
+        for number in range(3):
+            metas.append(await served.create(execution=f"f{number}"))
+            name = name_of(metas[-1])
+            cluster.status(name, status("Running"))
+            for replica in ("master-0", "worker-0"):
+                cluster.put(pod(name, replica, "Running"))
+
+    async def second(_: Served) -> None:
+        await until(lambda: any("there" in line for line in said()))
+        assert said() == ["jobs that were there: 3 RUNNING"]
+        cluster.put(pod(name_of(metas[1]), "worker-0", "Failed"))
+        cluster.status(name_of(metas[1]), status("Failed"))
+        await until(lambda: len(said()) > 1)
+        assert said()[1].startswith("RETRYABLE_FAILED: ")
+
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+
+    tell(first, tmp_path, cluster=cluster)
+    caplog.clear()
+    tell(second, tmp_path, cluster=cluster)
