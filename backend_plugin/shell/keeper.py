@@ -35,6 +35,8 @@ _AT_START: Final = 2_000
 REMEMBERED: Final = timedelta(hours=1)
 """How long a job that is gone is remembered; afterwards the cluster is asked for it again."""
 _PAUSE: Final = 1.0
+_SOON: Final = 0.05
+"""Seconds in which the changes of a job are gathered: one that is made is told of by its API server, too."""
 
 
 class Keeper:
@@ -164,13 +166,17 @@ class Keeper:
 
     def see(self, entry: Entry) -> None:
         """Do soon what is to be done for a job."""
-        if entry not in self._due:
-            self._due.add(entry)
+        if not self._due:
+            asyncio.get_running_loop().call_later(_SOON, self._tend_due)
+        self._due.add(entry)
+
+    def _tend_due(self) -> None:
+        due, self._due = self._due, set()
+        for entry in due:
             asyncio.get_running_loop().call_soon(self._tend, entry)
 
     def _tend(self, entry: Entry, level: int = logging.INFO) -> None:
         """Whatever is to be done for one job now; a new phase is logged at this level."""
-        self._due.discard(entry)
         if entry.gone is not None:
             if self._judge.now() - entry.gone > REMEMBERED:
                 self._cache.forget(entry)
