@@ -14,6 +14,7 @@ from typing import Final
 import psutil
 
 from benchmarks import (
+    bench_cluster,
     bench_connector,
     bench_core,
     bench_ddp_step,
@@ -39,6 +40,7 @@ FIGURES: Final = MappingProxyType(
         "start": bench_start.measure,
         "connector": bench_connector.measure,
         "serve": bench_serve.measure,
+        "cluster": bench_cluster.measure,
     }
 )
 

@@ -1,0 +1,98 @@
+"""A real API server: how fast jobs are made, how soon changes are told, what ten thousand jobs cost."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from benchmarks.comparison import Row, Spread, Target
+from benchmarks.measure import SCRIPTS, Command
+
+JOBS: Final = 10_000
+TURNS: Final = 2
+"""Turns of each side in making jobs, for every round that is asked for."""
+RIG: Final = Path(__file__).parents[1] / "tests" / "cluster"
+CREATED: Final = Target(text="≥ 0.90", low=0.9, high=float("inf"))
+VISIBLE: Final = Target(text="≤ 100 ms", high=100)
+MEMORY: Final = Target(text="≤ 100 MiB more", high=100)
+READS: Final = Target(text="none", high=0)
+READY: Final = Target(text="≤ 10 s", high=10)
+LIST: Final = Target(text="≤ 3 s", high=3)
+CHANGE: Final = Target(text="≤ 0.05 ms", high=0.05)
+_MANY: Final = f"{JOBS:,} jobs of 4 pods"
+
+
+def measure(repeat: int) -> list[Row]:
+    """All of it in one run, before one API server."""
+    if shutil.which("go") is None:
+        return [_alone("before a real API server", "not measured: its programs are built with Go")]
+    print(f"  a real API server with {_MANY}, {TURNS * repeat} turns", flush=True)
+    script = str(SCRIPTS / "cluster_scale.py")
+    command = Command(program="python", arguments=(script, str(JOBS), str(TURNS * repeat)))
+    path = {"PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(RIG))), "GOFLAGS": "-mod=readonly"}
+    said = command.with_variables(path).run().printed
+    visible, (idle, *full) = said["visible"], said["resident"]
+    last = visible[int(len(visible) * 0.99)]
+    return [
+        _created(said["created"]),
+        _alone(
+            "from a change in the API server until GetTask tells it, 99th percentile",
+            f"{last:.0f} ms (half within {visible[len(visible) // 2]:.0f} ms)",
+            VISIBLE,
+            last,
+        ),
+        Row(
+            what=f"memory with {_MANY}, the same server and one that found them",
+            ours=", ".join(f"{each:.0f} MiB" for each in full),
+            against="with none",
+            theirs=f"{idle:.0f} MiB",
+            compared=f"{max(full) - idle:+.0f} MiB",
+            target=MEMORY.text,
+            is_reached=MEMORY.is_reached(max(full) - idle),
+        ),
+        _alone(
+            f"reads of the API server by {said['polls']:,} GetTask", str(said["reads"]), READS, said["reads"]
+        ),
+        _alone(f"until a server is ready, {_MANY}", f"{said['ready']:.1f} s", READY, said["ready"]),
+        _alone(
+            f"processor time for listing {_MANY}",
+            f"{said['list_processor']:.1f} s",
+            LIST,
+            said["list_processor"],
+        ),
+        *(_change(how, said[f"watched {how}"]) for how in ("in numbers", "alone")),
+    ]
+
+
+def _created(rates: dict[str, list[float]]) -> Row:
+    ours, theirs = rates["ours"], rates["bare"]
+    ratios = Spread.of(one / other for one, other in zip(ours, theirs, strict=True))
+    each = {"pattern": "{:.0f}", "unit": " a second"}
+    return Row(
+        what="jobs made, 16 at a time",
+        ours=Spread.of(ours).text(**each),
+        against="the same POSTs by a bare client",
+        theirs=Spread.of(theirs).text(**each),
+        compared=ratios.text(pattern="{:.2f}"),
+        target=CREATED.text,
+        is_reached=CREATED.is_reached(ratios.median),
+    )
+
+
+def _change(how: str, said: dict[str, float]) -> Row:
+    """Of a pod, from the socket to what is done about it, by the whole server."""
+    spent = said["milliseconds"]
+    what = f"processor time for a change of a pod, {how} ({said['rate']:,.0f} a second)"
+    return _alone(what, f"{spent:.3f} ms", CHANGE, spent)
+
+
+def _alone(what: str, ours: str, target: Target | None = None, reached: float = 0) -> Row:
+    """A figure that is compared with its target only."""
+    return Row(
+        what=what,
+        ours=ours,
+        against="",
+        theirs="",
+        target=target.text if target else "",
+        is_reached=target.is_reached(reached) if target else None,
+    )

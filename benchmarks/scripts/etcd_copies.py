@@ -1,0 +1,66 @@
+"""Thousands of copies of an object, put where an API server keeps its own: fifty thousand in seconds.
+
+A copy differs from its pattern in words of the same length, so that it stays whole whatever its encoding is.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import httpx
+
+# etcd's own limit for one transaction is 128.
+_AT_ONCE: Final = 100
+_UID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Etcd:
+    """An etcd without certificates, by its HTTP gateway."""
+
+    def __init__(self, port: int) -> None:
+        self._client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
+
+    def patterns(self, part: str, name: str) -> dict[bytes, bytes]:
+        """The objects whose keys begin with ``/registry/`` and `part`, and have the name in them."""
+        first = f"/registry/{part}/".encode()
+        found = self._ask("kv/range", {"key": _text(first), "range_end": _text(first + b"\xff")})
+        pairs = ((_bytes(each["key"]), _bytes(each["value"])) for each in found.get("kvs", ()))
+        return {key: value for key, value in pairs if name.encode() in key}
+
+    def copy(
+        self, patterns: Mapping[bytes, bytes], words: Callable[[int], Mapping[str, str]], numbers: range
+    ) -> None:
+        """A copy of every pattern for each number: `words` says what stands in it, and instead of what."""
+        puts = list[Mapping[str, Any]]()
+        for number in numbers:
+            said = words(number)
+            for key, value in patterns.items():
+                put = {"key": _text(_replaced(key, said)), "value": _text(_replaced(value, said))}
+                puts.append({"requestPut": put})
+        for first in range(0, len(puts), _AT_ONCE):
+            self._ask("kv/txn", {"success": puts[first : first + _AT_ONCE]})
+
+    def _ask(self, what: str, body: Mapping[str, Any]) -> Any:
+        return self._client.post(f"/v3/{what}", json=body).raise_for_status().json()
+
+
+def uids(values: Iterable[bytes]) -> list[str]:
+    """All uids in these values."""
+    found = dict.fromkeys(match for value in values for match in _UID.findall(value))
+    return [each.decode() for each in found]
+
+
+def _replaced(value: bytes, words: Mapping[str, str]) -> bytes:
+    for old, new in words.items():
+        assert len(old) == len(new), f"{old} is not as long as {new}"
+        value = value.replace(old.encode(), new.encode())
+    return value
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _bytes(value: str) -> bytes:
+    return base64.b64decode(value)

@@ -1,0 +1,252 @@
+"""Jobs in a real API server as they are while they train: made by CreateTask or POSTs, or copied.
+
+Nothing is trained, and no operator runs: what it and kubelets would have written is written here.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import grpc
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.literals_pb2 import LiteralMap
+from rig.control_plane import ControlPlane
+
+from backend_plugin import execution
+from backend_plugin.cli import python_file, road
+from backend_plugin.core import job_ref
+from backend_plugin.core.job import Dialect, JobRef, Run
+from backend_plugin.core.manifest import names
+from benchmarks.scripts.etcd_copies import Etcd, uids
+
+AT_ONCE: Final = 16
+_NODE: Final = "gpu-node-1"
+_SERVICE: Final = "flyteidl.service.AsyncAgentService"
+_TASK: Final = """
+from flytekit import Resources, task
+from flytekitplugins.kfpytorch import PyTorch, Worker
+
+@task(
+    task_config=PyTorch(worker=Worker(replicas=3)),
+    container_image="train:1",
+    requests=Resources(cpu="4", mem="16Gi", gpu="1"),
+    environment={f"VARIABLE_{number}": f"some value of the variable {number}" for number in range(20)},
+)
+def train(epochs: int) -> float:
+    return 0.0
+"""
+
+
+class Work:
+    """One task, in as many executions as are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "train.py").write_text(_TASK)
+        self._template = python_file.found(folder / "train.py", None, image=None).template
+        self._store = folder / "store"
+        self.namespace = f"{self._template.id.project}-{self._template.id.domain}"
+
+    def request(self, name: str) -> admin.CreateTaskRequest:
+        """What propeller asks in an execution of this name."""
+        node = road.Node(template=self._template, inputs=LiteralMap(), store=self._store, execution=name)
+        return node.request(0)
+
+    def run(self, name: str) -> Run:
+        """The first attempt of the execution's node."""
+        asked = self.request(name)
+        return execution.run_of(asked.task_execution_metadata, asked.output_prefix)
+
+    def reference(self, name: str, uid: str | None = None) -> bytes:
+        """What CreateTask answers."""
+        run = self.run(name)
+        return job_ref.encode(
+            JobRef(
+                dialect=Dialect.PYTORCHJOB,
+                namespace=run.namespace,
+                name=names.job_name(run),
+                output_prefix=run.output_prefix,
+                uid=uid,
+            )
+        )
+
+
+class Caller:
+    """What propeller asks of one server."""
+
+    def __init__(self, endpoint: str, work: Work) -> None:
+        self._channel = grpc.aio.insecure_channel(endpoint)
+        self._work = work
+        self._create = self._channel.unary_unary(
+            f"/{_SERVICE}/CreateTask",
+            admin.CreateTaskRequest.SerializeToString,
+            admin.CreateTaskResponse.FromString,
+        )
+        self._get = self._channel.unary_unary(
+            f"/{_SERVICE}/GetTask", admin.GetTaskRequest.SerializeToString, admin.GetTaskResponse.FromString
+        )
+
+    async def create(self, request: admin.CreateTaskRequest) -> None:
+        """Have a job made; a refusal is an error."""
+        answer = await self._create(request)
+        assert job_ref.decode(answer.resource_meta).refusal is None, answer
+
+    async def phase(self, reference: bytes) -> int:
+        """Of a task, as it is told now."""
+        category = admin.TaskCategory(name="pytorch", version=1)
+        asked = admin.GetTaskRequest(
+            task_type="pytorch", resource_meta=reference, task_category=category, output_prefix="file:///"
+        )
+        return int((await self._get(asked)).resource.phase)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._channel.close(None)
+
+
+class Bare:
+    """A client of the API server that does nothing but what it is told; its user is our server's."""
+
+    def __init__(self, plane: ControlPlane, user: str) -> None:
+        self._server = plane.server
+        trusted = ssl.create_default_context(cafile=str(plane.authority.certificate))
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=AT_ONCE, ssl=trusted),
+            headers={"Authorization": f"Bearer {plane.token(user)}"},
+        )
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> None:
+        """Make an object; strict about its fields."""
+        parameters = {"fieldManager": "bare", "fieldValidation": "Strict"}
+        async with self._session.post(self._server + path, json=body, params=parameters) as answer:
+            assert answer.ok, await answer.text()
+            await answer.read()
+
+    async def patch(self, path: str, body: Mapping[str, Any]) -> None:
+        """Merge into an object."""
+        kind = {"Content-Type": "application/merge-patch+json"}
+        async with self._session.patch(self._server + path, json=body, headers=kind) as answer:
+            assert answer.ok, await answer.text()
+            await answer.read()
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._session.close()
+
+
+async def at_once(asked: Sequence[Callable[[], Awaitable[object]]]) -> float:
+    """Do all, so many at a time; how many seconds it took."""
+    waiting = list(reversed(asked))
+
+    async def work() -> None:
+        while waiting:
+            await waiting.pop()()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    return time.perf_counter() - began
+
+
+def play(plane: ControlPlane, path: str, *, running: bool) -> None:
+    """Give a job what an operator and kubelets would have: four pods, and states."""
+    job = plane.admin.get(path)
+    assert job is not None
+    name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+    for role, spec in job["spec"]["pytorchReplicaSpecs"].items():
+        for index in range(spec["replicas"]):
+            plane.admin.create(_pod(job, role.lower(), index, spec["template"]))
+            own = f"/api/v1/namespaces/{namespace}/pods/{name}-{role.lower()}-{index}/status"
+            plane.admin.patch(own, {"status": pod_status(running=running)})
+    plane.admin.patch(f"{path}/status", {"status": job_status(running=running)})
+
+
+class Copies:
+    """Copies of one execution's job and pods; `pattern` and a copy's name are a letter and a number."""
+
+    def __init__(self, etcd: Etcd, work: Work, pattern: str) -> None:
+        self._etcd, self._work, self._pattern = etcd, work, pattern
+        self._made = etcd.patterns("kubeflow.org/pytorchjobs", pattern) | etcd.patterns("pods", pattern)
+        assert len(self._made) == 5, f"a job and four pods, not {list(self._made)}"
+
+    def name(self, number: int) -> str:
+        """Of an execution."""
+        return f"{self._pattern[0]}{number:07}"
+
+    def make(self, numbers: range) -> None:
+        """All five objects of each."""
+        self._etcd.copy(self._made, self._words, numbers)
+
+    def move_masters(self, numbers: range) -> None:
+        """The first pod of each to another node."""
+        masters = {key: value for key, value in self._made.items() if b"-master-" in key}
+        self._etcd.copy(masters, lambda number: {**self._words(number), _NODE: f"{_NODE[:-1]}2"}, numbers)
+
+    def _words(self, number: int) -> Mapping[str, str]:
+        name = self.name(number)
+        before, run = self._work.run(self._pattern), self._work.run(name)
+        return {
+            names.identity(before): names.identity(run),
+            names.job_name(before): names.job_name(run),
+            self._pattern: name,
+            **{uid: f"{number:08x}{uid[8:]}" for uid in uids(self._made.values())},
+        }
+
+
+def pod_status(*, running: bool) -> Mapping[str, Any]:
+    now = _now()
+    state = {"running": {"startedAt": now}} if running else {"waiting": {"reason": "ContainerCreating"}}
+    status = {"name": "pytorch", "image": "train:1", "imageID": "", "restartCount": 0, "ready": running}
+    return {
+        "phase": "Running" if running else "Pending",
+        "startTime": now,
+        "conditions": [
+            {"type": kind, "status": str(running), "lastTransitionTime": now}
+            for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+        ],
+        "containerStatuses": [{**status, "state": state}],
+    }
+
+
+def job_status(*, running: bool) -> Mapping[str, Any]:
+    now = _now()
+    kinds = ("Created", "Running") if running else ("Created",)
+    return {
+        "startTime": now,
+        "conditions": [
+            {"type": each, "status": "True", "reason": f"PyTorchJob{each}", "lastTransitionTime": now}
+            for each in kinds
+        ],
+        "replicaStatuses": {"Master": {"active": 1}, "Worker": {"active": 3}},
+    }
+
+
+def _pod(job: Mapping[str, Any], role: str, index: int, template: Mapping[str, Any]) -> dict[str, Any]:
+    meta = job["metadata"]
+    said = template.get("metadata", {})
+    labels = {
+        **said.get("labels", {}),
+        "training.kubeflow.org/job-name": meta["name"],
+        "training.kubeflow.org/replica-type": role,
+        "training.kubeflow.org/replica-index": str(index),
+    }
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{meta['name']}-{role}-{index}",
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "annotations": said.get("annotations", {}),
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {**template["spec"], "nodeName": _NODE},
+    }
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
