@@ -17,6 +17,7 @@ from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell import discovery, small_files
 from backend_plugin.shell.cluster import Cluster
+from backend_plugin.shell.orphans import Executions
 from backend_plugin.shell.people import Nodes
 from backend_plugin.shell.settings import ClusterKind, Embedded, ServerSettings
 
@@ -33,6 +34,8 @@ class Opened:
     platform: Settings
     nodes: Nodes | None = None
     """Those that can be told what to be; None where they are real."""
+    executions: Executions | None = None
+    """Flyte's objects; None where there are none."""
 
 
 async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
@@ -47,7 +50,7 @@ async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
 
         kubernetes = await KubernetesCluster.open(kubernetes_options(said))
         stack.push_async_callback(kubernetes.close)
-        return Opened(cluster=kubernetes, platform=platform)
+        return Opened(cluster=kubernetes, platform=platform, executions=kubernetes)
     from backend_plugin.embedded.cluster import EmbeddedCluster
 
     embedded = await EmbeddedCluster.open(said.state, embedded_options(said.embedded))

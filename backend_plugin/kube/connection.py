@@ -40,6 +40,7 @@ class Question:
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     content_type: str = "application/json"
+    accept: str = "application/json"
 
 
 class Connection:
@@ -154,7 +155,7 @@ class Connection:
 
 def _headers(question: Question, access: Access) -> Mapping[str, str]:
     headers = {
-        "Accept": "application/json",
+        "Accept": question.accept,
         # What is saved on the wire costs more to unpack than it saves within a cluster.
         "Accept-Encoding": "identity",
         "User-Agent": "kfpytorch",
