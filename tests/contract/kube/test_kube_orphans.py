@@ -1,7 +1,6 @@
 """Jobs whose execution is gone: which they are, that no other is touched, and what a server and people do."""
 
 import asyncio
-import hashlib
 import json
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from kube_nobodys import LONG_AGO, MARK, WORKFLOWS, metadata, names, ours, workflow
 from kube_server import Fault, kubeconfig, served
 from kube_world import JOBS, job, opened, options, put, until
 
@@ -21,9 +21,6 @@ from backend_plugin.shell.orphans import Orphanage, Orphans, Rhythm
 from backend_plugin.shell.prefixes import Prefixes
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
-WORKFLOWS = ("flyte.lyft.com", "flyteworkflows")
-LONG_AGO = "2026-01-01T00:00:00Z"
-MARK = "kfpytorch.flyte.org/workflow"
 SOON = Rhythm(look=timedelta(seconds=0.1), settle=timedelta(seconds=0.02))
 GONE, LIVES = "gone-n0-0-0123456789ab", "lives-n0-0-0123456789ab"
 
@@ -33,38 +30,6 @@ def server():
     with served() as server:
         server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
         yield server
-
-
-def ours(execution, **metadata):
-    """A job that a server has made an age ago for the first attempt of a node."""
-    prefix = f"s3://bucket/{execution}/n0/0"
-    said = job(f"{execution}-n0-0-0123456789ab")
-    return {
-        **said,
-        "metadata": {
-            **said["metadata"],
-            "creationTimestamp": LONG_AGO,
-            "labels": {"kfpytorch.flyte.org/job": hashlib.sha256(prefix.encode()).hexdigest()[:40]},
-            "annotations": {
-                "kfpytorch.flyte.org/task": json.dumps({"execution": execution, "nodeId": "n0"}),
-                "kfpytorch.flyte.org/output-prefix": prefix,
-                **metadata.pop("annotations", {}),
-            },
-            **metadata,
-        },
-    }
-
-
-def workflow(name, namespace="ns"):
-    return {"metadata": {"name": name, "namespace": namespace}}
-
-
-def names(server):
-    return server.do(lambda objects: sorted(key[3] for key in objects.now if key[1] == "pytorchjobs"))
-
-
-def metadata(server, name):
-    return server.do(lambda objects: objects.now[(*JOBS, "ns", name)]["metadata"])
 
 
 @asynccontextmanager
