@@ -86,6 +86,9 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
     metrics.orders_pending.ask = lambda: {
         (what,): orders.count(what) for what in ("confirm", "delete", "end", "look", "read")
     }
+    if here.sight is not None:
+        metrics.watches.ask = here.sight.counts
+        here.sight.trouble = lambda error: metrics.cluster_errors.add("follow", error)
     return Parts(
         tasks=tasks,
         people=asked,

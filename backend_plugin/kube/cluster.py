@@ -29,6 +29,7 @@ from backend_plugin.kube.owners import Owners
 from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.kube.reflector import Place, Reflector
 from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Record, Sink, Unavailable
+from backend_plugin.shell.sight import Sight
 
 _WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
 """What a cluster's schema does not know is refused, and not dropped in silence."""
@@ -54,6 +55,7 @@ class KubernetesCluster:
         self._api = Api(connection, options.patience)
         self._permissions = Permissions()
         self._owners = Owners(self._api, self._permissions, options.refused_pause)
+        self.sight: Final = Sight()
         self._following: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -228,6 +230,7 @@ class KubernetesCluster:
                 kind=kind,
                 namespace=namespace,
                 part=gatherings[kind.record].part(),
+                sight=self.sight,
                 after=after if kind.record in (Event, PodGroup) else None,
             )
             for kind in KINDS

@@ -154,6 +154,11 @@ class Metrics:
             "watch_lag_seconds", "From a change in the cluster until it was seen.", "kind"
         )
     )
+    watches: Gauge = field(
+        default_factory=lambda: Gauge(
+            "watches", "What is followed in a Kubernetes, by how it stands.", ("kind", "state")
+        )
+    )
     cached: Gauge = field(
         default_factory=lambda: Gauge("cached_objects", "Objects that are remembered.", ("kind",))
     )

@@ -2,9 +2,11 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import grpc
@@ -81,8 +83,16 @@ def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, t
     server.do(put(JOBS, ours("asked")))
     server.do(put(JOBS, ours("gone")))
     name = "asked-n0-0-0123456789ab"
-    every = {"KFPYTORCH_KUBERNETES_ORPHANS_EVERY": "800ms"}
-    process, endpoint, _ = serve(server, tmp_path, **every)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process, endpoint, _ = serve(
+        server,
+        tmp_path,
+        KFPYTORCH_KUBERNETES_ORPHANS_EVERY="800ms",
+        KFPYTORCH_METRICS_HOST="127.0.0.1",
+        KFPYTORCH_METRICS_PORT=str(port),
+    )
     try:
         with grpc.insecure_channel(endpoint) as channel:
             ask = channel.unary_unary(
@@ -99,6 +109,11 @@ def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, t
                 time.sleep(0.05)
         assert names(server) == [name]
         assert metadata(server, name)["annotations"][MARK] == "elsewhere"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as shown:
+            said = shown.read().decode().splitlines()
+        assert 'kfpytorch_watches{kind="pods",state="in_sight"} 1.0' in said
+        for result in ("elsewhere", "suspected", "deleted"):
+            assert f'kfpytorch_orphans_total{{result="{result}"}} 1.0' in said
     finally:
         process.kill()
         process.communicate()
