@@ -56,7 +56,13 @@ class Parts:
 
     async def run(self) -> None:
         """All that goes on behind the calls, until cancelled."""
-        await asyncio.gather(self.keeper.run(), *([self.orphans.run()] if self.orphans else []))
+        beside = [asyncio.ensure_future(self.orphans.run())] if self.orphans else []
+        try:
+            await self.keeper.run()
+        finally:
+            for each in beside:
+                each.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
 
 def assembled(here: Opened, said: ServerSettings) -> Parts:

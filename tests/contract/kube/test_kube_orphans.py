@@ -113,10 +113,10 @@ def of_the_namespace():
         ({"code": 404, "body": b"404 page not found\n"}, "executions are elsewhere"),
         ({"code": 404, "status": of_the_namespace()}, "executions are elsewhere"),
         ({"code": 404, "body": b"<html>"}, "404 NotFound"),
-        ({"code": 500}, "500"),
+        ({"code": 500}, "the API server"),
         ({"code": 200, "body": b"{}"}, "something else"),
         ({"truncate": True}, "not JSON"),
-        ({"reset": "before"}, "cannot be reached"),
+        ({"reset": "before"}, "the API server"),
     ],
     ids=["forbidden", "no such kind", "of else", "a proxy", "an error", "nothing", "broken off", "reset"],
 )
@@ -260,6 +260,24 @@ def test_a_job_that_somebody_asks_about_is_none_though_its_workflow_is_not_here(
     assert names(server) == [GONE]
 
 
+def test_most_jobs_are_over_before_it_matters_where_their_execution_is(server, tmp_path):
+    now = datetime.now(timezone.utc)
+    for execution, minutes in (("young", 20), ("older", 40)):
+        made = (now - timedelta(minutes=minutes)).isoformat()
+        server.do(put(JOBS, ours(execution, creationTimestamp=made)))
+
+    async def check():
+        async with collecting(server, tmp_path) as orphans:
+            for there in server.do(lambda objects: [*objects.now.values()]):
+                orphans.asked(read_job(there))
+            await until(lambda: lookups(server) > 0)
+            looks = len(server.asked)
+            await until(lambda: len(server.asked) > looks + 3)
+
+    asyncio.run(check())
+    assert {each.rpartition("/")[2] for each in server.asked if "flyteworkflows" in each} == {"older"}
+
+
 def test_a_job_that_is_asked_about_is_none_also_while_that_cannot_be_written_down(server, tmp_path):
     server.do(put(JOBS, ours("gone")))
     server.forbidden.add("patch pytorchjobs")
@@ -338,7 +356,7 @@ def test_people_are_told_of_what_cannot_be_told(server, tmp_path):
     finally:
         server.begin()
     assert away.returncode == 1
-    assert away.stderr.startswith("Error: the API server cannot be reached")
+    assert away.stderr.startswith("Error: the API server ")
     assert names(server) == [GONE]
 
 
