@@ -117,7 +117,7 @@ class Host:
             parts = serving.assembled(here, self._configuration.server.settings)
             begun.set_result(parts.tasks)
             try:
-                await parts.keeper.run()
+                await parts.run()
             finally:
                 # That server's loop has cancelled them: nobody else knows what was to be deleted.
                 await parts.orders.finish("delete", serving.SETTLE_SECONDS)

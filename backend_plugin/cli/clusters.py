@@ -17,8 +17,10 @@ from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell import discovery, small_files
 from backend_plugin.shell.cluster import Cluster
+from backend_plugin.shell.orphans import Executions
 from backend_plugin.shell.people import Nodes
 from backend_plugin.shell.settings import ClusterKind, Embedded, ServerSettings
+from backend_plugin.shell.sight import Sight
 
 _LOG: Final = logging.getLogger("kfpytorch")
 _GPU: Final = "nvidia.com/gpu"
@@ -33,6 +35,10 @@ class Opened:
     platform: Settings
     nodes: Nodes | None = None
     """Those that can be told what to be; None where they are real."""
+    executions: Executions | None = None
+    """Flyte's objects; None where there are none."""
+    sight: Sight | None = None
+    """How much of it is seen; None where that is all of it."""
 
 
 async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
@@ -47,7 +53,7 @@ async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
 
         kubernetes = await KubernetesCluster.open(kubernetes_options(said))
         stack.push_async_callback(kubernetes.close)
-        return Opened(cluster=kubernetes, platform=platform)
+        return Opened(cluster=kubernetes, platform=platform, executions=kubernetes, sight=kubernetes.sight)
     from backend_plugin.embedded.cluster import EmbeddedCluster
 
     embedded = await EmbeddedCluster.open(said.state, embedded_options(said.embedded))

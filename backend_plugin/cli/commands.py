@@ -7,7 +7,7 @@ from typing import Final
 import rich_click as click
 
 # Each is `command` in the module of its name.
-COMMANDS: Final = ("render", "explain", "serve", "demo", "jobs", "logs", "cancel", "nodes")
+COMMANDS: Final = ("render", "explain", "serve", "demo", "jobs", "logs", "cancel", "nodes", "gc")
 
 
 class _Commands(click.RichGroup):

@@ -122,7 +122,7 @@ async def _serve(configuration: Configuration) -> None:
             _LOG.info("listening at %s", reached.endpoint)
             clusters.tell(stack, said, reached)
 
-        async with _beside(parts.keeper.run(), server.stop):
+        async with _beside(parts.run(), server.stop):
             await server.run(parts.cache.ready, started)
             await parts.orders.settle(serving.SETTLE_SECONDS)
 

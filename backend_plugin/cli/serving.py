@@ -3,6 +3,7 @@
 Lives here: who is given what. Does not: what any of them does; see `shell` and `embedded`.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.keeper import Keeper
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.orders import Orders
+from backend_plugin.shell.orphans import Orphanage, Orphans, Rhythm
 from backend_plugin.shell.outcome import Outcomes
 from backend_plugin.shell.prefixes import Prefixes
 from backend_plugin.shell.server import Reflection, ServerOptions
@@ -49,6 +51,18 @@ class Parts:
     keeper: Keeper
     orders: Orders
     metrics: Metrics
+    orphans: Orphans | None
+    """None where nothing could tell of one."""
+
+    async def run(self) -> None:
+        """All that goes on behind the calls, until cancelled."""
+        beside = [asyncio.ensure_future(self.orphans.run())] if self.orphans else []
+        try:
+            await self.keeper.run()
+        finally:
+            for each in beside:
+                each.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
 
 def assembled(here: Opened, said: ServerSettings) -> Parts:
@@ -60,6 +74,8 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
     keeper = Keeper(cluster, cache, answers, Endings(cache, outcomes, orders))
+    allowed = Allowed(prefixes=prefixes, namespaces=said.namespaces)
+    orphans = _orphans(here, allowed, metrics, said)
     tasks = service.TaskService(
         service.Surroundings(
             cluster=cluster,
@@ -67,7 +83,8 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
             answers=answers,
             keeper=keeper,
             metrics=metrics,
-            allowed=Allowed(prefixes=prefixes, namespaces=said.namespaces),
+            allowed=allowed,
+            asked=orphans.asked if orphans else lambda _: None,
         )
     )
     asked = people.People(cache=cache, judge=judge, cluster=cluster, nodes=here.nodes)
@@ -75,7 +92,25 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
     metrics.orders_pending.ask = lambda: {
         (what,): orders.count(what) for what in ("confirm", "delete", "end", "look", "read")
     }
-    return Parts(tasks=tasks, people=asked, cache=cache, keeper=keeper, orders=orders, metrics=metrics)
+    if here.sight is not None:
+        metrics.watches.ask = here.sight.counts
+        here.sight.trouble = lambda error: metrics.cluster_errors.add("follow", error)
+    return Parts(
+        tasks=tasks,
+        people=asked,
+        cache=cache,
+        keeper=keeper,
+        orders=orders,
+        metrics=metrics,
+        orphans=orphans,
+    )
+
+
+def _orphans(here: Opened, allowed: Allowed, metrics: Metrics, said: ServerSettings) -> Orphans | None:
+    if here.executions is None:
+        return None
+    orphanage = Orphanage(cluster=here.cluster, executions=here.executions, allowed=allowed, now=_now)
+    return Orphans(orphanage, metrics, Rhythm.of(said.kubernetes.orphans_every))
 
 
 def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:

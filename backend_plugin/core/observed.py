@@ -27,6 +27,7 @@ from backend_plugin.core.values import Manifest
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LABEL: Final = "training.kubeflow.org/"
+_ENDS: Final = ("Succeeded", "Failed")
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -70,7 +71,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     started: datetime | None = None
     """When all pods had been made; not when they ran."""
     completed: datetime | None = None
+    expires: bool = False
+    """It is removed some time after its end."""
+    owned: bool = False
+    """It goes with another object."""
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def end(self) -> Condition | None:
+        """How it has ended, if it has."""
+        return next((each for each in self.conditions if each.true and each.type in _ENDS), None)
 
     @property
     def replicas(self) -> int:
@@ -229,6 +239,8 @@ def read_job(manifest: Manifest) -> Job:
         conditions=read_conditions(status),
         started=moment(status, "startTime"),
         completed=moment(status, "completionTime"),
+        expires=number(policy, "ttlSecondsAfterFinished") is not None,
+        owned=bool(entries(metadata, "ownerReferences")),
         annotations=texts(metadata, "annotations"),
     )
 

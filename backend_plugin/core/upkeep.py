@@ -45,7 +45,7 @@ def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
         return NONE
     # An edit that has been made shows in the annotation.
     is_new = verdict.phase.is_failure and ANNOTATION not in job.annotations
-    if _has_ended(job):
+    if job.end is not None:
         left = _left(observed.pods, _policy(job, verdict))
         patch = _kept(verdict, now) if is_new else None
         return Duties(patch=patch, pods=left) if left or patch else NONE
@@ -90,11 +90,7 @@ _REMOVED: Final = {
 def is_over(observed: Observed) -> bool:
     """Whether a job has ended, or is about to be gone: what it has left is all that there will be."""
     job = observed.job
-    return job is None or job.deleting or _has_ended(job)
-
-
-def _has_ended(job: Job) -> bool:
-    return any(each.true and each.type in ("Succeeded", "Failed") for each in job.conditions)
+    return job is None or job.deleting or job.end is not None
 
 
 def _kept(verdict: TaskPhase, now: datetime) -> Manifest:

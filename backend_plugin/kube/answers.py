@@ -37,6 +37,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 class Details(msgspec.Struct, frozen=True, kw_only=True):
     """Of a `Status`."""
 
+    name: str = ""
+    kind: str = ""
+    """The plural, mostly."""
     causes: tuple[Cause, ...] | None = None
     retryAfterSeconds: int = 0  # noqa: N815 - as it is on the wire.
 
@@ -62,6 +65,7 @@ class Answered(BackendError):
         self.retry_after = retry_after
         self.genuine = status.kind == "Status"
         """Kubernetes itself says so, and not a proxy, or a path that nobody serves."""
+        self._details = status.details
         causes = status.details.causes if status.details is not None else None
         self.fields = frozenset(cause.field for cause in causes or ())
         """What is wrong with the object, as paths."""
@@ -95,6 +99,11 @@ class Answered(BackendError):
     def is_not_found(self) -> bool:
         """Whether there certainly is no such object."""
         return self.code == HTTPStatus.NOT_FOUND and self.genuine
+
+    def is_of(self, plural: str, name: str) -> bool:
+        """Whether the API server has this kind, and says of the object itself that there is none."""
+        about = self._details
+        return self.is_not_found and about is not None and (about.kind, about.name) == (plural, name)
 
 
 class _Error(msgspec.Struct, frozen=True, kw_only=True):

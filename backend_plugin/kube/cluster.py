@@ -5,7 +5,6 @@ not: how it is asked, `api`, and how it is followed, `reflector`.
 """
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
@@ -18,22 +17,22 @@ from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import Event, Job, PodGroup
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
-from backend_plugin.kube import credentials, kinds, wire
+from backend_plugin.kube import credentials, kinds, listing, wire
 from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.api import Api
 from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.container_logs import ContainerLog
 from backend_plugin.kube.gathering import Gathering
-from backend_plugin.kube.kinds import JOBS, KINDS, POD_TEMPLATES, PODS, Resource
+from backend_plugin.kube.kinds import JOBS, KINDS, POD_TEMPLATES, PODS, Resource, are_names
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.owners import Owners
 from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.kube.reflector import Place, Reflector
 from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Record, Sink, Unavailable
+from backend_plugin.shell.sight import Sight
 
 _WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
 """What a cluster's schema does not know is refused, and not dropped in silence."""
-_NAME: Final = re.compile(r"[a-z0-9][-.a-z0-9]*")
 _REFUSALS: Final = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -56,6 +55,7 @@ class KubernetesCluster:
         self._api = Api(connection, options.patience)
         self._permissions = Permissions()
         self._owners = Owners(self._api, self._permissions, options.refused_pause)
+        self.sight: Final = Sight()
         self._following: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -78,7 +78,7 @@ class KubernetesCluster:
         """Make an object; see `Cluster.create`."""
         resource = _resource(manifest)
         namespace = text(section(manifest, "metadata"), "namespace") or "default"
-        if not _are_names(namespace):
+        if not are_names(namespace):
             raise Refused(HTTPStatus.NOT_FOUND, "NotFound", f'namespaces "{namespace}" not found')
         question = Question(
             method="POST", path=resource.path(namespace), query=_WRITTEN, body=_encoded(manifest)
@@ -100,7 +100,7 @@ class KubernetesCluster:
 
     async def patch(self, name: Name, patch: Manifest) -> None:
         """Change a job; see `Cluster.patch`."""
-        if not _are_names(name.namespace, name.name):
+        if not are_names(name.namespace, name.name):
             return
         if name.uid is not None:
             patch = {**patch, "metadata": {**section(patch, "metadata"), "uid": name.uid}}
@@ -139,6 +139,14 @@ class KubernetesCluster:
         """See `Cluster.owner`."""
         return await self._owners.of(namespace, execution, self._scope(namespace))
 
+    async def workflow(self, namespace: str, execution: str) -> OwnerReference | None:
+        """See `Executions.workflow`."""
+        return await self._owners.found(namespace, execution, self._scope(namespace))
+
+    async def jobs(self) -> Sequence[Job]:
+        """See `Executions.jobs`."""
+        return await listing.jobs(self._api, self._permissions, self._options)
+
     async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
         """What a container wrote; see `Cluster.log`."""
         async with aclosing(ContainerLog(self._api, self._permissions, pod, request).lines()) as lines:
@@ -146,7 +154,7 @@ class KubernetesCluster:
                 yield line
 
     async def _get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
-        if not _are_names(namespace, name):
+        if not are_names(namespace, name):
             return None
         try:
             return wire.object_of(await self._api.ask(Question(path=resource.path(namespace, name))))
@@ -159,7 +167,7 @@ class KubernetesCluster:
             raise self._unavailable(answer, rule) from answer
 
     async def _delete(self, resource: Resource, name: Name) -> None:
-        if not _are_names(name.namespace, name.name):
+        if not are_names(name.namespace, name.name):
             return
         how: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if name.uid is not None:
@@ -222,6 +230,7 @@ class KubernetesCluster:
                 kind=kind,
                 namespace=namespace,
                 part=gatherings[kind.record].part(),
+                sight=self.sight,
                 after=after if kind.record in (Event, PodGroup) else None,
             )
             for kind in KINDS
@@ -245,11 +254,6 @@ def _resource(manifest: Manifest) -> Resource:
     """Where an object belongs; every kind that is made here has the plain plural."""
     group, _, version = text(manifest, "apiVersion").rpartition("/")
     return kinds.Resource(group=group, version=version, plural=text(manifest, "kind").lower() + "s")
-
-
-def _are_names(*said: str) -> bool:
-    """Whether there may be such objects; others would be paths of their own, and references are made up."""
-    return all(map(_NAME.fullmatch, said))
 
 
 def _encoded(manifest: Manifest) -> bytes:

@@ -26,8 +26,6 @@ _RELOAD: Final = 60.0
 """Seconds for which credentials are not read again; a kubelet renews a token minutes before it expires."""
 _RENEW: Final = 5.0
 """Seconds between two looks at credentials that were not accepted: each may start a plugin."""
-_LOAD: Final = 30.0
-"""Seconds for reading credentials: a plugin may ask somebody, and may hang."""
 _READ_BUFFER: Final = 1 << 20
 
 
@@ -40,6 +38,7 @@ class Question:
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     content_type: str = "application/json"
+    accept: str = "application/json"
 
 
 class Connection:
@@ -134,12 +133,7 @@ class Connection:
             log.warning("goes on with the credentials that it has: %s", unusable)
 
     async def _load(self) -> None:
-        try:
-            access = await asyncio.wait_for(self._credentials.load(), _LOAD)
-        except asyncio.TimeoutError:
-            raise CredentialsUnusable(
-                f"credentials did not come within {_LOAD:g} s; see the kubeconfig"
-            ) from None
+        access = await self._credentials.load()
         try:
             certificates = (access.verify, *map(_digest, (access.ca_file, access.cert_file, access.key_file)))
             if certificates != self._certificates:
@@ -154,7 +148,7 @@ class Connection:
 
 def _headers(question: Question, access: Access) -> Mapping[str, str]:
     headers = {
-        "Accept": "application/json",
+        "Accept": question.accept,
         # What is saved on the wire costs more to unpack than it saves within a cluster.
         "Accept-Encoding": "identity",
         "User-Agent": "kfpytorch",

@@ -3,6 +3,7 @@
 Lives here: reading it by the official package, as often as it may have changed. Does not: connecting.
 """
 
+import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from backend_plugin.core.errors import BackendError
+from backend_plugin.kube import own_loop
 from backend_plugin.kube.options import KubernetesOptions
 
+_SECONDS: Final = 30.0
+"""For reading a kubeconfig: a plugin may ask somebody, and may hang."""
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -83,14 +87,24 @@ class InCluster:
 class KubeConfig:
     """One context of kubeconfig files, with whatever these name: certificates, tokens, plugins."""
 
-    def __init__(self, files: str, context: str = "") -> None:
+    def __init__(self, files: str, context: str = "", seconds: float = _SECONDS) -> None:
         self._files = files
         self._context = context
+        self._seconds = seconds
         self._loader: Any = None
         self._seen: object = None
 
     async def load(self) -> Access:
-        """See `Credentials.load`. A plugin is run again when what it gave expires."""
+        """See `Credentials.load`. A plugin is run again when what it gave expires, and killed if it hangs."""
+        try:
+            return await own_loop.within(self._seconds, self._load)
+        except asyncio.TimeoutError:
+            raise CredentialsUnusable(
+                f"kubeconfig {self._files}: credentials did not come within {self._seconds:g} s; "
+                "see what the plugin waits for that it names"
+            ) from None
+
+    async def _load(self) -> Access:
         from aiohttp import ClientError
         from kubernetes.aio.client import Configuration
         from kubernetes.aio.config.config_exception import ConfigException

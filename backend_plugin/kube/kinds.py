@@ -29,6 +29,7 @@ from backend_plugin.shell.cluster import Record
 # ours, and may be told of before the job itself.
 _OURS: Final = re.compile(r".+-\d+-[0-9a-f]{12}(?:-(?:master|worker)-\d+)?")
 OPERATED: Final = "PyTorchJob"
+_NAME: Final = re.compile(r"[a-z0-9][-.a-z0-9]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,11 @@ class Resource:
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def are_names(*said: str) -> bool:
+    """Whether there may be such objects; others would be paths of their own, and references are made up."""
+    return all(map(_NAME.fullmatch, said))
 
 
 JOBS: Final = Resource(group="kubeflow.org", version="v1", plural="pytorchjobs")
@@ -103,10 +109,10 @@ def _our_group(manifest: Manifest) -> PodGroup | None:
     return None
 
 
-_LABELLED: Final = {"labelSelector": IDENTITY}
+LABELLED: Final = {"labelSelector": IDENTITY}
 KINDS: Final = (
-    Kind(record=Job, resource=JOBS, wire=wire.JobWire, read=read_job, query=_LABELLED),
-    Kind(record=Pod, resource=PODS, wire=PodWire, read=_pod, query=_LABELLED),
+    Kind(record=Job, resource=JOBS, wire=wire.JobWire, read=read_job, query=LABELLED),
+    Kind(record=Pod, resource=PODS, wire=PodWire, read=_pod, query=LABELLED),
     # Of all events the API server sends those about such kinds; ours are told by the name.
     *(
         Kind(

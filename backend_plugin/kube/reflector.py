@@ -23,6 +23,7 @@ from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.kube.wire import Malformed, Wire
 from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.shell.sight import Sight, State
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Place:
     namespace: str
     """Empty: all of them."""
     part: Part
+    sight: Sight
     after: asyncio.Event | None = None
     """What is followed only then."""
 
@@ -63,6 +65,8 @@ class Reflector:
         self._found: list[Seen] = []
         self._trouble = False
         """Something is amiss, and was said."""
+        self._state = State.WAITING
+        self._stands(self._state)
 
     async def run(self) -> NoReturn:
         """Follow, until cancelled."""
@@ -77,7 +81,7 @@ class Reflector:
                 # From where it was: as long as nothing happens, that is no trouble.
                 self._course.ended(self._options.silence)
             except (Unavailable, Malformed) as trouble:
-                self._tell(str(trouble))
+                self._tell(str(trouble), type(trouble).__name__)
                 self._course.failed()
 
     async def _step(self) -> None:
@@ -136,6 +140,7 @@ class Reflector:
         began, lines = loop.time(), Lines(_LONGEST)
         async with self._api.stream(self._question(query), self._options.silence) as pieces:
             self._permissions.granted(self._rule("watch"))
+            self._stands(State.IN_SIGHT)
             async for piece in pieces:
                 for line in lines.feed(piece):
                     self._line(line, lines.cut)
@@ -168,30 +173,42 @@ class Reflector:
             case HTTPStatus.FORBIDDEN if answer.is_not_authorized:
                 verb = "watch" if " watch " in answer.message else "list"
                 self._permissions.missing(self._rule(verb), answer.message)
+                self._stands(State.REFUSED)
+                self._place.sight.trouble(answer.reason)
                 self._place.part.lack(permitted=False)
                 self._course.refused(self._options.refused_pause)
             case HTTPStatus.NOT_FOUND if answer.is_not_served:
                 if not self._kind.optional:
-                    self._tell("the cluster has no such resource; is the training-operator installed?")
+                    said = "the cluster has no such resource; is the training-operator installed?"
+                    self._tell(said, answer.reason)
+                self._stands(State.ABSENT)
                 self._place.part.lack(permitted=True)
                 self._course.refused(self._options.refused_pause)
             case HTTPStatus.UNAUTHORIZED:
-                self._tell(str(answer))
+                self._tell(str(answer), answer.reason)
                 await self._api.renew()
                 self._course.failed()
             case _ if answer.is_passing:
-                self._tell(str(answer))
+                self._tell(str(answer), answer.reason)
                 self._course.failed(answer.retry_after)
             case _:
-                self._tell(str(answer))
+                self._tell(str(answer), answer.reason)
                 self._course.refused(self._options.refused_pause)
 
-    def _tell(self, trouble: str) -> None:
+    def _stands(self, state: State) -> None:
+        self._state = state
+        self._place.sight.stands(str(self._kind), self._place.namespace, state)
+
+    def _tell(self, trouble: str, word: str) -> None:
+        self._place.sight.trouble(word)
+        self._stands(State.OUT_OF_SIGHT)
         if not self._trouble:
             self._trouble = True
             log.warning("%s is out of sight, and is asked for again: %s", self._place, trouble)
 
     def _well(self) -> None:
+        if self._state is not State.IN_SIGHT:
+            self._stands(State.IN_SIGHT)
         if self._trouble:
             self._trouble = False
             log.info("%s is in sight again", self._place)

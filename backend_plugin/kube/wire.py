@@ -39,6 +39,7 @@ class _Meta(TypedDict, total=False):
 
 class _JobMeta(_Meta, total=False):
     annotations: dict[str, Any] | None
+    ownerReferences: list[_Owner] | None
 
 
 class _GroupMeta(_Meta, total=False):
@@ -60,19 +61,14 @@ class _Replicas(TypedDict, total=False):
 
 class _RunPolicy(TypedDict, total=False):
     cleanPodPolicy: Any
+    ttlSecondsAfterFinished: Any
     activeDeadlineSeconds: Any
-
-
-class _ElasticPolicy(TypedDict, total=False):
-    minReplicas: Any
-    maxReplicas: Any
-    nProcPerNode: Any
 
 
 class _JobSpec(TypedDict, total=False):
     pytorchReplicaSpecs: dict[str, _Replicas]
     runPolicy: _RunPolicy | None
-    elasticPolicy: _ElasticPolicy | None
+    elasticPolicy: dict[str, Any] | None
     nprocPerNode: Any
 
 

@@ -139,6 +139,11 @@ class Metrics:
             "cluster_errors", "What the cluster refused or did not answer.", ("operation", "error")
         )
     )
+    orphans: Tally = field(
+        default_factory=lambda: Tally(
+            "orphans", "Jobs without an owner, by what was found of their execution, or done.", ("result",)
+        )
+    )
     store_errors: Tally = field(
         default_factory=lambda: Tally(
             "store_errors", "Looks for outputs and error files that failed.", ("scheme", "error")
@@ -147,6 +152,11 @@ class Metrics:
     watch_lag: Histogram = field(
         default_factory=lambda: Histogram(
             "watch_lag_seconds", "From a change in the cluster until it was seen.", "kind"
+        )
+    )
+    watches: Gauge = field(
+        default_factory=lambda: Gauge(
+            "watches", "What is followed in a Kubernetes, by how it stands.", ("kind", "state")
         )
     )
     cached: Gauge = field(

@@ -22,7 +22,7 @@ from backend_plugin.core.attempts import Superseded
 from backend_plugin.core.errors import InvalidTask, Refused, gathered
 from backend_plugin.core.job import Dialect, JobRef, Run
 from backend_plugin.core.job_ref import UnreadableReference
-from backend_plugin.core.observed import read_job
+from backend_plugin.core.observed import Job, read_job
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
@@ -57,6 +57,8 @@ class Surroundings:
     keeper: Keeper
     metrics: Metrics
     allowed: Allowed
+    asked: Callable[[Job | None], None] = lambda _: None
+    """Is told which job Flyte asks about."""
 
 
 class TaskService:
@@ -175,6 +177,7 @@ class TaskService:
             return self._answers.of_unseen()
         if _is_of_another(entry, ref):
             return self._answers.of_refusal(f"job {ref.namespace}/{ref.name} is another attempt's")
+        self._around.asked(entry.job)
         try:
             answer = self._answers.of(entry)
         except Exception:

@@ -58,6 +58,7 @@ KEYS: Final[Mapping[str, Read]] = {
     "embedded.pod-templates": kinds.path,
     "kubernetes.kubeconfig": platform.text,
     "kubernetes.context": platform.text,
+    "kubernetes.orphans-every": platform.duration,
 }
 """Every setting, as it stands below ``server`` in a file."""
 

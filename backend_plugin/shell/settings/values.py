@@ -48,6 +48,8 @@ class Kubernetes:
     """One or several files, as in ``KUBECONFIG``; None: the pod's own account, or else kubectl's default."""
     context: str | None = None
     """Of the kubeconfig; None: its current one."""
+    orphans_every: timedelta = timedelta(hours=1)
+    """How often jobs are looked for whose execution is gone; 0: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

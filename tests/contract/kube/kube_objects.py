@@ -113,7 +113,7 @@ class Objects:
     def of(self, key: Key) -> Any:
         if key not in self.now:
             said = f'{key[1]}{"." if key[0] else ""}{key[0]} "{key[3]}" not found'
-            raise Refusal(404, "NotFound", said, name=key[3])
+            raise Refusal(404, "NotFound", said, name=key[3], group=key[0], kind=key[1])
         return self.now[key]
 
     def patch(self, key: Key, patch: Any) -> Any:

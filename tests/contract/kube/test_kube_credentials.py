@@ -5,6 +5,7 @@ import json
 import ssl
 import stat
 
+import psutil
 import pytest
 from certificates import Authority
 from kube_server import Fault, kubeconfig, served
@@ -131,6 +132,51 @@ def test_a_plugin_that_takes_longer_than_a_question_is_run_once_and_heard(server
     config = kubeconfig(server, tmp_path / "config", user)
     asking(KubernetesOptions(kubeconfig=config, patience=0.5), check)
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
+
+
+def hanging(server, tmp_path):
+    """A kubeconfig whose plugin starts a process and waits for it, and where both say who they are."""
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        f"#!/bin/sh\nsleep 600 &\necho $$ $! > {tmp_path}/new\nmv {tmp_path}/new {tmp_path}/pids\nwait\n"
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    api = "client.authentication.k8s.io/v1"
+    return kubeconfig(server, tmp_path / "config", {"exec": {"apiVersion": api, "command": str(plugin)}})
+
+
+def is_over(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def all_are_over(tmp_path):
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 2
+    await until(lambda: all(map(is_over, pids)))
+
+
+def test_a_plugin_that_hangs_is_given_up_and_ended_with_what_it_has_started(server, tmp_path):
+    async def check():
+        with pytest.raises(CredentialsUnusable, match="did not come within 2 s"):
+            await KubeConfig(hanging(server, tmp_path), seconds=2.0).load()
+        await all_are_over(tmp_path)
+
+    asyncio.run(check())
+
+
+def test_a_plugin_that_hangs_ends_when_nobody_waits_any_more(server, tmp_path):
+    async def check():
+        loading = asyncio.create_task(KubeConfig(hanging(server, tmp_path)).load())
+        await until((tmp_path / "pids").exists)
+        loading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await loading
+        await all_are_over(tmp_path)
+
+    asyncio.run(check())
 
 
 class Paper:

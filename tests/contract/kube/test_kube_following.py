@@ -347,3 +347,28 @@ def test_closing_ends_what_is_followed(server, tmp_path):
             assert task.done()
 
     asyncio.run(check())
+
+
+def test_how_each_kind_stands_is_counted_and_so_is_what_stood_in_the_way(server, tmp_path):
+    server.forbidden.add("list events")
+    server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta1"}
+    troubles = []
+
+    async def check():
+        async with opened(options(server, tmp_path, namespaces=("ns", "other"))) as cluster:
+            cluster.sight.trouble = troubles.append
+            async with following(cluster):
+                counts = cluster.sight.counts
+                await until(lambda: counts().get(("workloads.kueue.x-k8s.io", "in_sight")) == 2)
+                await until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "absent")) == 2)
+                await until(lambda: counts().get(("events about a Pod", "refused")) == 2)
+                assert {"Forbidden"} == set(troubles)
+                assert counts()["pods", "in_sight"] == 2
+                server.stop()
+                await until(lambda: counts().get(("pods", "out_of_sight")) == 2)
+                assert "Unavailable" in troubles
+                server.begin()
+                await until(lambda: counts().get(("pods", "in_sight")) == 2)
+                assert ("pods", "out_of_sight") not in counts()
+
+    asyncio.run(check())

@@ -57,12 +57,63 @@ def test_where_there_is_nothing_to_see_it_is_not_looked_for_each_time(server, tm
     assert len(server.asked) == 3
 
 
-@pytest.mark.parametrize("trouble", [{"code": 500}, {"hang": 5.0}, {"truncate": True}])
+@pytest.mark.parametrize("trouble", [{"hang": 5.0}, {"truncate": True}])
 def test_trouble_costs_a_job_its_owner_and_a_moment(server, tmp_path, trouble):
     exists(server, "f1")
     server.faults.append(Fault(path="flyteworkflows", **trouble))
     first, second = owners(server, tmp_path, "f1", "f1")
     assert (first, second and second.name) == (None, "f1")
+
+
+def test_trouble_that_passes_within_the_moment_costs_nothing(server, tmp_path):
+    exists(server, "f1")
+    server.faults.append(Fault(path="flyteworkflows", code=500))
+    (owner,) = owners(server, tmp_path, "f1")
+    assert owner is not None
+
+
+def test_what_one_namespace_may_not_see_is_said_once_and_others_are_asked(server, tmp_path, caplog):
+    exists(server, "f1")
+    refused = {"kind": "Status", "message": 'User "us" cannot get resource "flyteworkflows"'}
+    server.faults.append(Fault(path="/other/flyteworkflows", times=100, code=403, status=refused))
+
+    async def check():
+        async with opened(options(server, tmp_path, refused_pause=0.0)) as cluster:
+            for _ in range(3):
+                assert await cluster.owner("other", "f1") is None
+                assert await cluster.owner("ns", "f1") is not None
+
+    asyncio.run(check())
+    assert caplog.text.count(RULE) == 1
+    assert "is there" not in caplog.text
+
+
+def test_what_may_not_be_seen_is_asked_for_ever_more_rarely(server, tmp_path, caplog):
+    caplog.set_level("INFO")
+    exists(server, "f1")
+    server.forbidden.add("get flyteworkflows")
+
+    async def check():
+        async with opened(options(server, tmp_path, refused_pause=0.05)) as cluster:
+            loop = asyncio.get_running_loop()
+            pauses, last, asked = [], loop.time(), 0
+            while asked < 4:
+                assert await cluster.owner("ns", "f1") is None
+                if len(server.asked) > asked:
+                    asked, pauses, last = len(server.asked), [*pauses, loop.time() - last], loop.time()
+                await asyncio.sleep(0.005)
+            server.forbidden.clear()
+            await until(lambda: "is there" in caplog.text, cluster)
+            return pauses
+
+    _, *pauses = asyncio.run(check())
+    assert all(pause >= 0.04 * 2**number for number, pause in enumerate(pauses))
+
+
+async def until(true, cluster):
+    while not true():
+        await cluster.owner("ns", "f1")
+        await asyncio.sleep(0.01)
 
 
 def test_a_name_that_is_none_asks_nobody(server, tmp_path):

@@ -1,15 +1,23 @@
 """``kfpytorch serve --cluster kubernetes`` as a process: who is let in, and what its commands see."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import grpc
 import pytest
 from flyteidl.admin import agent_pb2 as admin
+from kube_nobodys import MARK, metadata, names, ours, prefix
 from kube_server import KubeServer, kubeconfig, served
 from kube_world import JOBS, NAME, job, put
+
+from backend_plugin.core import job_ref
+from backend_plugin.core.job import Dialect, JobRef
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 
@@ -20,13 +28,17 @@ def server():
         yield server
 
 
-def serve(server: KubeServer, folder: Path) -> tuple["subprocess.Popen[str]", str, list[str]]:
+def serve(
+    server: KubeServer, folder: Path, **environment: str
+) -> tuple["subprocess.Popen[str]", str, list[str]]:
     """The process when it is ready, where it listens, and how commands of other users reach it."""
     config = kubeconfig(server, folder / "kubeconfig")
     command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--kubeconfig", config]
     command += ["--host", "127.0.0.1", "--port", "0", "--state", folder / "state", "--log-format", "json"]
     (folder / "state").mkdir()
-    process = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [str(word) for word in command], stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
     assert process.stderr is not None
     for line in process.stderr:
         if json.loads(line)["message"] == "ready":
@@ -61,6 +73,47 @@ def test_flyte_is_let_in_and_people_need_the_word(server, tmp_path):
         for found in (jobs(endpoint, KFPYTORCH_TOKEN=token), jobs(state)):
             assert found.returncode == 0, found.stderr
             assert NAME in found.stdout
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, tmp_path):
+    server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
+    server.do(put(JOBS, ours("asked")))
+    server.do(put(JOBS, ours("gone")))
+    name = "asked-n0-0-0123456789ab"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process, endpoint, _ = serve(
+        server,
+        tmp_path,
+        KFPYTORCH_KUBERNETES_ORPHANS_EVERY="800ms",
+        KFPYTORCH_METRICS_HOST="127.0.0.1",
+        KFPYTORCH_METRICS_PORT=str(port),
+    )
+    try:
+        with grpc.insecure_channel(endpoint) as channel:
+            ask = channel.unary_unary(
+                "/flyteidl.service.AsyncAgentService/GetTask",
+                request_serializer=admin.GetTaskRequest.SerializeToString,
+                response_deserializer=admin.GetTaskResponse.FromString,
+            )
+            ref = JobRef(dialect=Dialect.PYTORCHJOB, namespace="ns", name=name, output_prefix=prefix("asked"))
+            request = admin.GetTaskRequest(resource_meta=job_ref.encode(ref))
+            for _ in range(600):
+                ask(request, timeout=10)
+                if names(server) == [name] and MARK in metadata(server, name)["annotations"]:
+                    break
+                time.sleep(0.05)
+        assert names(server) == [name]
+        assert metadata(server, name)["annotations"][MARK] == "elsewhere"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as shown:
+            said = shown.read().decode().splitlines()
+        assert 'kfpytorch_watches{kind="pods",state="in_sight"} 1.0' in said
+        for result in ("elsewhere", "suspected", "deleted"):
+            assert f'kfpytorch_orphans_total{{result="{result}"}} 1.0' in said
     finally:
         process.kill()
         process.communicate()

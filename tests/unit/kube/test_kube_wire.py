@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_event, read_job, read_pod
@@ -145,6 +145,9 @@ def test_pods(manifest):
 
 
 @given(JOBS)
+@example({"metadata": {"ownerReferences": [{"name": "f1"}]}})
+@example({"metadata": {}, "spec": {"elasticPolicy": {"rdzvBackend": "c10d"}}})
+@example({"metadata": {}, "spec": {"runPolicy": {"ttlSecondsAfterFinished": 0}}})
 def test_jobs(manifest):
     assert parsed(Job, manifest) == read_job(manifest)
 

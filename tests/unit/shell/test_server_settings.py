@@ -52,6 +52,7 @@ SAID: dict[str, tuple[Any, str, str, Any]] = {
     "embedded.pod-templates": ("/p", "/p", "pod_templates", Path("/p")),
     "kubernetes.kubeconfig": ("/a:/b", "/a:/b", "kubeconfig", "/a:/b"),
     "kubernetes.context": ("prod", "prod", "context", "prod"),
+    "kubernetes.orphans-every": ("90m", "90m", "orphans_every", timedelta(minutes=90)),
 }
 
 

@@ -1,0 +1,192 @@
+"""``kfpytorch gc``: jobs in a Kubernetes cluster whose execution is gone."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import rich_click as click
+
+from backend_plugin.cli import asking, ends, lines, serve_settings, tables
+from backend_plugin.core.errors import BackendError, InvalidSettings
+from backend_plugin.core.settings import kinds
+
+if TYPE_CHECKING:
+    from backend_plugin.shell.orphans import Found, Orphanage, Suspect
+    from backend_plugin.shell.settings import ServerSettings
+
+_HELP: Final = """Print the jobs of a Kubernetes cluster whose execution is gone; with --delete, delete them.
+
+Such a job has no owner, was made by a connector, and Flyte's object of its execution is not in its namespace.
+What the server does by itself, twice in a row, this does at once: look at the list first. It asks the
+cluster, not a server, as `kfpytorch serve --cluster kubernetes` does with the same settings.
+
+\b
+  $ kfpytorch gc
+  $ kfpytorch gc --namespace flytesnacks-development --delete
+"""
+_HEADER: Final = ("NAMESPACE", "NAME", "EXECUTION", "NODE", "ATTEMPT", "STATE", "AGE", "RESULT")
+_STATES: Final = ("Succeeded", "Failed", "Suspended", "Restarting", "Running", "Created")
+"""What is said of a job, what counts most first."""
+_FAILED: Final = 1
+_UNCLEAR: Final = "of {jobs} jobs without an owner it cannot be told: {why}"
+
+
+def _duration(_: click.Context, __: click.Parameter, said: str) -> timedelta:
+    try:
+        return kinds.duration(said)
+    except kinds.Wrong as wrong:
+        raise click.BadParameter(f"{said!r} {wrong.message}; {wrong.remedy}") from wrong
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """What has become of one job."""
+
+    suspect: "Suspect"
+    result: str
+    """``orphan``, ``deleted``, ``kept`` or ``failed``."""
+    message: str = ""
+
+
+@click.command(name="gc", help=_HELP)
+@click.option(
+    "--delete", is_flag=True, help="Delete those that are orphans now and once more a moment later."
+)
+@click.option(
+    "--older-than",
+    metavar="DURATION",
+    default="1h",
+    show_default=True,
+    callback=_duration,
+    help="Leave younger jobs, and those that have ended less than this ago.",
+)
+@click.option(
+    "--again-after",
+    metavar="DURATION",
+    default="10s",
+    show_default=True,
+    callback=_duration,
+    help="How long to wait between the two looks of --delete.",
+)
+@click.option("--namespace", "-n", metavar="NAME", multiple=True, help="Jobs of these namespaces only.")
+@click.option("--settings", "-s", "file", metavar="FILE", envvar="KFPYTORCH_SETTINGS", help="YAML: server.")
+@click.option("--kubeconfig", metavar="FILE", help="Default: the pod's account, or kubectl's.")
+@click.option("--context", metavar="NAME", help="Of the kubeconfig. Default: its current one.")
+@asking.output_option("table")
+def command(**said: Any) -> None:
+    """``kfpytorch gc``, of what was typed."""
+    logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # It is said below, once.
+    flags = {
+        "cluster": "kubernetes",
+        "namespaces": said["namespace"],
+        "kubernetes.kubeconfig": said["kubeconfig"],
+        "kubernetes.context": said["context"],
+    }
+    with asking.answered():
+        try:
+            settings = serve_settings.read(said["file"], flags).server.settings
+            done = asyncio.run(_collected(settings, said))
+        except InvalidSettings as refusal:
+            ends.refuse_all(refusal.problems)
+        except (ends.Unreadable, BackendError) as error:
+            ends.refuse(ends.Unreadable(str(error)))
+        _print(done, said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    found: "Found"
+    rows: Sequence[_Row]
+
+
+async def _collected(settings: "ServerSettings", said: dict[str, Any]) -> _Done:
+    """What is found, and deleted if it was typed so."""
+    from backend_plugin.cli import clusters
+    from backend_plugin.kube.cluster import KubernetesCluster
+    from backend_plugin.shell.allowed import Allowed
+    from backend_plugin.shell.orphans import Orphanage
+    from backend_plugin.shell.prefixes import Prefixes
+
+    cluster = await KubernetesCluster.open(clusters.kubernetes_options(settings))
+    try:
+        orphanage = Orphanage(
+            cluster=cluster,
+            executions=cluster,
+            allowed=Allowed(prefixes=Prefixes(settings.output_prefixes), namespaces=settings.namespaces),
+            now=_now,
+            least_age=said["older_than"],
+        )
+        found = await orphanage.look()
+        if not (said["delete"] and found.orphans):
+            return _Done(found=found, rows=[_Row(suspect=each, result="orphan") for each in found.orphans])
+        await asyncio.sleep(said["again_after"].total_seconds())
+        still = await orphanage.look()
+        uids = {each.job.uid for each in still.orphans}
+        rows = [await _deleted(orphanage, each, is_still=each.job.uid in uids) for each in found.orphans]
+        return _Done(found=still, rows=rows)
+    finally:
+        await cluster.close()
+
+
+async def _deleted(orphanage: "Orphanage", suspect: "Suspect", *, is_still: bool) -> _Row:
+    try:
+        if is_still and await orphanage.delete(suspect):
+            return _Row(suspect=suspect, result="deleted")
+    except BackendError as trouble:
+        return _Row(suspect=suspect, result="failed", message=str(trouble))
+    return _Row(suspect=suspect, result="kept", message="it is no orphan any more, or it cannot be told")
+
+
+def _print(done: _Done, said: dict[str, Any]) -> None:
+    if said["output"] == "json":
+        click.echo(msgspec.json.format(lines.as_json([_plain(row) for row in done.rows]), indent=2))
+    elif done.rows:
+        now = _now()
+        click.echo("\n".join(tables.table(_HEADER, [_cells(row, now) for row in done.rows])))
+    else:
+        click.echo("there are no orphans", err=True)
+    if done.rows and not said["delete"]:
+        click.echo("nothing was deleted; --delete does it", err=True)
+    for why, jobs in done.found.unclear.items():
+        click.echo(f"Error: {_UNCLEAR.format(jobs=jobs, why=why)}", err=True)
+    if done.found.unclear or any(row.result == "failed" for row in done.rows):
+        sys.exit(_FAILED)
+
+
+def _cells(row: _Row, now: datetime) -> tuple[str, ...]:
+    job, run = row.suspect.job, row.suspect.run
+    whose = (run.execution, run.node_id or "-", str(run.attempt))
+    result = f"{row.result}: {row.message}" if row.message else row.result
+    return (job.namespace, job.name, *whose, _state(row.suspect), tables.age(job.created, now), result)
+
+
+def _plain(row: _Row) -> dict[str, Any]:
+    job, run = row.suspect.job, row.suspect.run
+    return {
+        "namespace": job.namespace,
+        "name": job.name,
+        "uid": job.uid,
+        "project": run.project,
+        "domain": run.domain,
+        "execution": run.execution,
+        "node_id": run.node_id,
+        "attempt": run.attempt,
+        "state": _state(row.suspect),
+        "created": None if job.created is None else f"{job.created:%Y-%m-%dT%H:%M:%SZ}",
+        "result": row.result,
+        "message": row.message or None,
+    }
+
+
+def _state(suspect: "Suspect") -> str:
+    there = {each.type for each in suspect.job.conditions if each.true}
+    return next((each for each in _STATES if each in there), "-")
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

@@ -1,0 +1,49 @@
+"""All jobs of ours at this moment, asked of the API server itself.
+
+Lives here: one list, page by page. Does not: following; what a server knows of its jobs all the time comes
+from `reflector`.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+
+from backend_plugin.core.observed import Job, read_job
+from backend_plugin.kube import wire
+from backend_plugin.kube.answers import Answered
+from backend_plugin.kube.api import Api
+from backend_plugin.kube.connection import Question
+from backend_plugin.kube.kinds import JOBS, LABELLED
+from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.kube.permissions import Permissions, Rule
+from backend_plugin.shell.cluster import Unavailable
+
+
+async def jobs(api: Api, permissions: Permissions, options: KubernetesOptions) -> Sequence[Job]:
+    """Those in the namespaces that are ours to see.
+
+    Raises:
+        Unavailable: If not all of them can be told.
+    """
+    found: list[Job] = []
+    for namespace in options.namespaces or ("",):
+        rule = Rule(resource=JOBS, verbs=("list", "watch"), namespace=namespace)
+        try:
+            found += [job async for job in _listed(api, namespace, options.page)]
+        except wire.Malformed as malformed:
+            raise Unavailable(f"the API server answers {malformed}") from malformed
+        except Answered as answer:
+            if answer.is_not_authorized:
+                raise Unavailable(permissions.missing(rule, answer.message)) from answer
+            raise Unavailable(f"the API server answers {answer}") from answer
+    return found
+
+
+async def _listed(api: Api, namespace: str, limit: int) -> AsyncIterator[Job]:
+    parser, rest = wire.Parser(wire.JobWire), ""
+    while True:
+        query = {**LABELLED, "limit": str(limit)} | ({"continue": rest} if rest else {})
+        page = parser.page(await api.ask(Question(path=JOBS.path(namespace), query=query)))
+        for each in page.items:
+            yield read_job(each)  # type: ignore[arg-type]  # Pods alone are parsed as something else.
+        rest = page.rest
+        if not rest:
+            return

@@ -1,0 +1,49 @@
+"""Jobs as a server has made them an age ago, whose execution may be gone."""
+
+import hashlib
+import json
+from typing import Any
+
+from kube_server import KubeServer
+from kube_world import JOBS, job
+
+WORKFLOWS = ("flyte.lyft.com", "flyteworkflows")
+LONG_AGO = "2026-01-01T00:00:00Z"
+MARK = "kfpytorch.flyte.org/workflow"
+
+
+def prefix(execution: str) -> str:
+    return f"s3://bucket/{execution}/n0/0"
+
+
+def ours(execution: str, **metadata: Any) -> Any:
+    """A job that a server has made an age ago for the first attempt of a node."""
+    said = job(f"{execution}-n0-0-0123456789ab")
+    return {
+        **said,
+        "metadata": {
+            **said["metadata"],
+            "creationTimestamp": LONG_AGO,
+            "labels": {
+                "kfpytorch.flyte.org/job": hashlib.sha256(prefix(execution).encode()).hexdigest()[:40]
+            },
+            "annotations": {
+                "kfpytorch.flyte.org/task": json.dumps({"execution": execution, "nodeId": "n0"}),
+                "kfpytorch.flyte.org/output-prefix": prefix(execution),
+                **metadata.pop("annotations", {}),
+            },
+            **metadata,
+        },
+    }
+
+
+def workflow(name: str, namespace: str = "ns") -> Any:
+    return {"metadata": {"name": name, "namespace": namespace}}
+
+
+def names(server: KubeServer) -> list[str]:
+    return server.do(lambda objects: sorted(key[3] for key in objects.now if key[1] == "pytorchjobs"))
+
+
+def metadata(server: KubeServer, name: str) -> Any:
+    return server.do(lambda objects: objects.now[(*JOBS, "ns", name)]["metadata"])

@@ -1,0 +1,366 @@
+"""Jobs whose execution is gone: which they are, that no other is touched, and what a server and people do."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from kube_nobodys import LONG_AGO, MARK, WORKFLOWS, metadata, names, ours, workflow
+from kube_server import Fault, kubeconfig, served
+from kube_world import JOBS, job, opened, options, put, until
+
+from backend_plugin.core.observed import read_job
+from backend_plugin.shell.allowed import Allowed
+from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.orphans import Orphanage, Orphans, Rhythm
+from backend_plugin.shell.prefixes import Prefixes
+
+KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
+SOON = Rhythm(look=timedelta(seconds=0.1), settle=timedelta(seconds=0.02))
+GONE, LIVES = "gone-n0-0-0123456789ab", "lives-n0-0-0123456789ab"
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
+        yield server
+
+
+@asynccontextmanager
+async def orphanage(server, tmp_path, *namespaces, **said):
+    async with opened(options(server, tmp_path, patience=1.0, **said)) as cluster:
+        yield Orphanage(
+            cluster=cluster,
+            executions=cluster,
+            allowed=Allowed(prefixes=Prefixes(["s3://*"]), namespaces=namespaces or ("*",)),
+            now=lambda: datetime.now(timezone.utc),
+        )
+
+
+def found(server, tmp_path, *namespaces, **said):
+    """Names of orphans, why it cannot be told of others, and how many have an owner."""
+
+    async def look():
+        async with orphanage(server, tmp_path, *namespaces, **said) as here:
+            return await here.look()
+
+    seen = asyncio.run(look())
+    return [each.job.name for each in seen.orphans], [*seen.unclear], len(seen.owned)
+
+
+# ---- which they are
+
+
+def test_a_job_is_an_orphan_when_its_workflow_is_gone(server, tmp_path):
+    for execution in ("gone", "lives"):
+        server.do(put(JOBS, ours(execution)))
+    server.do(put(WORKFLOWS, workflow("lives")))
+    assert found(server, tmp_path) == ([GONE], [], 1)
+
+
+def test_a_workflow_of_another_namespace_is_another_workflow(server, tmp_path):
+    server.do(put(JOBS, ours("gone")))
+    server.do(put(WORKFLOWS, workflow("gone", namespace="other")))
+    assert found(server, tmp_path) == ([GONE], [], 0)
+
+
+def test_many_jobs_are_asked_for_page_by_page_and_each_execution_once(server, tmp_path):
+    expected = []
+    for number in range(7):
+        said = ours("gone")
+        said["metadata"]["name"] = f"gone-n{number}-0-0123456789ab"
+        expected.append(said["metadata"]["name"])
+        server.do(put(JOBS, said))
+    assert found(server, tmp_path, page=3) == (expected, [], 0)
+    assert sum("flyteworkflows" in each for each in server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ours("f1", creationTimestamp=datetime.now(timezone.utc).isoformat()),
+        ours("f1", ownerReferences=[{"kind": "FlyteWorkflow", "name": "f1", "uid": "of-another"}]),
+        ours("f1", annotations={MARK: "elsewhere"}),
+        ours("f1", labels={}),
+        ours("f1", namespace="others"),
+        job(),
+    ],
+    ids=["it is young", "it is owned", "it is elsewhere's", "it is not ours", "not served", "of nobody"],
+)
+def test_other_jobs_are_none_and_nobody_is_asked_about_them(server, tmp_path, said):
+    server.do(put(JOBS, said))
+    assert found(server, tmp_path, "ns") == ([], [], 0)
+    assert not any("flyteworkflows" in each for each in server.asked)
+
+
+def of_the_namespace():
+    return {"kind": "Status", "code": 404, "details": {"kind": "namespaces", "name": "ns"}}
+
+
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        (
+            {"code": 403, "status": {"kind": "Status", "message": 'User "us" cannot get resource "x"'}},
+            "add to",
+        ),
+        ({"code": 404, "body": b"404 page not found\n"}, "executions are elsewhere"),
+        ({"code": 404, "status": of_the_namespace()}, "executions are elsewhere"),
+        ({"code": 404, "body": b"<html>"}, "404 NotFound"),
+        ({"code": 500}, "the API server"),
+        ({"code": 200, "body": b"{}"}, "something else"),
+        ({"truncate": True}, "not JSON"),
+        ({"reset": "before"}, "the API server"),
+    ],
+    ids=["forbidden", "no such kind", "of else", "a proxy", "an error", "nothing", "broken off", "reset"],
+)
+def test_what_is_no_certain_answer_makes_no_orphan(server, tmp_path, trouble, why):
+    server.do(put(JOBS, ours("gone")))
+    server.do(put(WORKFLOWS, workflow("gone")))
+    server.faults.append(Fault(path="flyteworkflows", times=100, **trouble))
+    orphans, (said,), owned = found(server, tmp_path)
+    assert (orphans, owned) == ([], 0)
+    assert why in said
+
+
+@pytest.mark.parametrize("trouble", [{"code": 410}, {"code": 503}, {"truncate": True}, {"hang": 5.0}])
+def test_without_all_of_the_jobs_there_is_no_answer(server, tmp_path, trouble):
+    server.do(put(JOBS, ours("gone")))
+    server.faults.append(Fault(path="pytorchjobs", times=100, **trouble))
+    with pytest.raises(Unavailable):
+        found(server, tmp_path)
+
+
+# ---- that no other is deleted
+
+
+def owned_meanwhile(server):
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}
+    server.do(put(JOBS, ours("gone", ownerReferences=[owner])))
+
+
+def made_anew(server):
+    server.do(lambda objects: objects.remove((*JOBS, "ns", GONE)))
+    server.do(put(JOBS, ours("gone")))
+
+
+def of_another_attempt(server):
+    server.do(put(JOBS, ours("gone", labels={"kfpytorch.flyte.org/job": "of-another"})))
+
+
+@pytest.mark.parametrize("happens", [owned_meanwhile, made_anew, of_another_attempt])
+def test_what_has_changed_since_it_was_looked_at_is_not_deleted(server, tmp_path, happens):
+    server.do(put(JOBS, ours("gone")))
+
+    async def check():
+        async with orphanage(server, tmp_path) as here:
+            (orphan,) = (await here.look()).orphans
+            happens(server)
+            assert not await here.delete(orphan)
+
+    asyncio.run(check())
+    assert names(server) == [GONE]
+
+
+def test_what_is_deleted_is_that_job_and_no_other(server, tmp_path):
+    server.do(put(JOBS, ours("gone")))
+    uid = metadata(server, GONE)["uid"]
+
+    async def check():
+        async with orphanage(server, tmp_path) as here:
+            (orphan,) = (await here.look()).orphans
+            assert await here.delete(orphan)
+            assert not await here.delete(orphan)
+
+    asyncio.run(check())
+    assert names(server) == []
+    (how,) = server.bodies
+    assert (how["preconditions"], how["propagationPolicy"]) == ({"uid": uid}, "Background")
+
+
+# ---- what a server does
+
+
+@asynccontextmanager
+async def living(here):
+    orphans = Orphans(here, Metrics(), SOON)
+    life = asyncio.create_task(orphans.run())
+    try:
+        yield orphans
+    finally:
+        life.cancel()
+        await asyncio.wait([life])
+
+
+@asynccontextmanager
+async def collecting(server, tmp_path):
+    async with orphanage(server, tmp_path) as here, living(here) as orphans:
+        yield orphans
+
+
+def lookups(server):
+    return sum("flyteworkflows" in each for each in server.asked)
+
+
+def test_a_server_deletes_what_was_an_orphan_twice_in_a_row(server, tmp_path, caplog):
+    caplog.set_level("INFO")
+    for execution in ("gone", "lives"):
+        server.do(put(JOBS, ours(execution)))
+    server.do(put(WORKFLOWS, workflow("lives")))
+
+    async def check():
+        async with collecting(server, tmp_path):
+            await until(lambda: names(server) == [LIVES])
+
+    asyncio.run(check())
+    # Once for each look, and once for the one whose owner was found by the first.
+    assert lookups(server) == 3
+    (owner,) = metadata(server, LIVES)["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("FlyteWorkflow", "lives")
+    said = {record.message.partition(":")[0]: record for record in caplog.records}
+    assert (said["deleted"].execution, said["deleted"].job) == ("gone", GONE)
+
+
+def test_trouble_between_two_looks_begins_the_count_anew(server, tmp_path):
+    server.do(put(JOBS, ours("gone")))
+    asked = []
+
+    def fail_next():
+        asked.append("")
+        if len(asked) == 1:
+            server.faults.append(Fault(path="/v1/pytorchjobs", code=400))
+
+    server.faults.append(Fault(path="flyteworkflows", times=1, first=fail_next))
+
+    async def check():
+        async with collecting(server, tmp_path):
+            await until(lambda: names(server) == [])
+
+    asyncio.run(check())
+    assert lookups(server) == 3
+
+
+def test_a_job_that_somebody_asks_about_is_none_though_its_workflow_is_not_here(server, tmp_path):
+    server.do(put(JOBS, ours("gone")))
+
+    async def check():
+        async with collecting(server, tmp_path) as orphans:
+            orphans.asked(read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)])))
+            await until(lambda: metadata(server, GONE)["annotations"].get(MARK) == "elsewhere")
+            looks = len(server.asked)
+            await until(lambda: len(server.asked) > looks + 3)
+
+    asyncio.run(check())
+    assert names(server) == [GONE]
+
+
+def test_most_jobs_are_over_before_it_matters_where_their_execution_is(server, tmp_path):
+    now = datetime.now(timezone.utc)
+    for execution, minutes in (("young", 20), ("older", 40)):
+        made = (now - timedelta(minutes=minutes)).isoformat()
+        server.do(put(JOBS, ours(execution, creationTimestamp=made)))
+
+    async def check():
+        async with collecting(server, tmp_path) as orphans:
+            for there in server.do(lambda objects: [*objects.now.values()]):
+                orphans.asked(read_job(there))
+            await until(lambda: lookups(server) > 0)
+            looks = len(server.asked)
+            await until(lambda: len(server.asked) > looks + 3)
+
+    asyncio.run(check())
+    assert {each.rpartition("/")[2] for each in server.asked if "flyteworkflows" in each} == {"older"}
+
+
+def test_a_job_that_is_asked_about_is_none_also_while_that_cannot_be_written_down(server, tmp_path):
+    server.do(put(JOBS, ours("gone")))
+    server.forbidden.add("patch pytorchjobs")
+
+    async def check():
+        async with collecting(server, tmp_path) as orphans:
+            there = read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)]))
+            while lookups(server) < 20:
+                orphans.asked(there)
+                await asyncio.sleep(0.01)
+
+    asyncio.run(check())
+    assert names(server) == [GONE]
+
+
+def test_several_servers_at_once_do_no_harm(server, tmp_path):
+    for execution in ("gone", "lives"):
+        server.do(put(JOBS, ours(execution)))
+    server.do(put(WORKFLOWS, workflow("lives")))
+
+    async def check():
+        async with orphanage(server, tmp_path) as here, living(here), living(here):
+            await until(lambda: names(server) == [LIVES])
+
+    asyncio.run(check())
+    assert len(metadata(server, LIVES)["ownerReferences"]) == 1
+
+
+# ---- what people do
+
+
+def gc(server, tmp_path, *flags):
+    config = kubeconfig(server, tmp_path / "config")
+    command = [KFPYTORCH, "gc", "--kubeconfig", config, "--again-after", "100ms", *flags]
+    environment = {"PATH": "", "HOME": str(tmp_path), "COLUMNS": "200"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_people_are_shown_first_and_then_it_is_done(server, tmp_path):
+    for execution in ("gone", "lives"):
+        server.do(put(JOBS, ours(execution)))
+    server.do(put(WORKFLOWS, workflow("lives")))
+    shown = gc(server, tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    header, row = (line.split() for line in shown.stdout.splitlines())
+    assert header == ["NAMESPACE", "NAME", "EXECUTION", "NODE", "ATTEMPT", "STATE", "AGE", "RESULT"]
+    assert (row[:6], row[7]) == (["ns", GONE, "gone", "n0", "0", "-"], "orphan")
+    assert names(server) == [GONE, LIVES]
+    assert server.bodies == []
+    done = gc(server, tmp_path, "--delete", "-o", "json")
+    (said,) = json.loads(done.stdout)
+    assert (done.returncode, said["name"], said["result"], said["message"]) == (0, GONE, "deleted", None)
+    assert said["created"] == LONG_AGO
+    assert names(server) == [LIVES]
+    again = gc(server, tmp_path, "--delete")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "there are no orphans\n")
+
+
+def test_people_may_name_namespaces_and_an_age(server, tmp_path):
+    server.do(put(JOBS, ours("gone", creationTimestamp=datetime.now(timezone.utc).isoformat())))
+    assert gc(server, tmp_path).stdout == ""
+    assert gc(server, tmp_path, "--older-than", "0", "-n", "other").stdout == ""
+    assert GONE in gc(server, tmp_path, "--older-than", "0", "-n", "ns").stdout
+
+
+def test_people_are_told_of_what_cannot_be_told(server, tmp_path):
+    server.do(put(JOBS, ours("gone")))
+    server.forbidden.add("get flyteworkflows")
+    done = gc(server, tmp_path, "--delete")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "of 1 jobs without an owner it cannot be told" in done.stderr
+    assert "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}" in done.stderr
+    server.stop()
+    try:
+        away = gc(server, tmp_path)
+    finally:
+        server.begin()
+    assert away.returncode == 1
+    assert away.stderr.startswith("Error: the API server ")
+    assert names(server) == [GONE]
+
+
+def test_a_duration_is_one(server, tmp_path):
+    done = gc(server, tmp_path, "--older-than", "soon")
+    assert done.returncode == 2
+    assert "write it as Go does" in done.stderr
