@@ -8,14 +8,18 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
 
-from backend_plugin.kube import answers
+from backend_plugin.core.values import Manifest
+from backend_plugin.kube import answers, wire
 from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.connection import Connection, Question
+from backend_plugin.kube.wire import Malformed
 from backend_plugin.shell.cluster import Unavailable
+
+T = TypeVar("T")
 
 _AT_A_TIME: Final = 64
 """Questions under way; the API server's own limit for all of its clients is some hundreds."""
@@ -50,29 +54,38 @@ class Api:
         self._chance = chance
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
-    async def ask(self, question: Question) -> bytes:
-        """The answer's body.
+    async def ask(self, question: Question) -> None:
+        """Have something done; what the answer shows is of no use.
 
         Raises:
             Answered: If it is another than hoped for, and asking again would not help.
             Unavailable: If there was none in time.
         """
+        await self._asked(question, lambda _: None)
+
+    async def object(self, question: Question) -> Manifest:
+        """The object in the answer; half of one is no answer. Raises as `ask` does."""
+        return await self._asked(question, wire.object_of)
+
+    async def _asked(self, question: Question, read: Callable[[bytes], T]) -> T:
         try:
-            return await asyncio.wait_for(self._insist(question), self._patience)
+            return await asyncio.wait_for(self._insist(question, read), self._patience)
         except asyncio.TimeoutError:
             raise Unavailable(f"the API server did not answer within {self._patience:g} s") from None
 
-    async def _insist(self, question: Question) -> bytes:
+    async def _insist(self, question: Question, read: Callable[[bytes], T]) -> T:
         loop = asyncio.get_running_loop()
         last, pause = loop.time() + self._patience, _FIRST_PAUSE
         while True:
             try:
                 async with self._slots:
-                    return await self.once(question, min(_ATTEMPT, self._patience))
+                    return read(await self.once(question, min(_ATTEMPT, self._patience)))
             except Answered as answer:
                 if not answer.is_passing:
                     raise
                 trouble, wait = _unavailable(answer), answer.retry_after
+            except Malformed as malformed:
+                trouble, wait = Unavailable(f"the API server answers {malformed}"), 0.0
             except Unavailable as lost:
                 trouble, wait = lost, 0.0
             wait = max(wait, pause * (0.5 + self._chance()))

@@ -84,9 +84,7 @@ class KubernetesCluster:
             method="POST", path=resource.path(namespace), query=_WRITTEN, body=_encoded(manifest)
         )
         try:
-            return wire.object_of(await self._api.ask(question))
-        except wire.Malformed as malformed:
-            raise Unavailable(f"the API server answers {malformed}") from malformed
+            return await self._api.object(question)
         except Answered as answer:
             if answer.reason == "AlreadyExists":
                 raise AlreadyExists(answer.message) from answer
@@ -149,9 +147,7 @@ class KubernetesCluster:
         if not _are_names(namespace, name):
             return None
         try:
-            return wire.object_of(await self._api.ask(Question(path=resource.path(namespace, name))))
-        except wire.Malformed as malformed:
-            raise Unavailable(f"the API server answers {malformed}") from malformed
+            return await self._api.object(Question(path=resource.path(namespace, name)))
         except Answered as answer:
             if answer.is_not_found:
                 return None

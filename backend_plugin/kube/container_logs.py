@@ -81,7 +81,7 @@ class ContainerLog:
     async def _pod(self) -> Manifest | None:
         path = PODS.path(self._name.namespace, self._name.name)
         try:
-            found = wire.object_of(await self._api.ask(Question(path=path)))
+            found = await self._api.object(Question(path=path))
         except Answered as answer:
             if answer.is_not_found:
                 return None

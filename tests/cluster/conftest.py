@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from rig import fake_nodes, operator, real_cluster, scheduling
-from rig.control_plane import ControlPlane
+from rig import backend, fake_nodes, operator, real_cluster, scheduling
+from rig.control_plane import ControlPlane, Options
 from rig.propeller import IMAGE
 from rig.real_cluster import RealCluster
 
@@ -61,6 +61,15 @@ def plane(folder: Path, programs: None) -> Iterator[ControlPlane]:
         scheduling.start(plane)
         operator.start(plane)
         fake_nodes.start(plane, 4, {"nvidia.com/gpu": "4"})
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def bare(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server that knows PyTorchJobs, of which nobody makes anything: it may be treated badly."""
+    with ControlPlane(tmp_path_factory.mktemp("bare"), Options(controllers=False)) as plane:
+        plane.crds(operator.crds())
+        backend.permit(plane)
         yield plane
 
 
