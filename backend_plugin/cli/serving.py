@@ -6,7 +6,6 @@ Lives here: who is given what. Does not: what any of them does; see `shell` and 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from backend_plugin.cli.clusters import Opened
@@ -55,8 +54,8 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
     """All that answers, and all that goes on behind the answers."""
     cluster = here.cluster
     metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
-    judge = Judge(settings=here.platform, now=_now)
-    cache, orders = Cache(_now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)), Orders(metrics)
+    judge = Judge(settings=here.platform, now=here.now)
+    cache, orders = Cache(here.now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)), Orders(metrics)
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
     keeper = Keeper(cluster, cache, answers, Endings(cache, outcomes, orders))
@@ -116,10 +115,6 @@ def options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
         drain_seconds=said.drain.total_seconds(),
         interceptors=interceptors,
     )
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
 
 
 def _counted(metrics: Metrics) -> Callable[[str, BackendError], None]:

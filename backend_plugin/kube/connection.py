@@ -18,6 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
+from backend_plugin.kube.clock import Clock
 from backend_plugin.kube.credentials import Access, Credentials, CredentialsUnusable
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class Connection:
     """To be opened and closed once, on one event loop."""
 
     def __init__(self, credentials: Credentials) -> None:
+        self.clock: Final = Clock()
         self._credentials = credentials
         self._access = Access(server="")
         self._tls: ssl.SSLContext | bool = True
@@ -100,6 +102,8 @@ class Connection:
             timeout=timeout,
             allow_redirects=False,
         ) as response:
+            if response.ok:  # Others may be somebody's in between.
+                self.clock.heard(response.headers.get("Date", ""))
             yield response
 
     async def renew(self) -> None:

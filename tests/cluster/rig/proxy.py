@@ -12,7 +12,8 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final
@@ -24,7 +25,7 @@ from yarl import URL
 from rig.control_plane import HERE, ControlPlane
 
 _WAIT: Final = 20
-_HOPS: Final = {"host", "content-length", "transfer-encoding", "connection", "date", "content-encoding"}
+_HOPS: Final = {"host", "content-length", "transfer-encoding", "connection", "content-encoding"}
 # What the API server, a controller or a kubelet writes by its clock; what we wrote stays.
 _TIMES: Final = re.compile(
     rb'"(creationTimestamp|deletionTimestamp|lastTransitionTime|lastUpdateTime|startTime|completionTime'
@@ -217,8 +218,9 @@ class Proxy:
         async with self._ask(request) as answer:
             if request.query.get("watch") != "true" or answer.status != HTTPStatus.OK:
                 body = self._shifted(await answer.read())
-                return web.Response(status=answer.status, headers=_kept(answer), body=body)
-            response = await self._begun(request, {})
+                headers = {**_kept(answer), "Date": self._date()}
+                return web.Response(status=answer.status, headers=headers, body=body)
+            response = await self._begun(request, {"Date": self._date()})
             # By lines, as a time may lie across two pieces.
             rest = b""
             async for piece in answer.content.iter_any():
@@ -244,6 +246,9 @@ class Proxy:
         response = web.StreamResponse(headers={"Content-Type": "application/json", **headers})
         await response.prepare(request)
         return response
+
+    def _date(self) -> str:
+        return format_datetime(datetime.now(timezone.utc) + self.skew, usegmt=True)
 
     def _shifted(self, body: bytes) -> bytes:
         return _TIMES.sub(self._later, body) if self.skew else body
