@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 from rig import backend, fake_nodes, operator, real_cluster, scheduling
 from rig.control_plane import ControlPlane, Options
+from rig.process import Process
 from rig.propeller import IMAGE
 from rig.real_cluster import RealCluster
 
@@ -55,13 +56,25 @@ def programs(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="session")
-def plane(folder: Path, programs: None) -> Iterator[ControlPlane]:
-    """The control plane, with the training-operator, the scheduler and four nodes that are played."""
+def operated(folder: Path, programs: None) -> Iterator[tuple[ControlPlane, Process]]:
+    """The control plane and its operator."""
     with ControlPlane(folder) as plane:
         scheduling.start(plane)
-        operator.start(plane)
+        process = operator.start(plane)
         fake_nodes.start(plane, 4, {"nvidia.com/gpu": "4"})
-        yield plane
+        yield plane, process
+
+
+@pytest.fixture(scope="session")
+def plane(operated: tuple[ControlPlane, Process]) -> ControlPlane:
+    """The control plane, with the training-operator, the scheduler and four nodes that are played."""
+    return operated[0]
+
+
+@pytest.fixture(scope="session")
+def training_operator(operated: tuple[ControlPlane, Process]) -> Process:
+    """The operator of `plane`; who ends it starts it again."""
+    return operated[1]
 
 
 @pytest.fixture(scope="session")
