@@ -21,7 +21,6 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.kube import credentials, kinds, wire
 from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.api import Api
-from backend_plugin.kube.clock import Clock
 from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.container_logs import ContainerLog
 from backend_plugin.kube.gathering import Gathering
@@ -52,7 +51,7 @@ class KubernetesCluster:
     """Implements `shell.cluster.Cluster`. Made by `open`, for one event loop."""
 
     def __init__(self, connection: Connection, options: KubernetesOptions) -> None:
-        self.clock: Final[Clock] = connection.clock
+        self.clock: Final = connection.clock
         self._connection = connection
         self._options = options
         self._api = Api(connection, options.patience)

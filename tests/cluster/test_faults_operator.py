@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -63,14 +64,13 @@ def test_while_the_operator_is_away_calls_are_asked_again_and_what_runs_goes_on(
     caller.delete(late)
 
 
-def test_a_job_that_no_operator_has_seen_waits_for_one(
+def test_an_operator_that_hangs_is_asked_again(
     plane: ControlPlane, caller: Caller, training_operator: Process
 ) -> None:
-    """It hangs where a job was taken, before it has done anything about it."""
+    """Its webhook takes calls and does not answer them; the job is made once all the same."""
+    attempt = caller.attempt()
     training_operator.pause()
     try:
-        # Who is asked and does not answer is a webhook that may be asked again.
-        attempt = caller.attempt()
         with pytest.raises(grpc.RpcError) as raised:
             caller.create(attempt)
         assert code_of(raised.value) == "UNAVAILABLE"
@@ -81,6 +81,29 @@ def test_a_job_that_no_operator_has_seen_waits_for_one(
     until_told(caller, attempt, "SUCCEEDED")
     (job,) = plane.admin.items(jobs(NAMESPACE), labelSelector=f"execution-id={attempt.execution}")
     assert job["metadata"]["uid"] == attempt.uid
+
+
+def test_a_job_that_no_operator_takes_up_is_given_up_and_says_so(bare: ControlPlane, tmp_path: Path) -> None:
+    """Where there never was one, nor its webhook."""
+    bare.namespace(NAMESPACE)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text('plugins: {k8s: {kfpytorch: {judging: {no-status-timeout: "3s"}}}}')
+    with (
+        Backend(bare, tmp_path, "--settings", str(settings)) as served,
+        Caller(served.endpoint, tmp_path, NAMESPACE) as caller,
+    ):
+        attempt = caller.create()
+        assert caller.get(attempt).phase == "QUEUED"
+        until_told(caller, attempt, "RETRYABLE_FAILED")
+        said = caller.get(attempt).message
+        assert said.startswith("no operator took up the job for 3 s: is the training-operator running?")
+        # What nobody has seen begins for nobody who takes it up too late.
+        path = jobs(NAMESPACE, attempt.job)
+        until(lambda: _is_suspended(bare.admin.get(path)), 30, lambda: str(bare.admin.get(path)))
+
+
+def _is_suspended(job: Any) -> bool:
+    return bool(job["spec"]["runPolicy"].get("suspend"))
 
 
 def test_two_operators_make_no_pod_twice(plane: ControlPlane, caller: Caller, tmp_path: Path) -> None:
