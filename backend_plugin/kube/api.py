@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 _AT_A_TIME: Final = 64
 """Questions under way; the API server's own limit for all of its clients is some hundreds."""
+_BEHIND: Final = frozenset({"PATCH", "DELETE"})
+"""What goes on behind the calls has its own slots: thousands of jobs that end at once hold up no new one."""
 _ATTEMPT: Final = 4.0
 """Seconds for one attempt: a connection that is dead without saying so leaves time for a second one."""
 _FIRST_PAUSE: Final = 0.2
@@ -53,6 +55,7 @@ class Api:
         self._patience = patience
         self._chance = chance
         self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self._slots_behind = asyncio.Semaphore(_AT_A_TIME)
 
     async def ask(self, question: Question) -> None:
         """Have something done; what the answer shows is of no use.
@@ -76,14 +79,18 @@ class Api:
     async def _insist(self, question: Question, read: Callable[[bytes], T]) -> T:
         loop = asyncio.get_running_loop()
         last, pause = loop.time() + self._patience, _FIRST_PAUSE
+        slots = self._slots_behind if question.method in _BEHIND else self._slots
+        trouble: Answered | Unavailable
         while True:
             try:
-                async with self._slots:
+                async with slots:
                     return read(await self.once(question, min(_ATTEMPT, self._patience)))
             except Answered as answer:
-                if not answer.is_passing:
+                # For its first second an API server has no rules yet, and refuses what it will permit.
+                if not answer.is_passing and not answer.is_not_authorized:
                     raise
-                trouble, wait = _unavailable(answer), answer.retry_after
+                trouble = answer if answer.is_not_authorized else _unavailable(answer)
+                wait = answer.retry_after
             except Malformed as malformed:
                 trouble, wait = Unavailable(f"the API server answers {malformed}"), 0.0
             except Unavailable as lost:

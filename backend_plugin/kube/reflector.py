@@ -6,6 +6,7 @@ Lives here: asking what `course` says, and what is said of trouble. Does not: wh
 import asyncio
 import logging
 import random
+from collections import Counter
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, NoReturn
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _LONGEST: Final = 1 << 24
 """Bytes of one object; etcd takes a tenth of it."""
+_DOUBTED: Final = 2
+"""Refusals in a row that are asked again soon: for its first second an API server has no rules yet."""
 _BREATH: Final = 0.02
 """Seconds between two looks at a watch: changes that come one by one are read together, which costs a third
 less, and whoever calls meanwhile is answered."""
@@ -61,6 +64,8 @@ class Reflector:
         self._parser = wire.Parser(place.kind.wire)
         self._version = place.kind.resource.version
         self._found: list[Seen] = []
+        self._refusals: Counter[str] = Counter()
+        """By verb: how often in a row it was not permitted."""
         self._trouble = False
         """Something is amiss, and was said."""
 
@@ -104,7 +109,7 @@ class Reflector:
             return
         found, self._found = self._found, []
         self._course.listed(page.version, asyncio.get_running_loop().time())
-        self._permissions.granted(self._rule("list"))
+        self._granted("list")
         self._place.part.replace(found)
         self._well()
 
@@ -135,7 +140,7 @@ class Reflector:
         }
         began, lines = loop.time(), Lines(_LONGEST)
         async with self._api.stream(self._question(query), self._options.silence) as pieces:
-            self._permissions.granted(self._rule("watch"))
+            self._granted("watch")
             async for piece in pieces:
                 for line in lines.feed(piece):
                     self._line(line, lines.cut)
@@ -167,6 +172,11 @@ class Reflector:
                 self._course.expired()
             case HTTPStatus.FORBIDDEN if answer.is_not_authorized:
                 verb = "watch" if " watch " in answer.message else "list"
+                self._refusals[verb] += 1
+                if self._refusals[verb] <= _DOUBTED:
+                    self._tell(str(answer))
+                    self._course.failed()
+                    return
                 self._permissions.missing(self._rule(verb), answer.message)
                 self._place.part.lack(permitted=False)
                 self._course.refused(self._options.refused_pause)
@@ -185,6 +195,10 @@ class Reflector:
             case _:
                 self._tell(str(answer))
                 self._course.refused(self._options.refused_pause)
+
+    def _granted(self, verb: str) -> None:
+        self._refusals[verb] = 0
+        self._permissions.granted(self._rule(verb))
 
     def _tell(self, trouble: str) -> None:
         if not self._trouble:

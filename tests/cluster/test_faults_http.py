@@ -20,6 +20,7 @@ ONCE = {
     "503 of a proxy": PAGE,
     "504": status(504, "Timeout"),
     "401": status(401, "Unauthorized"),
+    "403 of one that begins": status(403, "Forbidden", 'User "backend" cannot create resource "pytorchjobs"'),
     "a conflict over a quota": status(
         409, "Conflict", "Operation cannot be fulfilled: the object has been modified"
     ),

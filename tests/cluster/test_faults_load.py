@@ -82,6 +82,7 @@ def test_a_server_that_is_killed_while_it_makes_jobs_loses_none(
         there = uids(bare, namespace)
         assert there == {attempt.job: attempt.uid for attempt in attempts}
         assert {caller.get(attempt).phase for attempt in attempts} == {"QUEUED"}
+        bare.admin.ask("DELETE", jobs(namespace))
 
 
 def _is_done(future: object) -> bool:
@@ -124,8 +125,7 @@ class Tasks:
 
     def _create(self, attempt: Attempt, _: Random) -> None:
         self._caller.create(attempt)
-        with self._lock:
-            self.living.append(attempt)
+        self._live(attempt)
 
     def _get(self, attempt: Attempt, _: Random) -> None:
         self.is_known(attempt)
@@ -145,12 +145,16 @@ class Tasks:
 
     def _end(self, attempt: Attempt, random: Random) -> None:
         """Its operator says so; a task that has ended is asked about still."""
+        if attempt.execution not in self.ended:
+            self._play(attempt, well=random.random() < 0.5)
+        self._live(attempt)
+
+    def _live(self, attempt: Attempt) -> None:
         with self._lock:
             self.living.append(attempt)
-            if attempt.execution in self.ended:
-                return
-            well = random.random() < 0.5
-            self.ended[attempt.execution] = "SUCCEEDED" if well else "RETRYABLE_FAILED"
+
+    def _play(self, attempt: Attempt, *, well: bool) -> None:
+        self.ended[attempt.execution] = "SUCCEEDED" if well else "RETRYABLE_FAILED"
         if well:
             self._caller.succeeded(attempt)
         kind = "Succeeded" if well else "Failed"
@@ -197,6 +201,7 @@ def test_ten_thousand_operations_on_bad_days(
             befell = Counter(each.name for each in proxy.befell)
             print(f" KFPYTORCH_SEED={SEED} {dict(befell)} {dict(tasks.raised)} ", end="", flush=True)
         settled(bare, namespace, tasks)
+        bare.admin.ask("DELETE", jobs(namespace))
     assert not tasks.wrong, tasks.wrong[:10]
 
 

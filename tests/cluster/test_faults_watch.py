@@ -29,11 +29,12 @@ OF_A_WATCH = {
     "a page": Fault(code=503, body=b"<h1>upstream connect error</h1>"),
     "half a line": Fault(code=200, body=b'{"type":"MODIFIED","object":{"metadata":{"na'),
     "401": status(401, "Unauthorized"),
+    "403": status(403, "Forbidden", 'User "backend" cannot watch resource "pytorchjobs"'),
     "no connection": Fault(how=How.RESET_BEFORE),
     "silence": Fault(how=How.STALL),
 }
 OF_A_LIST = {
-    **{name: OF_A_WATCH[name] for name in ("410", "429", "500", "a page", "401", "no connection")},
+    **{name: OF_A_WATCH[name] for name in ("410", "429", "500", "a page", "401", "403", "no connection")},
     "half a list": Fault(how=How.CUT),
     "half as if whole": Fault(how=How.TRUNCATE),
 }
