@@ -5,8 +5,10 @@ Lives here: which kind is told what. Does not: what any of them does; see `embed
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Final
 
 from backend_plugin.cli import emulated
@@ -27,6 +29,10 @@ _GPU: Final = "nvidia.com/gpu"
 _PATTERN: Final = frozenset("*?[")
 
 
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """A cluster to serve."""
@@ -39,6 +45,8 @@ class Opened:
     """Flyte's objects; None where there are none."""
     sight: Sight | None = None
     """How much of it is seen; None where that is all of it."""
+    now: Callable[[], datetime] = _now
+    """What time it is there."""
 
 
 async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
@@ -53,7 +61,13 @@ async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
 
         kubernetes = await KubernetesCluster.open(kubernetes_options(said))
         stack.push_async_callback(kubernetes.close)
-        return Opened(cluster=kubernetes, platform=platform, executions=kubernetes, sight=kubernetes.sight)
+        return Opened(
+            cluster=kubernetes,
+            platform=platform,
+            executions=kubernetes,
+            sight=kubernetes.sight,
+            now=kubernetes.clock.now,
+        )
     from backend_plugin.embedded.cluster import EmbeddedCluster
 
     embedded = await EmbeddedCluster.open(said.state, embedded_options(said.embedded))

@@ -7,7 +7,6 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from backend_plugin.cli.clusters import Opened
@@ -69,8 +68,8 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
     """All that answers, and all that goes on behind the answers."""
     cluster = here.cluster
     metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
-    judge = Judge(settings=here.platform, now=_now)
-    cache, orders = Cache(_now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)), Orders(metrics)
+    judge = Judge(settings=here.platform, now=here.now)
+    cache, orders = Cache(here.now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)), Orders(metrics)
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
     keeper = Keeper(cluster, cache, answers, Endings(cache, outcomes, orders))
@@ -109,7 +108,7 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
 def _orphans(here: Opened, allowed: Allowed, metrics: Metrics, said: ServerSettings) -> Orphans | None:
     if here.executions is None:
         return None
-    orphanage = Orphanage(cluster=here.cluster, executions=here.executions, allowed=allowed, now=_now)
+    orphanage = Orphanage(cluster=here.cluster, executions=here.executions, allowed=allowed, now=here.now)
     return Orphans(orphanage, metrics, Rhythm.of(said.kubernetes.orphans_every))
 
 
@@ -151,10 +150,6 @@ def options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
         drain_seconds=said.drain.total_seconds(),
         interceptors=interceptors,
     )
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
 
 
 def _counted(metrics: Metrics) -> Callable[[str, BackendError], None]:

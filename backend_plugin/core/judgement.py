@@ -116,6 +116,7 @@ def _of_failure(status: JobStatus, now: datetime) -> TaskPhase:
         wording.lines(
             "the job failed, and the replicas that could say why are gone",
             said,
+            wording.missing(status),
             wording.outputs(status),
             wording.remedy(Cause.INFRA),
         ),

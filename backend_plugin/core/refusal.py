@@ -29,7 +29,17 @@ def of_problems(problems: Sequence[Problem]) -> str:
 
 def of_cluster(reason: str, message: str) -> str:
     """What the cluster said, when asking again would be answered alike; a webhook may give no reason."""
-    return f"the cluster refuses the job{f' ({reason})' if reason else ''}: {message}"
+    remedy = next((f"; {said}" for words, said in _REMEDIES.items() if words in message), "")
+    return f"the cluster refuses the job{f' ({reason})' if reason else ''}: {message}{remedy}"
+
+
+_REMEDIES: Final = {
+    "because it is being terminated": (
+        "run it in another project or domain, or when the namespace is there again"
+    ),
+    'namespaces "': "create the namespace, as Flyte does for each project and domain",
+}
+"""What to do where Kubernetes' words alone do not tell."""
 
 
 def may_pass(code: int, message: str) -> bool:

@@ -81,6 +81,16 @@ def outputs(status: JobStatus) -> str:
     return "its outputs were written, but are not used" if status.outputs else ""
 
 
+def missing(status: JobStatus) -> str:
+    """A line on pods that nobody can be asked about; empty where all are there."""
+    count = status.total - len(status.pods)
+    if count <= 0:
+        return ""
+    return (
+        f"{count} of its {status.total} pods gone: look for who deleted them: a person, a drain, a lost node"
+    )
+
+
 def word(death: Death) -> str:
     """One word on an end: Kubernetes' own, the exception's, or the kind of end."""
     if death.failure.exception:

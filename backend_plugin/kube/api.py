@@ -8,17 +8,23 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
 
-from backend_plugin.kube import answers
+from backend_plugin.core.values import Manifest
+from backend_plugin.kube import answers, wire
 from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.connection import Connection, Question
+from backend_plugin.kube.wire import Malformed
 from backend_plugin.shell.cluster import Unavailable
+
+T = TypeVar("T")
 
 _AT_A_TIME: Final = 64
 """Questions under way; the API server's own limit for all of its clients is some hundreds."""
+_BEHIND: Final = frozenset({"PATCH", "DELETE"})
+"""What goes on behind the calls has its own slots: thousands of jobs that end at once hold up no new one."""
 _ATTEMPT: Final = 4.0
 """Seconds for one attempt: a connection that is dead without saying so leaves time for a second one."""
 _FIRST_PAUSE: Final = 0.2
@@ -49,30 +55,46 @@ class Api:
         self._patience = patience
         self._chance = chance
         self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self._slots_behind = asyncio.Semaphore(_AT_A_TIME)
 
-    async def ask(self, question: Question) -> bytes:
-        """The answer's body.
+    async def ask(self, question: Question) -> None:
+        """Have something done; what the answer shows is of no use.
 
         Raises:
             Answered: If it is another than hoped for, and asking again would not help.
             Unavailable: If there was none in time.
         """
+        await self.read(question, lambda _: None)
+
+    async def object(self, question: Question) -> Manifest:
+        """The object in the answer; half of one is no answer. Raises as `ask` does."""
+        return await self.read(question, wire.object_of)
+
+    async def read(self, question: Question, read: Callable[[bytes], T]) -> T:
+        """What `read` makes of the answer; if it raises `Malformed`, there was none. Raises as `ask` does."""
         try:
-            return await asyncio.wait_for(self._insist(question), self._patience)
+            return await asyncio.wait_for(self._insist(question, read), self._patience)
         except asyncio.TimeoutError:
             raise Unavailable(f"the API server did not answer within {self._patience:g} s") from None
 
-    async def _insist(self, question: Question) -> bytes:
+    async def _insist(self, question: Question, read: Callable[[bytes], T]) -> T:
         loop = asyncio.get_running_loop()
         last, pause = loop.time() + self._patience, _FIRST_PAUSE
+        slots = self._slots_behind if question.method in _BEHIND else self._slots
+        trouble: Answered | Unavailable
         while True:
             try:
-                async with self._slots:
-                    return await self.once(question, min(_ATTEMPT, self._patience))
+                async with slots:
+                    return read(await self.once(question, min(_ATTEMPT, self._patience)))
             except Answered as answer:
-                if not answer.is_passing:
+                # For its first second an API server has no rules yet, and refuses what it will permit.
+                is_doubted = answer.is_not_authorized and question.doubts
+                if not answer.is_passing and not is_doubted:
                     raise
-                trouble, wait = _unavailable(answer), answer.retry_after
+                trouble = answer if is_doubted else _unavailable(answer)
+                wait = answer.retry_after
+            except Malformed as malformed:
+                trouble, wait = Unavailable(f"the API server answers {malformed}"), 0.0
             except Unavailable as lost:
                 trouble, wait = lost, 0.0
             wait = max(wait, pause * (0.5 + self._chance()))

@@ -50,6 +50,7 @@ class KubernetesCluster:
     """Implements `shell.cluster.Cluster`. Made by `open`, for one event loop."""
 
     def __init__(self, connection: Connection, options: KubernetesOptions) -> None:
+        self.clock: Final = connection.clock
         self._connection = connection
         self._options = options
         self._api = Api(connection, options.patience)
@@ -84,9 +85,7 @@ class KubernetesCluster:
             method="POST", path=resource.path(namespace), query=_WRITTEN, body=_encoded(manifest)
         )
         try:
-            return wire.object_of(await self._api.ask(question))
-        except wire.Malformed as malformed:
-            raise Unavailable(f"the API server answers {malformed}") from malformed
+            return await self._api.object(question)
         except Answered as answer:
             if answer.reason == "AlreadyExists":
                 raise AlreadyExists(answer.message) from answer
@@ -157,9 +156,7 @@ class KubernetesCluster:
         if not are_names(namespace, name):
             return None
         try:
-            return wire.object_of(await self._api.ask(Question(path=resource.path(namespace, name))))
-        except wire.Malformed as malformed:
-            raise Unavailable(f"the API server answers {malformed}") from malformed
+            return await self._api.object(Question(path=resource.path(namespace, name)))
         except Answered as answer:
             if answer.is_not_found:
                 return None

@@ -18,6 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
+from backend_plugin.kube.clock import Clock
 from backend_plugin.kube.credentials import Access, Credentials, CredentialsUnusable
 
 log = logging.getLogger(__name__)
@@ -39,12 +40,15 @@ class Question:
     body: bytes | None = None
     content_type: str = "application/json"
     accept: str = "application/json"
+    doubts: bool = True
+    """Ask again where it is not permitted; no, where little hangs on the answer."""
 
 
 class Connection:
     """To be opened and closed once, on one event loop."""
 
     def __init__(self, credentials: Credentials) -> None:
+        self.clock: Final = Clock()
         self._credentials = credentials
         self._access = Access(server="")
         self._tls: ssl.SSLContext | bool = True
@@ -99,6 +103,8 @@ class Connection:
             timeout=timeout,
             allow_redirects=False,
         ) as response:
+            if response.ok:  # Others may be somebody's in between.
+                self.clock.heard(response.headers.get("Date", ""))
             yield response
 
     async def renew(self) -> None:

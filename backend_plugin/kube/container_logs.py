@@ -62,8 +62,9 @@ class ContainerLog:
         """One answer of the API server."""
         self._since = self._last
         try:
-            async with self._api.stream(self._question(follow=follow), _SILENCE) as pieces:
-                async for line, cut in _split(pieces):
+            question = self._question(follow=follow)
+            async with self._api.stream(question, _SILENCE) as pieces, aclosing(_split(pieces)) as split:
+                async for line, cut in split:
                     if (told := self._told(line, cut)) is not None:
                         yield told
             self._failures = 0
@@ -81,7 +82,7 @@ class ContainerLog:
     async def _pod(self) -> Manifest | None:
         path = PODS.path(self._name.namespace, self._name.name)
         try:
-            found = wire.object_of(await self._api.ask(Question(path=path)))
+            found = await self._api.object(Question(path=path))
         except Answered as answer:
             if answer.is_not_found:
                 return None
@@ -125,7 +126,7 @@ class ContainerLog:
         return Unavailable(str(answer))
 
 
-async def _split(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, int]]:
+async def _split(pieces: AsyncIterator[bytes]) -> AsyncGenerator[tuple[bytes, int], None]:
     """Lines, and how much was cut off each; also one without an end, if that is the end of all."""
     lines = Lines(_LONGEST)
     async for piece in pieces:

@@ -28,8 +28,6 @@ async def jobs(api: Api, permissions: Permissions, options: KubernetesOptions) -
         rule = Rule(resource=JOBS, verbs=("list", "watch"), namespace=namespace)
         try:
             found += [job async for job in _listed(api, namespace, options.page)]
-        except wire.Malformed as malformed:
-            raise Unavailable(f"the API server answers {malformed}") from malformed
         except Answered as answer:
             if answer.is_not_authorized:
                 raise Unavailable(permissions.missing(rule, answer.message)) from answer
@@ -41,7 +39,7 @@ async def _listed(api: Api, namespace: str, limit: int) -> AsyncIterator[Job]:
     parser, rest = wire.Parser(wire.JobWire), ""
     while True:
         query = {**LABELLED, "limit": str(limit)} | ({"continue": rest} if rest else {})
-        page = parser.page(await api.ask(Question(path=JOBS.path(namespace), query=query)))
+        page = await api.read(Question(path=JOBS.path(namespace), query=query), parser.page)
         for each in page.items:
             yield read_job(each)  # type: ignore[arg-type]  # Pods alone are parsed as something else.
         rest = page.rest

@@ -68,11 +68,9 @@ class Owners:
             raise Unavailable(f"{namespace}/{execution} is no name of a {_KIND}")
         self._unless_paused(namespace)
         rule = Rule(resource=WORKFLOWS, verbs=("get",), namespace=scope)
-        question = Question(path=WORKFLOWS.path(namespace, execution), accept=_METADATA)
+        question = Question(path=WORKFLOWS.path(namespace, execution), accept=_METADATA, doubts=False)
         try:
-            found = wire.metadata(wire.object_of(await self._api.ask(question)))
-        except wire.Malformed as malformed:
-            raise Unavailable(f"the API server answers {malformed}") from malformed
+            found = wire.metadata(await self._api.object(question))
         except Answered as answer:
             # That there is no such kind says nothing of any execution: they are in another cluster.
             if answer.is_of(WORKFLOWS.plural, execution):

@@ -6,6 +6,7 @@ Lives here: asking what `course` says, and what is said of trouble. Does not: wh
 import asyncio
 import logging
 import random
+from collections import Counter
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, NoReturn
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 _LONGEST: Final = 1 << 24
 """Bytes of one object; etcd takes a tenth of it."""
+_DOUBTED: Final = 2
+"""Refusals in a row that are asked again soon: for its first second an API server has no rules yet."""
 _BREATH: Final = 0.02
 """Seconds between two looks at a watch: changes that come one by one are read together, which costs a third
 less, and whoever calls meanwhile is answered."""
@@ -63,6 +66,8 @@ class Reflector:
         self._parser = wire.Parser(place.kind.wire)
         self._version = place.kind.resource.version
         self._found: list[Seen] = []
+        self._refusals: Counter[str] = Counter()
+        """By verb: how often in a row it was not permitted."""
         self._trouble = False
         """Something is amiss, and was said."""
         self._state = State.WAITING
@@ -108,7 +113,7 @@ class Reflector:
             return
         found, self._found = self._found, []
         self._course.listed(page.version, asyncio.get_running_loop().time())
-        self._permissions.granted(self._rule("list"))
+        self._granted("list")
         self._place.part.replace(found)
         self._well()
 
@@ -139,7 +144,7 @@ class Reflector:
         }
         began, lines = loop.time(), Lines(_LONGEST)
         async with self._api.stream(self._question(query), self._options.silence) as pieces:
-            self._permissions.granted(self._rule("watch"))
+            self._granted("watch")
             self._stands(State.IN_SIGHT)
             async for piece in pieces:
                 for line in lines.feed(piece):
@@ -171,12 +176,7 @@ class Reflector:
             case HTTPStatus.GONE:
                 self._course.expired()
             case HTTPStatus.FORBIDDEN if answer.is_not_authorized:
-                verb = "watch" if " watch " in answer.message else "list"
-                self._permissions.missing(self._rule(verb), answer.message)
-                self._stands(State.REFUSED)
-                self._place.sight.trouble(answer.reason)
-                self._place.part.lack(permitted=False)
-                self._course.refused(self._options.refused_pause)
+                self._refused("watch" if " watch " in answer.message else "list", answer)
             case HTTPStatus.NOT_FOUND if answer.is_not_served:
                 if not self._kind.optional:
                     said = "the cluster has no such resource; is the training-operator installed?"
@@ -195,9 +195,25 @@ class Reflector:
                 self._tell(str(answer), answer.reason)
                 self._course.refused(self._options.refused_pause)
 
+    def _refused(self, verb: str, answer: Answered) -> None:
+        self._refusals[verb] += 1
+        if self._refusals[verb] <= _DOUBTED:
+            self._tell(str(answer), answer.reason)
+            self._course.failed()
+            return
+        self._permissions.missing(self._rule(verb), answer.message)
+        self._stands(State.REFUSED)
+        self._place.sight.trouble(answer.reason)
+        self._place.part.lack(permitted=False)
+        self._course.refused(self._options.refused_pause)
+
     def _stands(self, state: State) -> None:
         self._state = state
         self._place.sight.stands(str(self._kind), self._place.namespace, state)
+
+    def _granted(self, verb: str) -> None:
+        self._refusals[verb] = 0
+        self._permissions.granted(self._rule(verb))
 
     def _tell(self, trouble: str, word: str) -> None:
         self._place.sight.trouble(word)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from rig import fake_nodes, operator, real_cluster, scheduling
-from rig.control_plane import ControlPlane
+from rig import backend, fake_nodes, operator, real_cluster, scheduling
+from rig.control_plane import ControlPlane, Options
+from rig.process import Process
 from rig.propeller import IMAGE
 from rig.real_cluster import RealCluster
 
@@ -55,12 +56,33 @@ def programs(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="session")
-def plane(folder: Path, programs: None) -> Iterator[ControlPlane]:
-    """The control plane, with the training-operator, the scheduler and four nodes that are played."""
+def operated(folder: Path, programs: None) -> Iterator[tuple[ControlPlane, Process]]:
+    """The control plane and its operator."""
     with ControlPlane(folder) as plane:
         scheduling.start(plane)
-        operator.start(plane)
+        process = operator.start(plane)
         fake_nodes.start(plane, 4, {"nvidia.com/gpu": "4"})
+        yield plane, process
+
+
+@pytest.fixture(scope="session")
+def plane(operated: tuple[ControlPlane, Process]) -> ControlPlane:
+    """The control plane, with the training-operator, the scheduler and four nodes that are played."""
+    return operated[0]
+
+
+@pytest.fixture(scope="session")
+def training_operator(operated: tuple[ControlPlane, Process]) -> Process:
+    """The operator of `plane`; who ends it starts it again."""
+    return operated[1]
+
+
+@pytest.fixture(scope="session")
+def bare(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server that knows PyTorchJobs, of which nobody makes anything: it may be treated badly."""
+    with ControlPlane(tmp_path_factory.mktemp("bare"), Options(controllers=False)) as plane:
+        plane.crds(operator.crds())
+        backend.permit(plane)
         yield plane
 
 

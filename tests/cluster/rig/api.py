@@ -1,6 +1,7 @@
 """What a test asks of the real API server: a small client that is nobody's but the tests'."""
 
 import json
+import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ _CLUSTER_WIDE: Final = {
     "Node",
     "PriorityClass",
     "RuntimeClass",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
     "ValidatingWebhookConfiguration",
 }
 _MANAGER: Final = "kfpytorch-tests"
@@ -123,7 +126,7 @@ def path_of(manifest: Mapping[str, Any]) -> str:
     """Where objects like this one are listed and made."""
     version, kind = manifest["apiVersion"], manifest["kind"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    plural = kind.lower() + ("es" if kind.endswith("s") else "s")
+    plural = re.sub("ys$", "ies", kind.lower() + ("es" if kind.endswith("s") else "s"))
     if kind in _CLUSTER_WIDE:
         return f"{root}/{plural}"
     return f"{root}/namespaces/{manifest['metadata'].get('namespace', 'default')}/{plural}"

@@ -1,5 +1,6 @@
 """Our server, as a platform runs it: before this cluster, as a user with the rights that it asks for."""
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,10 @@ class Backend:
         self.process = Process(command, folder / "backend.log", directory=folder)
 
     def __enter__(self) -> "Backend":
-        self.start()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.process.stop)
+            self.start()
+            undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

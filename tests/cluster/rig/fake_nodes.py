@@ -14,18 +14,24 @@ _MARK: Final = {"kwok.x-k8s.io/node": "fake"}
 RUN: Final = "kfpytorch.test/run"
 """How long a pod runs before it ends well, as Go writes it: ``1500ms``; without it, it runs for ever."""
 
+PLAYED: Final = "kfpytorch.test/played"
+"""An annotation of pods that do not begin to run by themselves: what they do is for the test to say."""
+
 
 def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | None = None) -> Process:
     """Nodes of this capacity, ready."""
     module = module_directory("kwok", "sigs.k8s.io/kwok") / "kustomize/stage"
     stages = [
-        file.read_text()
+        yaml.safe_load(file.read_text())
         for stage in _STAGES
         for file in sorted((module / stage).glob("*.yaml"))
         if file.name != "kustomization.yaml"
     ]
+    for stage in stages:
+        if stage["metadata"]["name"] == "pod-ready":
+            stage["spec"]["selector"]["matchExpressions"].append(_IS_NOT_PLAYED)
     config = plane.folder / "kwok.yaml"
-    config.write_text("\n---\n".join([*stages, yaml.safe_dump(_ENDING)]))
+    config.write_text(yaml.safe_dump_all([*stages, _ENDING]))
     process = plane.enter(
         plane.process(
             "kwok",
@@ -67,6 +73,7 @@ def _is_ready(found: Mapping[str, Any]) -> bool:
     return ready and not found["spec"].get("taints")
 
 
+_IS_NOT_PLAYED: Final = {"key": f'.metadata.annotations["{PLAYED}"]', "operator": "DoesNotExist"}
 _ENDING: Final[Mapping[str, Any]] = {
     "apiVersion": "kwok.x-k8s.io/v1alpha1",
     "kind": "Stage",

@@ -1,7 +1,9 @@
 """The training-operator, with its webhook."""
 
 import base64
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,10 @@ from rig.process import Process, until
 from rig.tools import module_directory
 
 NAMESPACE: Final = "kubeflow"
+MODULE: Final = "training-operator"
+"""The one that runs here, 1.9."""
+OLDER: Final = ("training-operator-1.7", "training-operator-1.8")
+"""Others of which there are the kinds only."""
 _MODULE: Final = "github.com/kubeflow/training-operator"
 _HOOK: Final = "validator.training-operator.kubeflow.org"
 _SECRET: Final = "training-operator-webhook-cert"
@@ -21,9 +27,9 @@ _SECRET: Final = "training-operator-webhook-cert"
 _LOOKED_FOR: Final = Path("/tmp/k8s-webhook-server/serving-certs")
 
 
-def crds() -> list[Path]:
-    """The kinds that it works on."""
-    root = module_directory("training-operator", _MODULE) / "manifests/base/crds"
+def crds(component: str = MODULE) -> list[Path]:
+    """The kinds that it works on, of one of its versions."""
+    root = module_directory(component, _MODULE) / "manifests/base/crds"
     return [root / "kubeflow.org_pytorchjobs.yaml"]
 
 
@@ -58,27 +64,50 @@ def start(plane: ControlPlane, *flags: str) -> Process:
         (served / name).write_bytes(pairs[name].read_bytes())
         (_LOOKED_FOR / name).touch()
     plane.admin.apply(_webhook(webhook))
-    process = plane.process(
-        "training-operator",
-        (
-            "--enable-scheme=pytorchjob",
-            f"--kubeconfig={plane.kubeconfig()}",
-            f"--metrics-bind-address={HERE}:{metrics}",
-            f"--health-probe-bind-address={plane.place.listen}:{health}",
-            f"--webhook-server-port={webhook}",
-            *flags,
-        ),
-        {"MY_POD_NAMESPACE": NAMESPACE, "TMPDIR": str(temporary), "HOME": str(plane.folder)},
-    )
+    process = _process(plane, temporary, Ports(metrics=metrics, health=health, webhook=webhook), flags)
     plane.enter(process)
     process.wait_until(lambda: _answers(plane.place.address, health))
     until(lambda: refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
     return process
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """Where one operator listens."""
+
+    metrics: int
+    health: int
+    webhook: int
+
+
+def _process(plane: ControlPlane, temporary: Path, ports: Ports, flags: Sequence[str] = ()) -> Process:
+    return plane.process(
+        "training-operator",
+        (
+            "--enable-scheme=pytorchjob",
+            f"--kubeconfig={plane.kubeconfig()}",
+            f"--metrics-bind-address={HERE}:{ports.metrics}",
+            f"--health-probe-bind-address={plane.place.listen}:{ports.health}",
+            f"--webhook-server-port={ports.webhook}",
+            *flags,
+        ),
+        {"MY_POD_NAMESPACE": NAMESPACE, "TMPDIR": str(temporary), "HOME": str(plane.folder)},
+    )
+
+
+@contextlib.contextmanager
+def another(plane: ControlPlane) -> Iterator[Process]:
+    """A second one, which knows nothing of the first; the webhook stays with that."""
+    metrics, health, webhook = free_ports(3)
+    ports = Ports(metrics=metrics, health=health, webhook=webhook)
+    with _process(plane, plane.folder / "operator", ports) as process:
+        process.wait_until(lambda: _answers(plane.place.address, health))
+        yield process
+
+
 def _webhook(port: int) -> Mapping[str, Any]:
     """The module's own hook, at an address instead of a Service; the operator adds whom to trust."""
-    file = module_directory("training-operator", _MODULE) / "manifests/base/webhook/manifests.yaml"
+    file = module_directory(MODULE, _MODULE) / "manifests/base/webhook/manifests.yaml"
     manifest: dict[str, Any] = yaml.safe_load(file.read_text())
     (hook,) = (each for each in manifest["webhooks"] if "pytorchjob" in each["name"])
     url = f"https://{HERE}:{port}{hook['clientConfig']['service']['path']}"

@@ -5,6 +5,7 @@ but Go modules is downloaded. ``python -m rig.tools [COMPONENT ...]`` builds the
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -132,16 +133,16 @@ def tool(program: str) -> Path:
 
 @cache
 def module_directory(component: str, module: str) -> Path:
-    """Where the files of a pinned module lie: its CRDs, its examples."""
+    """Where the files of a pinned module lie: its CRDs, its examples; fetched if nothing is built of it."""
     found = subprocess.run(
-        ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module],
+        ["go", "mod", "download", "-json", module],
         cwd=SOURCES / component,
-        env={**os.environ, "GOTOOLCHAIN": "local"},
+        env={**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
         check=True,
         capture_output=True,
         text=True,
-    ).stdout.strip()
-    return Path(found)
+    ).stdout
+    return Path(json.loads(found)["Dir"])
 
 
 def main(names: Sequence[str]) -> None:

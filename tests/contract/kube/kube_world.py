@@ -113,7 +113,7 @@ async def opened(said: KubernetesOptions) -> AsyncIterator[KubernetesCluster]:
         yield cluster
     finally:
         await cluster.close()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert asyncio.all_tasks() == {asyncio.current_task()}, asyncio.all_tasks()
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import pytest
 from kube_server import Fault, served
-from kube_world import JOBS, NAME, PODS, job, opened, options, pod, put
+from kube_world import JOBS, NAME, PODS, job, opened, options, pod, put, until
 
 from backend_plugin.core import refusal
 from backend_plugin.core.errors import Refused
@@ -175,7 +175,7 @@ def test_a_job_that_was_made_though_nobody_heard_of_it_is_found(server, tmp_path
     server.faults.append(fault)
 
     async def ask(cluster):
-        with pytest.raises((AlreadyExists, Unavailable)):
+        with pytest.raises(AlreadyExists):
             await cluster.create(job())
         return await cluster.get(Name(namespace="ns", name=NAME))
 
@@ -363,3 +363,20 @@ def test_clocks_that_differ_mean_nothing(server, tmp_path):
     late = {"Retry-After": "Thu, 01 Jan 2099 00:00:00 GMT", "Date": "Thu, 01 Jan 2099 00:00:00 GMT"}
     server.faults.append(Fault("POST", code=429, headers=late))
     assert created(server, tmp_path)["metadata"]["name"] == NAME
+
+
+def test_what_goes_on_behind_the_calls_holds_up_no_new_job(server, tmp_path):
+    server.faults.append(Fault("PATCH", hang=60, times=1_000))
+
+    async def ask(cluster):
+        names = [Name(namespace="ns", name=f"j{number}") for number in range(200)]
+        behind = [asyncio.create_task(cluster.patch(name, {"spec": {}})) for name in names]
+        await until(lambda: sum(each.startswith("PATCH") for each in server.asked) >= 64)
+        made = await cluster.create(job())
+        assert not any(each.done() for each in behind)
+        for each in behind:
+            each.cancel()
+        await asyncio.gather(*behind, return_exceptions=True)
+        return made
+
+    assert asked(server, tmp_path, ask)["metadata"]["name"] == NAME

@@ -57,17 +57,17 @@ def test_where_there_is_nothing_to_see_it_is_not_looked_for_each_time(server, tm
     assert len(server.asked) == 3
 
 
-@pytest.mark.parametrize("trouble", [{"hang": 5.0}, {"truncate": True}])
-def test_trouble_costs_a_job_its_owner_and_a_moment(server, tmp_path, trouble):
+def test_silence_costs_a_job_its_owner_and_a_moment(server, tmp_path):
     exists(server, "f1")
-    server.faults.append(Fault(path="flyteworkflows", **trouble))
+    server.faults.append(Fault(path="flyteworkflows", hang=5.0))
     first, second = owners(server, tmp_path, "f1", "f1")
     assert (first, second and second.name) == (None, "f1")
 
 
-def test_trouble_that_passes_within_the_moment_costs_nothing(server, tmp_path):
+@pytest.mark.parametrize("trouble", [{"code": 500}, {"truncate": True}])
+def test_trouble_that_passes_within_the_moment_costs_nothing(server, tmp_path, trouble):
     exists(server, "f1")
-    server.faults.append(Fault(path="flyteworkflows", code=500))
+    server.faults.append(Fault(path="flyteworkflows", **trouble))
     (owner,) = owners(server, tmp_path, "f1")
     assert owner is not None
 

@@ -37,6 +37,22 @@ def test_who_refuses_without_a_reason_is_quoted_without_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ('namespaces "p-d" not found', "create the namespace, as Flyte does for each project and domain"),
+        (
+            "unable to create new content in namespace p-d because it is being terminated",
+            "run it in another project or domain, or when the namespace is there again",
+        ),
+    ],
+)
+def test_where_kubernetes_says_no_more_than_what_is_wrong_a_remedy_follows(message: str, remedy: str) -> None:
+    assert refusal.of_cluster("Forbidden", message) == (
+        f"the cluster refuses the job (Forbidden): {message}; {remedy}"
+    )
+
+
+@pytest.mark.parametrize(
     ("code", "message", "passes"),
     [
         (403, 'pytorchjobs "j" is forbidden: exceeded quota: jobs', True),

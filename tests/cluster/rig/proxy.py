@@ -1,0 +1,268 @@
+"""Between a server and the API server: hands everything on, and has bad days on order.
+
+Plain HTTP towards the server, TLS towards the API server; whoever asks is known there by its own token.
+"""
+
+import asyncio
+import contextlib
+import enum
+import json
+import re
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from rig.control_plane import HERE, ControlPlane
+
+_WAIT: Final = 20
+_HOPS: Final = {"host", "content-length", "transfer-encoding", "connection", "content-encoding"}
+# What the API server, a controller or a kubelet writes by its clock; what we wrote stays.
+_TIMES: Final = re.compile(
+    rb'"(creationTimestamp|deletionTimestamp|lastTransitionTime|lastUpdateTime|startTime|completionTime'
+    rb'|startedAt|finishedAt|firstTimestamp|lastTimestamp|eventTime)":"([^"]+)"'
+)
+
+
+class How(enum.Enum):
+    """What befalls a request."""
+
+    ANSWER = "it is answered in the API server's place"
+    HANG = "nobody answers"
+    RESET_BEFORE = "the connection breaks before the API server hears of it"
+    RESET_AFTER = "the API server does it, and the connection breaks"
+    CUT = "the API server does it, and half of the answer comes before the connection breaks"
+    TRUNCATE = "the API server does it, and half of its answer is handed on as if it were the whole"
+    STALL = "a watch begins, and nothing more is heard of it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One bad moment."""
+
+    how: How = How.ANSWER
+    code: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A request, as far as a fault may want to know of it."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    token: str
+
+    @property
+    def is_watch(self) -> bool:
+        return self.query.get("watch") == "true"
+
+
+def status(code: int, reason: str, message: str = "on a bad day", **headers: str) -> Fault:
+    """An answer as the API server words it; ``Retry_After="1"``."""
+    body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
+    said = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Fault(
+        code=code, headers={"Content-Type": "application/json", **said}, body=json.dumps(body).encode()
+    )
+
+
+class Proxy:
+    """A context that serves one port of this machine; what is public may be called from any thread."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._target = plane.server
+        self._tls = ssl.create_default_context(cafile=str(plane.authority.certificate))
+        self.asked: list[Asked] = []
+        self.befell: list[How] = []
+        self.choose: Callable[[Asked], Fault | None] = lambda _: None
+        """Asked of each request that no `befall` is about."""
+        self.skew = timedelta()
+        """By how much the cluster's clocks are ahead."""
+        self._due: list[tuple[Callable[[Asked], bool], Fault]] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._open: list[web.Request] = []
+        self._session: aiohttp.ClientSession | None = None
+        self._runner: web.AppRunner | None = None
+        self.url = ""
+
+    def __enter__(self) -> "Proxy":
+        self._thread.start()
+        self._run(self._begin())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def befall(self, fault: Fault, wanted: Callable[[Asked], bool], times: int = 1) -> None:
+        """Have it happen to the next requests that are wanted."""
+        self._due += [(wanted, fault)] * times
+
+    @property
+    def all_befell(self) -> bool:
+        """Whether everything that was ordered has happened."""
+        return not self._due
+
+    def forget(self) -> None:
+        """Good days from now on."""
+        self._due.clear()
+        self.choose = lambda _: None
+
+    def cut(self) -> None:
+        """Break every connection that there is."""
+        self._loop.call_soon_threadsafe(lambda: [_abort(each) for each in list(self._open)])
+
+    # ---- its own thread
+
+    def _run(self, what: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(_WAIT)
+
+    async def _begin(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls), auto_decompress=False
+        )
+        app = web.Application(client_max_size=1 << 24)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, HERE, 0)
+        await site.start()
+        self.url = f"http://{HERE}:{self._runner.addresses[0][1]}"
+
+    async def _end(self) -> None:
+        for each in list(self._open):
+            _abort(each)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._session is not None:
+            await self._session.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for each in others:
+            each.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        # Until the transports have heard that they are closed: TLS takes a few rounds for it.
+        for _ in range(10):
+            await asyncio.sleep(0.01)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        asked = Asked(
+            method=request.method,
+            path=request.path,
+            query=dict(request.query),
+            token=request.headers.get("Authorization", "").removeprefix("Bearer "),
+        )
+        self.asked.append(asked)
+        fault = self._fault(asked)
+        self._open.append(request)
+        try:
+            if fault is None:
+                return await self._handed_on(request)
+            self.befell.append(fault.how)
+            return await self._befallen(request, fault)
+        except aiohttp.ClientError:
+            # The API server is away: so it is for who asks.
+            _abort(request)
+            return web.Response()
+        finally:
+            self._open.remove(request)
+
+    def _fault(self, asked: Asked) -> Fault | None:
+        for each in self._due:
+            if each[0](asked):
+                self._due.remove(each)
+                return each[1]
+        return self.choose(asked)
+
+    async def _befallen(self, request: web.Request, fault: Fault) -> web.StreamResponse:
+        match fault.how:
+            case How.ANSWER:
+                return web.Response(status=fault.code, headers=fault.headers, body=fault.body)
+            case How.HANG:
+                await asyncio.Event().wait()
+            case How.STALL:
+                stalled = await self._begun(request, {})
+                await asyncio.Event().wait()
+                return stalled
+            case How.RESET_BEFORE:
+                _abort(request)
+                return web.Response()
+        async with self._ask(request) as answer:
+            body = await answer.read()
+            half = body[: len(body) // 2]
+            if fault.how is How.TRUNCATE:
+                return web.Response(status=answer.status, headers=_kept(answer), body=half)
+            if fault.how is How.CUT:
+                cut = await self._begun(request, {"Content-Length": str(len(body))})
+                await cut.write(half)
+            _abort(request)
+            return web.Response()
+
+    async def _handed_on(self, request: web.Request) -> web.StreamResponse:
+        async with self._ask(request) as answer:
+            if request.query.get("watch") != "true" or answer.status != HTTPStatus.OK:
+                body = self._shifted(await answer.read())
+                headers = {**_kept(answer), "Date": self._date()}
+                return web.Response(status=answer.status, headers=headers, body=body)
+            response = await self._begun(request, {"Date": self._date()})
+            # By lines, as a time may lie across two pieces.
+            rest = b""
+            async for piece in answer.content.iter_any():
+                whole, _, rest = (rest + piece).rpartition(b"\n")
+                if whole:
+                    await response.write(self._shifted(whole + b"\n"))
+            return response
+
+    @contextlib.asynccontextmanager
+    async def _ask(self, request: web.Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        assert self._session is not None, "only called between begin and end"
+        async with self._session.request(
+            request.method,
+            URL(self._target + request.path_qs, encoded=True),
+            data=await request.read() or None,
+            headers={name: value for name, value in request.headers.items() if name.lower() not in _HOPS},
+            timeout=aiohttp.ClientTimeout(total=None),
+        ) as answer:
+            yield answer
+
+    @staticmethod
+    async def _begun(request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json", **headers})
+        await response.prepare(request)
+        return response
+
+    def _date(self) -> str:
+        return format_datetime(datetime.now(timezone.utc) + self.skew, usegmt=True)
+
+    def _shifted(self, body: bytes) -> bytes:
+        return _TIMES.sub(self._later, body) if self.skew else body
+
+    def _later(self, found: "re.Match[bytes]") -> bytes:
+        name, said = found.groups()
+        at = datetime.fromisoformat(said.decode()) + self.skew
+        return b'"%s":"%s"' % (name, at.isoformat().replace("+00:00", "Z").encode())
+
+
+def _kept(answer: aiohttp.ClientResponse) -> Mapping[str, str]:
+    return {name: value for name, value in answer.headers.items() if name.lower() not in _HOPS}
+
+
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()

@@ -1,0 +1,255 @@
+"""Thousands of calls on bad days: nothing is lost, nothing is there twice, and no end is told that was none.
+
+``KFPYTORCH_SEED`` draws the same calls and faults again; their order in time is the machine's.
+"""
+
+import os
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random, SystemRandom
+
+import grpc
+import pytest
+from rig.api import jobs
+from rig.backend import Backend
+from rig.caller import Attempt, Caller, code_of
+from rig.control_plane import ControlPlane
+from rig.process import until
+from rig.proxy import Asked, Fault, How, Proxy, status
+
+SEED = int(os.environ.get("KFPYTORCH_SEED", SystemRandom().randrange(1_000_000)))
+CREATES, KILLS = 1_000, 6
+TASKS, OPERATIONS = 3_000, 10_000
+AT_ONCE = 24
+BAD, WORSE = 0.03, 0.95
+"""Of the requests to the API server: mostly, and in a bad spell."""
+SPELL, BETWEEN = 6, 24
+"""Seconds."""
+FAULTS = (
+    status(429, "TooManyRequests", Retry_After="1"),
+    status(500, "InternalError"),
+    status(503, "ServiceUnavailable"),
+    status(504, "Timeout"),
+    Fault(how=How.RESET_BEFORE),
+    Fault(how=How.RESET_AFTER),
+    Fault(how=How.CUT),
+    Fault(how=How.TRUNCATE),
+)
+GONE = status(410, "Expired", "too old resource version")
+ENDS = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"}
+# What propeller may well be told: it asks again.
+PASSING = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"}
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def insisted(caller: Caller, attempt: Attempt) -> None:
+    """As propeller does: the same attempt again, until there is an answer."""
+    while True:
+        try:
+            caller.create(attempt)
+        except grpc.RpcError as error:
+            if code_of(error) not in PASSING:
+                raise
+        else:
+            return
+
+
+def uids(plane: ControlPlane, namespace: str) -> dict[str, str]:
+    """The jobs that there are, by name."""
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in plane.admin.items(jobs(namespace))}
+
+
+def test_a_server_that_is_killed_while_it_makes_jobs_loses_none(
+    bare: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    namespace, random = "faults-killed", Random(SEED)
+    bare.namespace(namespace)
+    with Backend(bare, tmp_path) as served, Caller(served.endpoint, tmp_path, namespace) as caller:
+        attempts = [caller.attempt(execution=f"f{number}") for number in range(CREATES)]
+        after = sorted(random.sample(range(CREATES // 20, CREATES * 19 // 20), KILLS))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            made = [pool.submit(insisted, caller, attempt) for attempt in attempts]
+            for count in after:
+                until(lambda count=count: sum(map(_is_done, made)) >= count, 120, served.process.tail)
+                served.process.kill()
+                served.start()
+            for each in made:
+                each.result()
+        there = uids(bare, namespace)
+        assert there == {attempt.job: attempt.uid for attempt in attempts}
+        assert {caller.get(attempt).phase for attempt in attempts} == {"QUEUED"}
+        bare.admin.ask("DELETE", jobs(namespace))
+
+
+def _is_done(future: object) -> bool:
+    return future.done()
+
+
+class Tasks:
+    """What Flyte does with many tasks at once, and what it has to find true."""
+
+    def __init__(self, plane: ControlPlane, caller: Caller, namespace: str) -> None:
+        self._plane = plane
+        self._caller = caller
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self.fresh = [caller.attempt(execution=f"f{number}") for number in range(TASKS)]
+        self.living: list[Attempt] = []
+        self.ended: dict[str, str] = {}
+        """By execution: how its job has ended."""
+        self.deleted: list[Attempt] = []
+        self.wrong: list[str] = []
+        self.raised: Counter[str] = Counter()
+
+    def one(self, random: Random) -> None:
+        """One operation, by chance."""
+        word = random.choices(("create", "get", "delete", "end"), (20, 58, 12, 10))[0]
+        with self._lock:
+            word = word if self.living and self.fresh else "create" if self.fresh else "get"
+            of = self.fresh if word == "create" else self.living
+            attempt = of[random.randrange(len(of))]
+            if word != "get":
+                of.remove(attempt)
+        try:
+            getattr(self, f"_{word}")(attempt, random)
+        except grpc.RpcError as error:
+            self.raised[f"{word} {code_of(error)}"] += 1
+            if word == "get" or code_of(error) not in PASSING:
+                self.wrong.append(f"{word}: {error.code()} {error.details()}")
+            with self._lock:  # It is asked again, as it was.
+                of.append(attempt)
+
+    def _create(self, attempt: Attempt, _: Random) -> None:
+        self._caller.create(attempt)
+        self._live(attempt)
+
+    def _get(self, attempt: Attempt, _: Random) -> None:
+        self.is_known(attempt)
+
+    def is_known(self, attempt: Attempt) -> bool:
+        """Whether its end is told; an end that is none is noted."""
+        said = self._caller.get(attempt)
+        end = self.ended.get(attempt.execution)
+        if said.phase in ENDS and said.phase != end:
+            self.wrong.append(f"{attempt.execution} has ended {end}: {said}")
+        return said.phase == end
+
+    def _delete(self, attempt: Attempt, _: Random) -> None:
+        self._caller.delete(attempt)
+        with self._lock:
+            self.deleted.append(attempt)
+
+    def _end(self, attempt: Attempt, random: Random) -> None:
+        """Its operator says so; a task that has ended is asked about still."""
+        if attempt.execution not in self.ended:
+            self._play(attempt, well=random.random() < 0.5)
+        self._live(attempt)
+
+    def _live(self, attempt: Attempt) -> None:
+        with self._lock:
+            self.living.append(attempt)
+
+    def _play(self, attempt: Attempt, *, well: bool) -> None:
+        self.ended[attempt.execution] = "SUCCEEDED" if well else "RETRYABLE_FAILED"
+        if well:
+            self._caller.succeeded(attempt)
+        kind = "Succeeded" if well else "Failed"
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        condition = {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": now}
+        path = jobs(self._namespace, attempt.job) + "/status"
+        self._plane.admin.patch(path, {"status": {"conditions": [{**condition, "message": "played"}]}})
+
+
+class Chaos:
+    """Faults by chance, of every kind; now and then so many that a call gets nowhere."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def __call__(self, asked: Asked) -> Fault | None:
+        is_spell = time.monotonic() % (SPELL + BETWEEN) < SPELL
+        if self._random.random() >= (WORSE if is_spell else BAD):
+            return None
+        if asked.is_watch:
+            return self._random.choice((GONE, *FAULTS[:5]))
+        if "continue" in asked.query:
+            return self._random.choice((GONE, *FAULTS))
+        return self._random.choice(FAULTS)
+
+
+def test_ten_thousand_operations_on_bad_days(
+    bare: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    namespace = "faults-many"
+    bare.namespace(namespace)
+    with (
+        Proxy(bare) as proxy,
+        Backend(bare, tmp_path, server=proxy.url) as served,
+        Caller(served.endpoint, tmp_path / "store", namespace, again=False) as caller,
+    ):
+        tasks = Tasks(bare, caller, namespace)
+        proxy.choose = Chaos(Random(SEED))
+        with ThreadPoolExecutor(AT_ONCE) as pool, Cuts(proxy):
+            for _ in pool.map(lambda number: tasks.one(Random(f"{SEED}-{number}")), range(OPERATIONS)):
+                pass
+        proxy.forget()
+        with capsys.disabled():
+            befell = Counter(each.name for each in proxy.befell)
+            print(f" KFPYTORCH_SEED={SEED} {dict(befell)} {dict(tasks.raised)} ", end="", flush=True)
+        settled(bare, namespace, tasks)
+        bare.admin.ask("DELETE", jobs(namespace))
+    assert not tasks.wrong, tasks.wrong[:10]
+
+
+class Cuts:
+    """Breaks every connection now and then."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._cut)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _cut(self) -> None:
+        while not self._over.wait(5):
+            self._proxy.cut()
+
+
+def settled(plane: ControlPlane, namespace: str, tasks: Tasks) -> None:
+    """On a good day all of it comes true: those that live have their job, those deleted have none."""
+    expected = {attempt.job: attempt.uid for attempt in tasks.living}
+    # Where the call failed that was to make it, a job may be there or not.
+    unsure = {attempt.execution for attempt in tasks.fresh}
+
+    def there() -> dict[str, str]:
+        found = plane.admin.items(jobs(namespace))
+        return {
+            each["metadata"]["name"]: each["metadata"]["uid"]
+            for each in found
+            if each["metadata"]["labels"]["execution-id"] not in unsure
+        }
+
+    until(lambda: there() == expected, 90, lambda: _difference(there(), expected))
+    ended = [each for each in tasks.living if each.execution in tasks.ended]
+    waiting = list(ended)
+
+    def all_told() -> bool:
+        waiting[:] = [each for each in waiting if not tasks.is_known(each)]
+        return not waiting
+
+    until(all_told, 60, lambda: f"{len(waiting)} of {len(ended)} ends are not told")
+
+
+def _difference(there: dict[str, str], expected: dict[str, str]) -> str:
+    lost = {name for name, uid in expected.items() if there.get(name) != uid}
+    return f"lost: {sorted(lost)[:10]}; left: {sorted(there.keys() - expected.keys())[:10]}"

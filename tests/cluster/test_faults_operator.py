@@ -1,0 +1,120 @@
+"""The training-operator is away, is replaced, or is there twice: what runs goes on, nothing is made twice."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from rig import backend, operator
+from rig.api import jobs, pods
+from rig.backend import Backend
+from rig.caller import Attempt, Caller, Shape, code_of
+from rig.control_plane import ControlPlane
+from rig.fake_nodes import RUN
+from rig.process import Process, until
+
+NAMESPACE = "faults-operator"
+
+
+@pytest.fixture(scope="module")
+def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    backend.permit(plane)
+    plane.namespace(NAMESPACE)
+    with Backend(plane, tmp_path_factory.mktemp("backend")) as served:
+        yield served
+
+
+@pytest.fixture
+def caller(served: Backend, tmp_path: Path) -> Iterator[Caller]:
+    with Caller(served.endpoint, tmp_path, NAMESPACE, again=False) as caller:
+        yield caller
+
+
+def created(caller: Caller, seconds: int) -> Attempt:
+    attempt = caller.create(shape=Shape(workers=1, annotations={RUN: f"{seconds}s"}))
+    caller.succeeded(attempt)
+    return attempt
+
+
+def until_told(caller: Caller, attempt: Attempt, phase: str) -> None:
+    until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
+
+
+def test_while_the_operator_is_away_calls_are_asked_again_and_what_runs_goes_on(
+    plane: ControlPlane, caller: Caller, training_operator: Process
+) -> None:
+    runs = created(caller, 8)
+    until_told(caller, runs, "RUNNING")
+    training_operator.kill()
+    late = caller.attempt()
+    try:
+        with pytest.raises(grpc.RpcError) as raised:
+            caller.create(late)
+        assert code_of(raised.value) == "UNAVAILABLE"
+        # Its webhook has to see every job.
+        assert "failed calling webhook" in str(raised.value.details())
+        assert caller.get(runs).phase == "RUNNING"
+    finally:
+        training_operator.start()
+        until(lambda: operator.refuses(plane), 60, training_operator.tail)
+    caller.create(late)
+    until_told(caller, late, "RUNNING")
+    until_told(caller, runs, "SUCCEEDED")
+    caller.delete(late)
+
+
+def test_an_operator_that_hangs_is_asked_again(
+    plane: ControlPlane, caller: Caller, training_operator: Process
+) -> None:
+    """Its webhook takes calls and does not answer them; the job is made once all the same."""
+    attempt = caller.attempt()
+    training_operator.pause()
+    try:
+        with pytest.raises(grpc.RpcError) as raised:
+            caller.create(attempt)
+        assert code_of(raised.value) == "UNAVAILABLE"
+    finally:
+        training_operator.resume()
+    caller.create(attempt, Shape(workers=1, annotations={RUN: "1s"}))
+    caller.succeeded(attempt)
+    until_told(caller, attempt, "SUCCEEDED")
+    (job,) = plane.admin.items(jobs(NAMESPACE), labelSelector=f"execution-id={attempt.execution}")
+    assert job["metadata"]["uid"] == attempt.uid
+
+
+def test_a_job_that_no_operator_takes_up_is_given_up_and_says_so(bare: ControlPlane, tmp_path: Path) -> None:
+    """Where there never was one, nor its webhook."""
+    bare.namespace(NAMESPACE)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text('plugins: {k8s: {kfpytorch: {judging: {no-status-timeout: "3s"}}}}')
+    with (
+        Backend(bare, tmp_path, "--settings", str(settings)) as served,
+        Caller(served.endpoint, tmp_path, NAMESPACE) as caller,
+    ):
+        attempt = caller.create()
+        assert caller.get(attempt).phase == "QUEUED"
+        until_told(caller, attempt, "RETRYABLE_FAILED")
+        said = caller.get(attempt).message
+        assert said.startswith("no operator took up the job for 3 s: is the training-operator running?")
+        # What nobody has seen begins for nobody who takes it up too late.
+        path = jobs(NAMESPACE, attempt.job)
+        until(lambda: _is_suspended(bare.admin.get(path)), 30, lambda: str(bare.admin.get(path)))
+
+
+def _is_suspended(job: Any) -> bool:
+    return bool(job["spec"]["runPolicy"].get("suspend"))
+
+
+def test_two_operators_make_no_pod_twice(plane: ControlPlane, caller: Caller, tmp_path: Path) -> None:
+    """An installation gone wrong, neither of them the leader of the other."""
+    with operator.another(plane):
+        begun = [created(caller, 4) for _ in range(5)]
+        for attempt in begun:
+            until_told(caller, attempt, "SUCCEEDED")
+        for attempt in begun:
+            found = plane.admin.items(pods(NAMESPACE), labelSelector=f"execution-id={attempt.execution}")
+            assert sorted(each["metadata"]["name"] for each in found) == [
+                f"{attempt.job}-master-0",
+                f"{attempt.job}-worker-0",
+            ]

@@ -1,0 +1,218 @@
+"""What people and nodes do to jobs and pods behind Flyte's back, and what its user reads of it.
+
+The operator, the scheduler and the collector are real; what a kubelet would say of pods is played.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rig import backend
+from rig.api import jobs, pods
+from rig.backend import Backend
+from rig.caller import Attempt, Caller, Said, Shape
+from rig.control_plane import ControlPlane
+from rig.fake_nodes import PLAYED
+from rig.process import until
+
+NAMESPACE = "faults-people"
+OVER = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED"}
+IMAGE_PATIENCE = 2
+
+
+@pytest.fixture(scope="module")
+def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    backend.permit(plane)
+    plane.namespace(NAMESPACE)
+    folder = tmp_path_factory.mktemp("backend")
+    said = {"plugins": {"k8s": {"image-pull-backoff-grace-period": f"{IMAGE_PATIENCE}s"}}}
+    (folder / "settings.yaml").write_text(yaml.safe_dump(said))
+    with Backend(plane, folder, "--settings", str(folder / "settings.yaml")) as served:
+        yield served
+
+
+@pytest.fixture
+def caller(served: Backend, tmp_path: Path) -> Iterator[Caller]:
+    with Caller(served.endpoint, tmp_path, NAMESPACE) as caller:
+        yield caller
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A job with a master and a worker, which run until something happens."""
+
+    plane: ControlPlane
+    attempt: Attempt
+
+    def name(self, replica: str) -> str:
+        return f"{self.attempt.job}-{replica}"
+
+    def pod(self, replica: str = "worker-0") -> str:
+        """Its path."""
+        return pods(NAMESPACE, self.name(replica))
+
+    def say(self, status: Mapping[str, Any], replica: str = "worker-0") -> None:
+        """As its kubelet would."""
+        self.plane.admin.patch(self.pod(replica) + "/status", {"status": dict(status)})
+
+
+def begun(plane: ControlPlane, caller: Caller, **annotations: str) -> Running:
+    job = Running(plane=plane, attempt=caller.create(shape=Shape(workers=1, annotations=annotations)))
+    for replica in ("master-0", "worker-0"):
+        until(
+            lambda replica=replica: bool(
+                (plane.admin.get(job.pod(replica)) or {"spec": {}})["spec"].get("nodeName")
+            ),
+            30,
+            lambda: "it has no node",
+        )
+    return job
+
+
+def running(plane: ControlPlane, caller: Caller) -> Running:
+    job = begun(plane, caller)
+    until(lambda: caller.get(job.attempt).phase == "RUNNING", 30, lambda: str(caller.get(job.attempt)))
+    return job
+
+
+def told(caller: Caller, job: Running) -> Said:
+    """What is said at its end."""
+    until(lambda: caller.get(job.attempt).phase in OVER, 60, lambda: str(caller.get(job.attempt)))
+    return caller.get(job.attempt)
+
+
+def ended(code: int, reason: str = "", message: str = "") -> Mapping[str, Any]:
+    """The status of a pod whose container has ended so."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    state = {"exitCode": code, "startedAt": now, "finishedAt": now, "reason": reason, "message": message}
+    container = {
+        "name": "pytorch",
+        "image": "image:1",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"running": None, "terminated": state},
+    }
+    return {"phase": "Failed", "containerStatuses": [container]}
+
+
+EVICTION = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 52Mi. "
+UNDER_PRESSURE = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "TerminationByKubelet",
+    "message": EVICTION,
+}
+DEATHS = {
+    "killed for memory": (ended(137, "OOMKilled"), "RETRYABLE_FAILED", ("OOMKilled", "memory")),
+    "killed, and nobody says why": (ended(137, "Error"), "RETRYABLE_FAILED", ("exit code 137", "memory")),
+    "killed, and no reason at all": (ended(137), "RETRYABLE_FAILED", ("exit code 137", "memory")),
+    "evicted": (
+        {"phase": "Failed", "reason": "Evicted", "message": EVICTION},
+        "RETRYABLE_FAILED",
+        ("Evicted", "low on resource: memory"),
+    ),
+    "under pressure": (
+        {**ended(137, "Error"), "reason": "Evicted", "message": EVICTION, "conditions": [UNDER_PRESSURE]},
+        "RETRYABLE_FAILED",
+        ("Evicted", "low on resource: memory"),
+    ),
+    "its own error": (ended(1, "Error"), "FAILED", ("exit code 1",)),
+    "its node shut down": (
+        {
+            "phase": "Failed",
+            "reason": "Terminated",
+            "message": "Pod was terminated in response to imminent node shutdown.",
+        },
+        "RETRYABLE_FAILED",
+        ("node",),
+    ),
+}
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_the_end_of_a_pod_is_told_with_its_reason(plane: ControlPlane, caller: Caller, death: str) -> None:
+    status, phase, words = DEATHS[death]
+    job = running(plane, caller)
+    job.say(status)
+    said = told(caller, job)
+    assert said.phase == phase, said
+    assert "worker-0" in said.message
+    for word in words:
+        assert word in said.message, said.message
+
+
+def test_an_image_that_cannot_be_pulled_is_told_at_once_and_given_up(
+    plane: ControlPlane, caller: Caller
+) -> None:
+    job = begun(plane, caller, **{PLAYED: ""})
+    why = 'Back-off pulling image "image:1": not found'
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    waiting = {
+        "name": "pytorch",
+        "image": "image:1",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": why}},
+    }
+    ready = {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": now}
+    job.say({"phase": "Pending", "conditions": [ready], "containerStatuses": [waiting]})
+    until(lambda: why in caller.get(job.attempt).message, 30, lambda: str(caller.get(job.attempt)))
+    said = told(caller, job)
+    assert said.phase == "RETRYABLE_FAILED"
+    assert why in said.message
+    assert "given up after 2 s" in said.message
+    assert "check the image's name and tag" in said.message
+
+
+def delete_job(job: Running) -> None:
+    job.plane.admin.delete(jobs(NAMESPACE, job.attempt.job))
+
+
+def delete_worker(job: Running) -> None:
+    job.plane.admin.delete(job.pod())
+
+
+def delete_all_pods(job: Running) -> None:
+    for replica in ("master-0", "worker-0"):
+        job.plane.admin.delete(job.pod(replica))
+
+
+def take_node(job: Running) -> None:
+    """As one declares a node dead that does not come back."""
+    found = job.plane.admin.get(job.pod())
+    assert found is not None
+    path = f"/api/v1/nodes/{found['spec']['nodeName']}"
+    taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+    job.plane.admin.patch(path, {"spec": {"taints": [taint]}})
+    until(lambda: _is_leaving(job), 30, lambda: "the worker stays")
+    job.plane.admin.patch(path, {"spec": {"taints": None}})
+
+
+def _is_leaving(job: Running) -> bool:
+    found = job.plane.admin.get(job.pod())
+    return found is None or "deletionTimestamp" in found["metadata"]
+
+
+DEEDS: Mapping[Callable[[Running], None], str] = {
+    delete_job: "was deleted before its end",
+    delete_worker: "1 of its 2 pods gone: look for who deleted them",
+    delete_all_pods: "of its 2 pods gone: look for who deleted them",
+    take_node: "node",
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_what_is_taken_away_is_worth_another_attempt(
+    plane: ControlPlane, caller: Caller, deed: Callable[[Running], None]
+) -> None:
+    job = running(plane, caller)
+    deed(job)
+    said = told(caller, job)
+    assert said.phase == "RETRYABLE_FAILED", said
+    assert DEEDS[deed] in said.message, said.message

@@ -1,0 +1,222 @@
+"""What a cluster will not have: why, and what to do, in the words that a user of Flyte reads.
+
+What a person has to mend first is a failure for good, told with all its words: another attempt a moment
+later would be refused alike. Only room in a quota comes back by itself, so that is asked for again.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from rig import backend, operator
+from rig.api import path_of, pods
+from rig.backend import RULES, Backend
+from rig.caller import Caller, Said, code_of
+from rig.control_plane import ControlPlane
+from rig.process import until
+
+NAMESPACE = "faults-refused"
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
+ADMISSION = "admissionregistration.k8s.io/v1"
+RULE = {
+    "apiGroups": ["kubeflow.org"],
+    "apiVersions": ["v1"],
+    "operations": ["CREATE"],
+    "resources": ["pytorchjobs"],
+}
+HERE_ONLY = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+
+
+@pytest.fixture(scope="module")
+def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    backend.permit(plane)
+    plane.namespace(NAMESPACE)
+    with Backend(plane, tmp_path_factory.mktemp("backend")) as served:
+        yield served
+
+
+@pytest.fixture
+def caller(served: Backend, tmp_path: Path) -> Iterator[Caller]:
+    with Caller(served.endpoint, tmp_path, NAMESPACE, again=False) as caller:
+        yield caller
+
+
+@contextlib.contextmanager
+def there(plane: ControlPlane, *manifests: dict[str, Any]) -> Iterator[None]:
+    """Objects, for a while."""
+    with contextlib.ExitStack() as undo:
+        for manifest in manifests:
+            plane.admin.apply(manifest)
+            undo.callback(plane.admin.delete, f"{path_of(manifest)}/{manifest['metadata']['name']}")
+        yield
+
+
+def until_refused(caller: Caller) -> Said:
+    """What is said once the cluster heeds what it was told a moment ago."""
+    told: list[Said] = []
+
+    def refused() -> bool:
+        attempt = caller.create()
+        if attempt.job:
+            caller.delete(attempt)
+            return False
+        told.append(caller.get(attempt))
+        return True
+
+    until(refused, 30, lambda: "it is not refused")
+    return told[0]
+
+
+def failed(message: str) -> Said:
+    return Said(phase="FAILED", message=message)
+
+
+def test_a_policy_says_why(plane: ControlPlane, caller: Caller) -> None:
+    name = "no-images-of-strangers"
+    policy = {
+        "apiVersion": ADMISSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [RULE], "namespaceSelector": HERE_ONLY},
+            "validations": [{"expression": "false", "message": "images come from registry.example.org"}],
+        },
+    }
+    binding = {
+        "apiVersion": ADMISSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    with there(plane, policy, binding):
+        said = until_refused(caller)
+    assert said.phase == "FAILED"
+    assert said.message.startswith("the cluster refuses the job (Invalid): pytorchjobs.kubeflow.org ")
+    assert said.message.endswith(
+        f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: "
+        "images come from registry.example.org"
+    )
+
+
+def test_a_webhook_that_is_away_is_asked_again(plane: ControlPlane, caller: Caller) -> None:
+    """It may be back at once: the operator's own is away whenever that is replaced."""
+    hook = {
+        "name": "away.example.org",
+        "rules": [RULE],
+        "namespaceSelector": HERE_ONLY,
+        "clientConfig": {"url": "https://127.0.0.1:9/validate"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    manifest = {
+        "apiVersion": ADMISSION,
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "away"},
+        "webhooks": [hook],
+    }
+    with there(plane, manifest):
+        until(lambda: "failed calling webhook" in trouble(caller), 30, lambda: trouble(caller))
+        assert trouble(caller).startswith("UNAVAILABLE: the job could not be created: ")
+    until(lambda: not trouble(caller), 30, lambda: trouble(caller))
+
+
+def trouble(caller: Caller) -> str:
+    """Why the call itself failed; empty if it did not."""
+    try:
+        caller.delete(caller.create())
+    except grpc.RpcError as error:
+        return f"{code_of(error)}: {error.details()}"
+    return ""
+
+
+def test_a_quota_that_is_full_may_have_room_again(plane: ControlPlane, caller: Caller) -> None:
+    counted = "count/pytorchjobs.kubeflow.org"
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "jobs", "namespace": NAMESPACE},
+        "spec": {"hard": {counted: "0"}},
+    }
+    with there(plane, quota):
+        path = f"{path_of(quota)}/jobs"
+        # Its controller looks for new kinds every half a minute.
+        until(lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 60, lambda: "nobody counts")
+        until(lambda: bool(trouble(caller)), 30, lambda: "the quota is not in force")
+        said = trouble(caller)
+        assert said.startswith("RESOURCE_EXHAUSTED: the job could not be created: ")
+        assert f"exceeded quota: jobs, requested: {counted}=1, used: {counted}=" in said
+        assert said.endswith(f"limited: {counted}=0; ask again")
+    until(lambda: not trouble(caller), 30, lambda: trouble(caller))
+
+
+def test_a_namespace_that_ends_takes_nothing(plane: ControlPlane, served: Backend, tmp_path: Path) -> None:
+    name = "faults-ending"
+    plane.namespace(name)
+    kept = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kept", "namespace": name, "finalizers": ["kfpytorch.test/kept"]},
+    }
+    plane.admin.create(kept)
+    plane.admin.delete(f"/api/v1/namespaces/{name}")
+    with Caller(served.endpoint, tmp_path, name, again=False) as caller:
+        said = until_refused(caller)
+        assert said.phase == "FAILED"
+        assert (
+            f"unable to create new content in namespace {name} because it is being terminated" in said.message
+        )
+        assert said.message.endswith(
+            "; run it in another project or domain, or when the namespace is there again"
+        )
+        plane.admin.patch(f"{path_of(kept)}/kept", {"metadata": {"finalizers": None}})
+        until(
+            lambda: plane.admin.get(f"/api/v1/namespaces/{name}") is None, 60, lambda: "the namespace is left"
+        )
+        said = until_refused(caller)
+        assert said == failed(
+            f'the cluster refuses the job (NotFound): namespaces "{name}" not found; '
+            "create the namespace, as Flyte does for each project and domain"
+        )
+
+
+def without_creating() -> Sequence[Any]:
+    verbs = [verb for verb in RULES[0]["verbs"] if verb != "create"]
+    return ({**RULES[0], "verbs": verbs}, *RULES[1:])
+
+
+def test_a_right_that_is_missing_is_named(plane: ControlPlane, caller: Caller) -> None:
+    backend.permit(plane, without_creating())
+    try:
+        said = until_refused(caller)
+    finally:
+        backend.permit(plane)
+    assert said.phase == "FAILED"
+    assert 'User "backend" cannot create resource "pytorchjobs"' in said.message
+    assert said.message.endswith(
+        "add to the ClusterRole: {apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create]}"
+    )
+
+
+def test_kinds_that_are_missing_are_named_and_taken_up_later(bare: ControlPlane, tmp_path: Path) -> None:
+    """On a cluster of its own: whoever removes the kinds removes all jobs."""
+    bare.namespace(NAMESPACE)
+    bare.admin.delete(CRD)
+    until(lambda: bare.admin.get(CRD) is None, 30, lambda: "the kinds are left")
+    try:
+        with (
+            Backend(bare, tmp_path) as served,
+            Caller(served.endpoint, tmp_path, NAMESPACE, again=False) as caller,
+        ):
+            assert until_refused(caller) == failed(
+                "the cluster refuses the job (NotFound): "
+                "the cluster has no pytorchjobs.kubeflow.org; install the training-operator"
+            )
+            bare.crds(operator.crds())
+            until(lambda: bool(caller.create().job), 30, lambda: "the kinds are there in vain")
+    finally:
+        bare.crds(operator.crds())
+    assert bare.admin.items(pods(NAMESPACE)) == []

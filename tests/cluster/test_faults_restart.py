@@ -1,0 +1,175 @@
+"""The API server and its store go and come back, credentials are replaced, clocks differ: no task notices."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+from rig.api import jobs
+from rig.backend import USER, Backend
+from rig.caller import Caller, Said, code_of
+from rig.control_plane import ControlPlane
+from rig.process import until
+from rig.proxy import Proxy
+
+NAMESPACE = "faults-restart"
+# The API server believes for ten seconds what it has found out about a token.
+TOKEN_SECONDS = 40
+COMPONENTS = ("api_server", "etcd")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def namespace(bare: ControlPlane) -> None:
+    bare.namespace(NAMESPACE)
+
+
+@pytest.fixture
+def caller(bare: ControlPlane, tmp_path: Path) -> Iterator[Caller]:
+    with Backend(bare, tmp_path) as served, Caller(served.endpoint, tmp_path, NAMESPACE) as caller:
+        yield caller
+
+
+def told(caller: Caller, attempt: Any, phase: str) -> Said:
+    """What is said when this phase has come."""
+    until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
+    return caller.get(attempt)
+
+
+def end(plane: ControlPlane, name: str, kind: str, at: str = "2026-01-01T00:00:00Z") -> None:
+    """As the operator would."""
+    condition = {"type": kind, "status": "True", "lastTransitionTime": at, "message": "played"}
+    plane.admin.patch(jobs(NAMESPACE, name) + "/status", {"status": {"conditions": [condition]}})
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_restart_of_the_control_plane_costs_no_attempt(
+    bare: ControlPlane, caller: Caller, component: str
+) -> None:
+    lives, ends, goes = caller.create(), caller.create(), caller.create()
+    caller.succeeded(ends)
+    process = getattr(bare, component)
+    process.kill()
+    said = {caller.get(each).phase for each in (lives, ends, goes)}
+    caller.delete(goes)  # Taken, and done when there is a cluster again.
+    late = caller.attempt()
+    with pytest.raises(grpc.RpcError) as raised:
+        caller.create(late)
+    assert said == {"QUEUED"}
+    assert code_of(raised.value) in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+    process.start()
+    bare.wait()
+    until(lambda: _created(caller, late), 60, lambda: "a job cannot be created")
+    end(bare, ends.job, "Succeeded")
+    told(caller, ends, "SUCCEEDED")
+    until(lambda: bare.admin.get(jobs(NAMESPACE, goes.job)) is None, 60, lambda: "it is not deleted")
+    there = bare.admin.items(jobs(NAMESPACE))
+    uids = {each["metadata"]["uid"] for each in there}
+    assert {each.uid for each in (lives, ends, late)} <= uids
+    assert caller.get(lives).phase == "QUEUED"
+
+
+def _created(caller: Caller, attempt: Any) -> bool:
+    try:
+        caller.create(attempt)
+    except grpc.RpcError as error:
+        if code_of(error) in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
+            return False
+        raise
+    return True
+
+
+def test_a_token_that_rotates_is_taken_up(bare: ControlPlane, tmp_path: Path) -> None:
+    """A kubelet writes the next one; the API server no longer takes the last one."""
+    permit_account(bare)
+    file = tmp_path / "token"
+    file.write_text(token(bare, "one"))
+    with (
+        _Named(bare, tmp_path, file) as served,
+        Caller(served.endpoint, tmp_path, NAMESPACE, again=False) as caller,
+    ):
+        first = caller.create()
+        bare.admin.delete(secret("one"))
+        until(lambda: not _is_known(bare, file.read_text()), TOKEN_SECONDS, lambda: "it is still taken")
+        with pytest.raises(grpc.RpcError) as raised:
+            caller.create()
+        assert "401 Unauthorized" in str(raised.value.details())
+        assert caller.get(first).phase == "QUEUED"
+        file.write_text(token(bare, "two"))
+        until(lambda: _created(caller, caller.attempt()), 30, served.process.tail)
+        caller.succeeded(first)
+        end(bare, first.job, "Succeeded")
+        told(caller, first, "SUCCEEDED")
+
+
+class _Named(Backend):
+    """A server that is known by the token in a file."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, file: Path) -> None:
+        super().__init__(plane, folder)
+        at = self.process.command.index("--kubeconfig") + 1
+        config = yaml.safe_load(Path(self.process.command[at]).read_text())
+        config["users"][0]["user"] = {"tokenFile": str(file)}
+        named = folder / "named.kubeconfig"
+        named.write_text(yaml.safe_dump(config))
+        self.process.command[at] = str(named)
+
+
+def secret(name: str) -> str:
+    return f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"
+
+
+def token(plane: ControlPlane, name: str) -> str:
+    """Of the account, for as long as a Secret is there."""
+    metadata = {"name": name, "namespace": NAMESPACE}
+    bound = plane.admin.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    to = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": bound["metadata"]["uid"]}
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{USER}/token"
+    answer = plane.admin.ask("POST", path, {"spec": {"boundObjectRef": to}})
+    assert answer.is_success, answer.text
+    return str(answer.json()["status"]["token"])
+
+
+def permit_account(plane: ControlPlane) -> None:
+    """The account may do what the user may."""
+    metadata = {"name": USER, "namespace": NAMESPACE}
+    plane.admin.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    group = "rbac.authorization.k8s.io"
+    plane.admin.apply(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"{USER}-account"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": USER},
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+        }
+    )
+
+
+def _is_known(plane: ControlPlane, said: str) -> bool:
+    answer = plane.admin.ask("GET", "/version", headers={"Authorization": f"Bearer {said}"})
+    return answer.status_code != 401
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_clocks_that_differ_change_no_phase(bare: ControlPlane, tmp_path: Path, minutes: int) -> None:
+    """What has just begun is not called overdue, an end is told at once, and what was done counts."""
+    with (
+        Proxy(bare) as proxy,
+        Backend(bare, tmp_path, server=proxy.url) as served,
+        Caller(served.endpoint, tmp_path, NAMESPACE) as caller,
+    ):
+        proxy.skew = timedelta(minutes=minutes)
+        lives, well, badly = caller.create(), caller.create(), caller.create()
+        assert caller.get(lives).phase == "QUEUED"
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        caller.succeeded(well)
+        end(bare, well.job, "Succeeded", now)
+        end(bare, badly.job, "Failed", now)
+        told(caller, well, "SUCCEEDED")
+        failed = told(caller, badly, "RETRYABLE_FAILED")
+        assert "the replicas that could say why are gone" in failed.message
+        assert caller.get(lives).phase == "QUEUED"

@@ -1,0 +1,38 @@
+"""Every manifest of ours is one for older operators, too: nothing in it is unknown to their kinds."""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rig import operator
+from rig.api import path_of
+from rig.control_plane import ControlPlane
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+MANIFESTS = sorted(each.parent.name for each in GOLDEN.glob("*/plan.yaml"))
+
+
+@pytest.fixture(scope="module", params=[*operator.OLDER, operator.MODULE])
+def kinds(request: pytest.FixtureRequest, bare: ControlPlane) -> Iterator[ControlPlane]:
+    bare.crds(operator.crds(request.param))
+    yield bare
+    bare.crds(operator.crds())
+
+
+@cache
+def manifests(name: str) -> tuple[Any, ...]:
+    return tuple(yaml.safe_load_all((GOLDEN / name / "plan.yaml").read_text()))
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_manifest_is_taken_as_it_is(kinds: ControlPlane, name: str) -> None:
+    for manifest in manifests(name):
+        kinds.namespace(manifest["metadata"]["namespace"])
+        how = {"dryRun": "All", "fieldValidation": "Strict"}
+        answer = kinds.admin.ask("POST", path_of(manifest), manifest, params=how)
+        assert answer.is_success, answer.text
+        stored = answer.json()["spec"]["pytorchReplicaSpecs"]
+        assert stored.keys() == manifest["spec"]["pytorchReplicaSpecs"].keys()

@@ -1,0 +1,6 @@
+// The kinds of an older operator; nothing is built of it.
+module kfpytorch.test/training-operator-1.7
+
+go 1.26.0
+
+require github.com/kubeflow/training-operator v1.7.0

@@ -1,0 +1,43 @@
+"""The cluster's times are judged by its own clock, where that differs from ours."""
+
+import logging
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+
+import pytest
+
+from backend_plugin.kube.clock import Clock
+
+OURS = datetime(2026, 1, 1, 12, 0, 0, 400_000, tzinfo=timezone.utc)
+
+
+def date(ahead: timedelta) -> str:
+    return format_datetime(OURS + ahead, usegmt=True)
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_a_clock_that_is_minutes_away_is_taken_for_its_own(
+    caplog: pytest.LogCaptureFixture, minutes: int
+) -> None:
+    clock, ahead = Clock(lambda: OURS), timedelta(minutes=minutes)
+    with caplog.at_level(logging.WARNING):
+        clock.heard(date(ahead))
+        clock.heard(date(ahead))
+    assert abs(clock.now() - (OURS + ahead)) <= timedelta(seconds=1)
+    assert len(caplog.messages) == 1
+    assert ("behind" if minutes < 0 else "ahead of") in caplog.messages[0]
+
+
+def test_clocks_that_agree_but_for_a_fraction_are_one() -> None:
+    clock = Clock(lambda: OURS)
+    clock.heard(date(timedelta(minutes=10)))
+    for seconds in (-1, 0, 1):
+        clock.heard(date(timedelta(seconds=seconds)))
+        assert clock.now() == OURS
+
+
+@pytest.mark.parametrize("said", ["", "yesterday", "Thu, 01 Jan 2026 12:10:00 -0000"])
+def test_a_date_that_says_nothing_changes_nothing(said: str) -> None:
+    clock = Clock(lambda: OURS)
+    clock.heard(said)
+    assert clock.now() == OURS
