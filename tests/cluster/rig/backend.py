@@ -1,5 +1,6 @@
 """Our server, as a platform runs it: before this cluster, as a user with the rights that it asks for."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,11 +9,10 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from rig.control_plane import HERE, ControlPlane, free_ports
+from rig.control_plane import BACKEND, HERE, ControlPlane, free_ports
 from rig.process import Process
 
 KFPYTORCH: Final = Path(sys.executable).with_name("kfpytorch")
-USER: Final = "backend"
 
 RULES: Final[Sequence[Mapping[str, Any]]] = (
     {
@@ -38,9 +38,9 @@ class Backend:
         (self.port,) = free_ports(1)
         self.endpoint = f"{HERE}:{self.port}"
         command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
-        command += ["--kubeconfig", plane.kubeconfig(USER, server), "--state", folder / "state"]
+        command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state", folder / "state"]
         command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
-        self.process = Process(command, folder / "backend.log", directory=folder)
+        self.process = Process(command, folder / "backend.log", environment=environment(), directory=folder)
 
     def __enter__(self) -> "Backend":
         self.start()
@@ -63,15 +63,24 @@ class Backend:
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
+def environment() -> Mapping[str, str]:
+    """This process' own without what a server would read: tests have variables of such names, too."""
+    return {name: said for name, said in os.environ.items() if not name.startswith("KFPYTORCH_")}
+
+
 def permit(plane: ControlPlane, rules: Sequence[Mapping[str, Any]] = RULES) -> None:
     """Give the server's user these rights, in all namespaces."""
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": USER}}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": BACKEND},
+    }
     plane.admin.apply({**role, "rules": [dict(rule) for rule in rules]})
     plane.admin.apply(
         {
             **role,
             "kind": "ClusterRoleBinding",
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": BACKEND},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": BACKEND}],
         }
     )

@@ -13,19 +13,24 @@ _STAGES: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 _MARK: Final = {"kwok.x-k8s.io/node": "fake"}
 RUN: Final = "kfpytorch.test/run"
 """How long a pod runs before it ends well, as Go writes it: ``1500ms``; without it, it runs for ever."""
+BY_HAND: Final = "kfpytorch.test/by-hand"
+"""On a pod whose status a test writes: nothing is done to it but that it goes when it is deleted."""
+_NOT_BY_HAND: Final = {"key": f'.metadata.annotations["{BY_HAND}"]', "operator": "DoesNotExist"}
 
 
 def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | None = None) -> Process:
     """Nodes of this capacity, ready."""
     module = module_directory("kwok", "sigs.k8s.io/kwok") / "kustomize/stage"
     stages = [
-        file.read_text()
+        yaml.safe_load(file.read_text())
         for stage in _STAGES
         for file in sorted((module / stage).glob("*.yaml"))
         if file.name != "kustomization.yaml"
     ]
+    (begins,) = (each for each in stages if each["metadata"]["name"] == "pod-ready")
+    begins["spec"]["selector"]["matchExpressions"].append(_NOT_BY_HAND)
     config = plane.folder / "kwok.yaml"
-    config.write_text("\n---\n".join([*stages, yaml.safe_dump(_ENDING)]))
+    config.write_text(yaml.safe_dump_all([*stages, _ENDING]))
     process = plane.enter(
         plane.process(
             "kwok",
