@@ -33,14 +33,23 @@ RULES: Final[Sequence[Mapping[str, Any]]] = (
 class Backend:
     """One server; a context that starts and ends it."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, *flags: str, server: str | None = None) -> None:
-        """`server` is the URL by which it sees the API server, if something stands between."""
+    def __init__(
+        self,
+        plane: ControlPlane,
+        folder: Path,
+        *flags: str,
+        server: str | None = None,
+        known: Mapping[str, str] | None = None,
+    ) -> None:
+        """Something may stand between it and the API server at `server`; `known` is in its environment."""
         (self.port,) = free_ports(1)
+        self._state = folder / "state"
         self.endpoint = f"{HERE}:{self.port}"
         command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
-        command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state", folder / "state"]
+        command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state", self._state]
         command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
-        self.process = Process(command, folder / "backend.log", environment=environment(), directory=folder)
+        seen = {**environment(), **(known or {})}
+        self.process = Process(command, folder / "backend.log", environment=seen, directory=folder)
 
     def __enter__(self) -> "Backend":
         self.start()
@@ -51,6 +60,7 @@ class Backend:
 
     def start(self) -> None:
         """Start it, on the same port as before; returns when it is ready."""
+        self._state.mkdir(exist_ok=True)
         self.process.start()
         self.process.wait_until(self._is_ready)
 

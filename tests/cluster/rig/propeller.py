@@ -28,6 +28,7 @@ from rig.control_plane import HERE, PROPELLER, ControlPlane, dumped, free_ports
 from rig.place import LOOPBACK
 from rig.process import until
 from rig.recorder import Recorder
+from rig.stores import Folder, Store
 from rig.tools import tool
 
 PROJECT: Final = "project"
@@ -53,6 +54,8 @@ class Options:
     """Of its executions. Two propellers at a time want two: each looks at its own and no others."""
     plugins: Mapping[str, Any] = field(default_factory=dict)
     """Further sections of ``plugins``."""
+    store: Store | None = None
+    """Where it writes; None: a folder of its own."""
 
 
 @dataclass
@@ -61,8 +64,8 @@ class Execution:
 
     name: str
     workflow: WorkflowBase
-    outputs_at: Path
-    """Where the workflow's last node writes."""
+    outputs_at: str
+    """Where in the store the workflow's last node writes."""
     created: float
     """When its object was made, in seconds of `time.time`."""
 
@@ -77,7 +80,7 @@ class Propeller:
         self.namespace = f"{PROJECT}-{options.domain}"
         self.recorder = Recorder()
         self._stack = contextlib.ExitStack()
-        self.store = folder / "store"
+        self.store = options.store or Folder(folder / "store")
         (profiling,) = free_ports(1)
         config = dumped(self._configuration(profiling), folder / "propeller.yaml")
         self.process = plane.process(
@@ -89,7 +92,6 @@ class Propeller:
         )
 
     def __enter__(self) -> "Propeller":
-        self.store.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.recorder)
             stack.enter_context(self.process)
@@ -122,7 +124,7 @@ class Propeller:
             "domain": self._options.domain,
             "name": name,
             "namespace": self.namespace,
-            "output_data": (self.store / "raw").as_uri(),
+            "output_data": f"{self.store.uri}/raw",
             "service_account": "default",
             "annotations": dict(annotations or {}),
         }
@@ -136,7 +138,7 @@ class Propeller:
         assert compiled.returncode == 0, compiled.stderr
         created = time.time()
         self._plane.admin.create(json.loads(compiled.stdout))
-        outputs = self.store / "metadata" / f"{self.namespace}-{name}" / "end-node" / "data" / "0"
+        outputs = f"metadata/{self.namespace}-{name}/end-node/data/0/outputs.pb"
         return Execution(name, workflow, outputs, created)
 
     def found(self, execution: Execution) -> dict[str, Any] | None:
@@ -173,7 +175,7 @@ class Propeller:
 
     def outputs(self, execution: Execution) -> Mapping[str, Any]:
         """What the workflow gave, as its author's types."""
-        document = literals_pb2.LiteralMap.FromString((execution.outputs_at / "outputs.pb").read_bytes())
+        document = literals_pb2.LiteralMap.FromString(self.store.read(execution.outputs_at))
         literals = LiteralMap.from_flyte_idl(document)
         context = FlyteContextManager.current_context()
         types = execution.workflow.python_interface.outputs
@@ -192,7 +194,7 @@ class Propeller:
                 "kube-config": str(self._plane.kubeconfig(PROPELLER)),
                 "limit-namespace": self.namespace,
                 "metadata-prefix": "metadata",
-                "rawoutput-prefix": (self.store / "raw").as_uri(),
+                "rawoutput-prefix": f"{self.store.uri}/raw",
                 "prof-port": profiling,
                 "workers": 4,
                 "workflow-reeval-duration": seconds,
@@ -204,12 +206,7 @@ class Propeller:
                 "kube-client-config": {"qps": 100, "burst": 100, "timeout": "30s"},
                 "node-config": {"default-max-attempts": 1},
             },
-            "storage": {
-                "type": "stow",
-                "stow": {"kind": "local", "config": {"path": "/"}},
-                "container": str(self.store),
-                "enable-multicontainer": True,
-            },
+            "storage": self.store.section,
             "event": {"type": "admin", "rate": 500, "capacity": 1000},
             "admin": {"endpoint": f"dns:///{HERE}:{self.recorder.port}", "insecure": True},
             "catalog-cache": {"type": "noop"},
