@@ -65,9 +65,12 @@ def played(world: World) -> dict[str, Any]:
 
 
 def _refusal(said: Manifest) -> Manifest:
-    """The webhook lists what it supports in any order."""
+    """The webhook lists its complaints, and what it supports, in any order."""
     message, _, supported = said["message"].partition("supported values: ")
-    return {**said, "message": (message, sorted(supported.split(", ")))}
+    begin, _, complaints = message.partition("denied the request: [")
+    split = complaints.removesuffix("]").split(", spec.pytorchReplicaSpecs")
+    each = sorted(one.removeprefix("spec.pytorchReplicaSpecs") for one in split)
+    return {**said, "message": (begin, each, sorted(supported.split(", ")))}
 
 
 def _recorded_status(status: Manifest) -> Manifest:

@@ -21,7 +21,7 @@ from flyteidl.core.execution_pb2 import TaskExecution
 from rig import backend, operator
 from rig.api import jobs
 from rig.backend import Backend
-from rig.control_plane import ADMIN, ControlPlane, Options
+from rig.control_plane import ADMIN, BACKEND, ControlPlane, Options
 
 from backend_plugin.core.manifest import names
 from benchmarks.scripts import training_cluster
@@ -50,7 +50,7 @@ class Scale:
     async def run(self) -> None:
         """All stages."""
         # Creates as the same user, who is not above the API server's limits; states as who may write them.
-        bare, writer = Bare(self.plane, backend.USER), Bare(self.plane, ADMIN)
+        bare, writer = Bare(self.plane, BACKEND), Bare(self.plane, ADMIN)
         with self.server("first") as (process, caller):
             at_start = processor(process)
             await asyncio.sleep(SETTLED)

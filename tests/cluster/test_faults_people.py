@@ -16,7 +16,7 @@ from rig.api import jobs, pods
 from rig.backend import Backend
 from rig.caller import Attempt, Caller, Said, Shape
 from rig.control_plane import ControlPlane
-from rig.fake_nodes import PLAYED
+from rig.fake_nodes import BY_HAND
 from rig.process import until
 
 NAMESPACE = "faults-people"
@@ -149,7 +149,7 @@ def test_the_end_of_a_pod_is_told_with_its_reason(plane: ControlPlane, caller: C
 def test_an_image_that_cannot_be_pulled_is_told_at_once_and_given_up(
     plane: ControlPlane, caller: Caller
 ) -> None:
-    job = begun(plane, caller, **{PLAYED: ""})
+    job = begun(plane, caller, **{BY_HAND: ""})
     why = 'Back-off pulling image "image:1": not found'
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     waiting = {

@@ -10,9 +10,9 @@ import grpc
 import pytest
 import yaml
 from rig.api import jobs
-from rig.backend import USER, Backend
+from rig.backend import Backend
 from rig.caller import Caller, Said, code_of
-from rig.control_plane import ControlPlane
+from rig.control_plane import BACKEND, ControlPlane
 from rig.process import until
 from rig.proxy import Proxy
 
@@ -127,7 +127,7 @@ def token(plane: ControlPlane, name: str) -> str:
     metadata = {"name": name, "namespace": NAMESPACE}
     bound = plane.admin.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
     to = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": bound["metadata"]["uid"]}
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{USER}/token"
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{BACKEND}/token"
     answer = plane.admin.ask("POST", path, {"spec": {"boundObjectRef": to}})
     assert answer.is_success, answer.text
     return str(answer.json()["status"]["token"])
@@ -135,15 +135,15 @@ def token(plane: ControlPlane, name: str) -> str:
 
 def permit_account(plane: ControlPlane) -> None:
     """The account may do what the user may."""
-    metadata = {"name": USER, "namespace": NAMESPACE}
+    metadata = {"name": BACKEND, "namespace": NAMESPACE}
     plane.admin.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     group = "rbac.authorization.k8s.io"
     plane.admin.apply(
         {
             "apiVersion": f"{group}/v1",
             "kind": "ClusterRoleBinding",
-            "metadata": {"name": f"{USER}-account"},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": USER},
+            "metadata": {"name": f"{BACKEND}-account"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": BACKEND},
             "subjects": [{"kind": "ServiceAccount", **metadata}],
         }
     )

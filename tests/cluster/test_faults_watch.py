@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from rig.api import jobs
-from rig.backend import USER
-from rig.control_plane import ControlPlane
+from rig.control_plane import BACKEND, ControlPlane
 from rig.proxy import Asked, Fault, How, Proxy, status
 
 from backend_plugin.core.observed import Job
@@ -63,7 +62,7 @@ class Heard:
 
 def followed(plane: ControlPlane, proxy: Proxy, check: Callable[[Heard], Awaitable[None]]) -> None:
     async def all_of_it() -> None:
-        config = str(plane.kubeconfig(USER, proxy.url))
+        config = str(plane.kubeconfig(BACKEND, proxy.url))
         cluster = await KubernetesCluster.open(
             KubernetesOptions(kubeconfig=config, page=PAGE, silence=SILENCE)
         )

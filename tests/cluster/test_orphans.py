@@ -13,8 +13,8 @@ import pytest
 import workflows
 from rig import backend, operator
 from rig.api import jobs, pods
-from rig.backend import KFPYTORCH, RULES, USER, Backend
-from rig.control_plane import ControlPlane, dumped
+from rig.backend import KFPYTORCH, RULES, Backend
+from rig.control_plane import BACKEND, ControlPlane, dumped
 from rig.control_plane import Options as PlaneOptions
 from rig.process import until
 from rig.propeller import NAMESPACE, Execution, Options, Propeller
@@ -87,7 +87,7 @@ def test_what_is_left_of_an_execution_is_found_and_deleted(plane: ControlPlane, 
     plane.admin.delete(path)
     until(lambda: propeller.found(left) is None, 30, lambda: str(propeller.found(left)))
 
-    config, here = plane.kubeconfig(USER), ("--namespace", NAMESPACE, "--older-than", "0")
+    config, here = plane.kubeconfig(BACKEND), ("--namespace", NAMESPACE, "--older-than", "0")
     refused = gc(config, *here, "--delete")
     assert (refused.returncode, json.loads(refused.stdout)) == (1, [])
     assert "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}" in refused.stderr
@@ -118,7 +118,7 @@ def test_without_flytes_kind_nothing_is_an_orphan_and_with_it_an_owner_may_be_fo
         plane.crds(operator.crds())
         plane.namespace("ns")
         backend.permit(plane)
-        config = plane.kubeconfig(USER)
+        config = plane.kubeconfig(BACKEND)
         plane.admin.create(ours())
         alone = gc(config, "--older-than", "0", "--delete")
         assert (alone.returncode, json.loads(alone.stdout)) == (1, [])

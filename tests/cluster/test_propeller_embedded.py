@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import workflows
+from rig.backend import environment
 from rig.control_plane import ControlPlane, free_ports
 from rig.process import Process
 from rig.propeller import Options, Propeller, error_of
@@ -20,6 +21,7 @@ def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
     served = Process(
         [*command, "--output-prefixes", folder.as_uri(), "--cpus", "8", "--memory", "64Gi"],
         folder / "server.log",
+        environment=environment(),
         directory=Path(__file__).parent,
     )
     with served, Propeller(plane, folder, Options(connector=f"127.0.0.1:{port}")) as propeller:

@@ -263,7 +263,13 @@ def test_nothing_outlives_whoever_is_killed(cluster: RealCluster, tmp_path: Path
 
 
 def test_nodes_that_cannot_be_are_not_run_rather_than_passed() -> None:
-    asked = [sys.executable, "-m", "pytest", f"{__file__}::test_a_pod_runs_and_its_log_can_be_read", "-q"]
+    asked = [
+        sys.executable,
+        "-m",
+        "pytest",
+        f"{__file__}::test_a_pod_runs_and_its_log_can_be_read",
+        "-qmcluster",
+    ]
     ended = subprocess.run(
         ["setpriv", "--bounding-set=-sys_admin", *asked], capture_output=True, text=True, check=False
     )

@@ -81,6 +81,20 @@ def tries_twice() -> None:
     nothing_twice()
 
 
+@task(
+    task_config=PyTorch(worker=Worker(replicas=1)),
+    requests=Resources(cpu="100m", mem="400Mi", gpu="64"),
+    limits=Resources(gpu="64"),
+)
+def greedy() -> None:
+    """For more than any node has."""
+
+
+@workflow
+def asks_too_much() -> None:
+    greedy()
+
+
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
 def for_ever() -> None:
     time.sleep(600)

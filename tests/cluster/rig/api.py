@@ -3,6 +3,7 @@
 import json
 import re
 import ssl
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -39,16 +40,29 @@ class Api:
         self.server = server
         self.authority = authority
         self.token = token
-        self._client = httpx.Client(
-            base_url=server,
-            verify=ssl.create_default_context(cafile=str(authority)),
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=30,
-        )
+        self._trusted = ssl.create_default_context(cafile=str(authority))
+        self._of_thread = threading.local()
+        self._clients: list[httpx.Client] = []
 
     def close(self) -> None:
         """Let go of its connections."""
-        self._client.close()
+        for client in self._clients:
+            client.close()
+
+    @property
+    def _client(self) -> httpx.Client:
+        """Each thread has its own: from a pool that they share, one may close what another reads."""
+        client: httpx.Client | None = getattr(self._of_thread, "client", None)
+        if client is None or client.is_closed:
+            client = httpx.Client(
+                base_url=self.server,
+                verify=self._trusted,
+                headers={"Authorization": f"Bearer {self.token}"},
+                timeout=30,
+            )
+            self._of_thread.client = client
+            self._clients.append(client)
+        return client
 
     def is_ready(self) -> bool:
         """Whether it says so itself."""

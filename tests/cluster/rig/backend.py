@@ -1,6 +1,7 @@
 """Our server, as a platform runs it: before this cluster, as a user with the rights that it asks for."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,11 +10,10 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from rig.control_plane import HERE, ControlPlane, free_ports
+from rig.control_plane import BACKEND, HERE, ControlPlane, free_ports
 from rig.process import Process
 
 KFPYTORCH: Final = Path(sys.executable).with_name("kfpytorch")
-USER: Final = "backend"
 
 RULES: Final[Sequence[Mapping[str, Any]]] = (
     {
@@ -34,14 +34,23 @@ RULES: Final[Sequence[Mapping[str, Any]]] = (
 class Backend:
     """One server; a context that starts and ends it."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, *flags: str, server: str | None = None) -> None:
-        """`server` is the URL by which it sees the API server, if something stands between."""
+    def __init__(
+        self,
+        plane: ControlPlane,
+        folder: Path,
+        *flags: str,
+        server: str | None = None,
+        known: Mapping[str, str] | None = None,
+    ) -> None:
+        """Something may stand between it and the API server at `server`; `known` is in its environment."""
         (self.port,) = free_ports(1)
+        self._state = folder / "state"
         self.endpoint = f"{HERE}:{self.port}"
         command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
-        command += ["--kubeconfig", plane.kubeconfig(USER, server), "--state", folder / "state"]
+        command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state", self._state]
         command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
-        self.process = Process(command, folder / "backend.log", directory=folder)
+        seen = {**environment(), **(known or {})}
+        self.process = Process(command, folder / "backend.log", environment=seen, directory=folder)
 
     def __enter__(self) -> "Backend":
         with contextlib.ExitStack() as undo:
@@ -55,6 +64,7 @@ class Backend:
 
     def start(self) -> None:
         """Start it, on the same port as before; returns when it is ready."""
+        self._state.mkdir(exist_ok=True)
         self.process.start()
         self.process.wait_until(self._is_ready)
 
@@ -67,15 +77,24 @@ class Backend:
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
+def environment() -> Mapping[str, str]:
+    """This process' own without what a server would read: tests have variables of such names, too."""
+    return {name: said for name, said in os.environ.items() if not name.startswith("KFPYTORCH_")}
+
+
 def permit(plane: ControlPlane, rules: Sequence[Mapping[str, Any]] = RULES) -> None:
     """Give the server's user these rights, in all namespaces."""
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": USER}}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": BACKEND},
+    }
     plane.admin.apply({**role, "rules": [dict(rule) for rule in rules]})
     plane.admin.apply(
         {
             **role,
             "kind": "ClusterRoleBinding",
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": BACKEND},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": BACKEND}],
         }
     )

@@ -21,6 +21,15 @@ from rig.tools import tool
 HERE: Final = "127.0.0.1"
 _SERVICES: Final = "10.0.0.0/24"
 ADMIN: Final = "admin"
+PROPELLER: Final = "propeller"
+BACKEND: Final = "backend"
+# Who asked for what; without what was said.
+_AUDIT: Final[Mapping[str, Any]] = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "users": [PROPELLER, BACKEND]}, {"level": "None"}],
+}
 
 
 def free_ports(count: int) -> list[int]:
@@ -69,7 +78,8 @@ class ControlPlane:
         """By user: the token, and the groups."""
         self._stack = contextlib.ExitStack()
         self._user(ADMIN, "system:masters")
-        self._user("backend", "")
+        self._user(PROPELLER, "system:masters")
+        self._user(BACKEND, "")
         self.etcd = self.process("etcd", self._etcd_flags())
         self.api_server = self.process("kube-apiserver", self._api_server_flags())
         self.controller_manager = self.process("kube-controller-manager", self._controller_manager_flags())
@@ -91,6 +101,11 @@ class ControlPlane:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, trace)
+
+    @property
+    def audit(self) -> Path:
+        """Where the API server writes down what propeller and the backend ask for; see `audit`."""
+        return self.folder / "audit.jsonl"
 
     def wait(self) -> None:
         """Until the API server is ready."""
@@ -217,6 +232,8 @@ class ControlPlane:
             f"--kubelet-client-certificate={towards_kubelets.certificate}",
             f"--kubelet-client-key={towards_kubelets.key}",
             f"--kubelet-certificate-authority={self.authority.certificate}",
+            f"--audit-policy-file={dumped(_AUDIT, self.folder / 'audit-policy.yaml')}",
+            f"--audit-log-path={self.audit}",
             *self.options.without_nodes,
             *self.options.api_server,
         )

@@ -13,9 +13,9 @@ _STAGES: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 _MARK: Final = {"kwok.x-k8s.io/node": "fake"}
 RUN: Final = "kfpytorch.test/run"
 """How long a pod runs before it ends well, as Go writes it: ``1500ms``; without it, it runs for ever."""
-
-PLAYED: Final = "kfpytorch.test/played"
-"""An annotation of pods that do not begin to run by themselves: what they do is for the test to say."""
+BY_HAND: Final = "kfpytorch.test/by-hand"
+"""On a pod whose status a test writes: nothing is done to it but that it goes when it is deleted."""
+_NOT_BY_HAND: Final = {"key": f'.metadata.annotations["{BY_HAND}"]', "operator": "DoesNotExist"}
 
 
 def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | None = None) -> Process:
@@ -27,9 +27,8 @@ def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | Non
         for file in sorted((module / stage).glob("*.yaml"))
         if file.name != "kustomization.yaml"
     ]
-    for stage in stages:
-        if stage["metadata"]["name"] == "pod-ready":
-            stage["spec"]["selector"]["matchExpressions"].append(_IS_NOT_PLAYED)
+    (begins,) = (each for each in stages if each["metadata"]["name"] == "pod-ready")
+    begins["spec"]["selector"]["matchExpressions"].append(_NOT_BY_HAND)
     config = plane.folder / "kwok.yaml"
     config.write_text(yaml.safe_dump_all([*stages, _ENDING]))
     process = plane.enter(
@@ -73,7 +72,6 @@ def _is_ready(found: Mapping[str, Any]) -> bool:
     return ready and not found["spec"].get("taints")
 
 
-_IS_NOT_PLAYED: Final = {"key": f'.metadata.annotations["{PLAYED}"]', "operator": "DoesNotExist"}
 _ENDING: Final[Mapping[str, Any]] = {
     "apiVersion": "kwok.x-k8s.io/v1alpha1",
     "kind": "Stage",

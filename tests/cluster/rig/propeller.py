@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import subprocess
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -23,10 +24,11 @@ from flytekit.models.task import TaskSpec
 from flytekit.tools.translator import get_serializable
 from propeller.wire import SERVICE_CONFIG
 
-from rig.control_plane import HERE, ControlPlane, dumped, free_ports
+from rig.control_plane import HERE, PROPELLER, ControlPlane, dumped, free_ports
 from rig.place import LOOPBACK
 from rig.process import until
 from rig.recorder import Recorder
+from rig.stores import Folder, Store
 from rig.tools import tool
 
 PROJECT: Final = "project"
@@ -34,7 +36,8 @@ DOMAIN: Final = "development"
 NAMESPACE: Final = f"{PROJECT}-{DOMAIN}"
 IMAGE: Final = "image:1"
 """Of tasks that name none."""
-_TERMINATED: Final = "termination-status"
+TERMINATED: Final = "termination-status"
+"""The label of an execution with which propeller is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +50,12 @@ class Options:
     """By default what a platform should tell it: a connector that is away for a moment costs nothing then."""
     resync_seconds: int = 5
     """How often is polled; propeller takes no less than 5."""
+    domain: str = DOMAIN
+    """Of its executions. Two propellers at a time want two: each looks at its own and no others."""
     plugins: Mapping[str, Any] = field(default_factory=dict)
     """Further sections of ``plugins``."""
+    store: Store | None = None
+    """Where it writes; None: a folder of its own."""
 
 
 @dataclass
@@ -57,8 +64,10 @@ class Execution:
 
     name: str
     workflow: WorkflowBase
-    outputs_at: Path
-    """Where the workflow's last node writes."""
+    outputs_at: str
+    """Where in the store the workflow's last node writes."""
+    created: float
+    """When its object was made, in seconds of `time.time`."""
 
 
 class Propeller:
@@ -68,9 +77,10 @@ class Propeller:
         self._plane = plane
         self._folder = folder
         self._options = options
+        self.namespace = f"{PROJECT}-{options.domain}"
         self.recorder = Recorder()
         self._stack = contextlib.ExitStack()
-        self.store = folder / "store"
+        self.store = options.store or Folder(folder / "store")
         (profiling,) = free_ports(1)
         config = dumped(self._configuration(profiling), folder / "propeller.yaml")
         self.process = plane.process(
@@ -82,14 +92,13 @@ class Propeller:
         )
 
     def __enter__(self) -> "Propeller":
-        self.store.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.recorder)
             stack.enter_context(self.process)
             path = "/apis/flyte.lyft.com/v1alpha1/flyteworkflows"
             self.process.wait_until(lambda: self._plane.admin.ask("GET", path).is_success)
             self._stack = stack.pop_all()
-        self._plane.namespace(NAMESPACE)
+        self._plane.namespace(self.namespace)
         return self
 
     def __exit__(
@@ -112,10 +121,10 @@ class Propeller:
             "closure": _encoded(_closure(workflow, image).SerializeToString()),
             "inputs": _encoded(literals.to_flyte_idl().SerializeToString()),
             "project": PROJECT,
-            "domain": DOMAIN,
+            "domain": self._options.domain,
             "name": name,
-            "namespace": NAMESPACE,
-            "output_data": (self.store / "raw").as_uri(),
+            "namespace": self.namespace,
+            "output_data": f"{self.store.uri}/raw",
             "service_account": "default",
             "annotations": dict(annotations or {}),
         }
@@ -127,20 +136,21 @@ class Propeller:
             check=False,
         )
         assert compiled.returncode == 0, compiled.stderr
+        created = time.time()
         self._plane.admin.create(json.loads(compiled.stdout))
-        folder = f"{PROJECT}-{DOMAIN}-{name}"
-        return Execution(name, workflow, self.store / "metadata" / folder / "end-node" / "data" / "0")
+        outputs = f"metadata/{self.namespace}-{name}/end-node/data/0/outputs.pb"
+        return Execution(name, workflow, outputs, created)
 
     def found(self, execution: Execution) -> dict[str, Any] | None:
         """Its object in the cluster; None once propeller has let it go."""
-        return self._plane.admin.get(_path(execution.name))
+        return self._plane.admin.get(self._path(execution))
 
     def wait(self, execution: Execution, seconds: float = 120) -> dict[str, Any]:
         """Until it has ended; gives its object."""
 
         def ended() -> bool:
             found = self.found(execution)
-            return found is None or _TERMINATED in found["metadata"].get("labels", {})
+            return found is None or TERMINATED in found["metadata"].get("labels", {})
 
         until(ended, seconds, lambda: f"no end of {execution.name}: {self.recorder.tasks(execution.name)}")
         found = self.found(execution)
@@ -161,15 +171,18 @@ class Propeller:
 
     def abort(self, execution: Execution) -> None:
         """As when somebody terminates the execution."""
-        self._plane.admin.delete(_path(execution.name))
+        self._plane.admin.delete(self._path(execution))
 
     def outputs(self, execution: Execution) -> Mapping[str, Any]:
         """What the workflow gave, as its author's types."""
-        document = literals_pb2.LiteralMap.FromString((execution.outputs_at / "outputs.pb").read_bytes())
+        document = literals_pb2.LiteralMap.FromString(self.store.read(execution.outputs_at))
         literals = LiteralMap.from_flyte_idl(document)
         context = FlyteContextManager.current_context()
         types = execution.workflow.python_interface.outputs
         return TypeEngine.literal_map_to_kwargs(context, literals, types)
+
+    def _path(self, execution: Execution) -> str:
+        return f"/apis/flyte.lyft.com/v1alpha1/namespaces/{self.namespace}/flyteworkflows/{execution.name}"
 
     def _configuration(self, profiling: int) -> Mapping[str, Any]:
         options = self._options
@@ -178,10 +191,10 @@ class Propeller:
         seconds = "1s"
         return {
             "propeller": {
-                "kube-config": str(self._plane.kubeconfig()),
-                "limit-namespace": "all",
+                "kube-config": str(self._plane.kubeconfig(PROPELLER)),
+                "limit-namespace": self.namespace,
                 "metadata-prefix": "metadata",
-                "rawoutput-prefix": (self.store / "raw").as_uri(),
+                "rawoutput-prefix": f"{self.store.uri}/raw",
                 "prof-port": profiling,
                 "workers": 4,
                 "workflow-reeval-duration": seconds,
@@ -193,12 +206,7 @@ class Propeller:
                 "kube-client-config": {"qps": 100, "burst": 100, "timeout": "30s"},
                 "node-config": {"default-max-attempts": 1},
             },
-            "storage": {
-                "type": "stow",
-                "stow": {"kind": "local", "config": {"path": "/"}},
-                "container": str(self.store),
-                "enable-multicontainer": True,
-            },
+            "storage": self.store.section,
             "event": {"type": "admin", "rate": 500, "capacity": 1000},
             "admin": {"endpoint": f"dns:///{HERE}:{self.recorder.port}", "insecure": True},
             "catalog-cache": {"type": "noop"},
@@ -257,10 +265,6 @@ def _closure(workflow: WorkflowBase, image: str) -> workflow_closure_pb2.Workflo
 
 def _encoded(message: bytes) -> str:
     return base64.b64encode(message).decode()
-
-
-def _path(name: str) -> str:
-    return f"/apis/flyte.lyft.com/v1alpha1/namespaces/{NAMESPACE}/flyteworkflows/{name}"
 
 
 def error_of(found: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """Where propeller sends its events, in place of flyteadmin: what they say is what a user sees."""
 
 import threading
+import time
 from concurrent import futures
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,6 +31,8 @@ class Shown:
     """``USER`` or ``SYSTEM``, of the error."""
     logs: tuple[str, ...]
     """Where the logs are."""
+    at: float
+    """When, in seconds of `time.time`."""
 
 
 class Recorder(admin_pb2_grpc.AdminServiceServicer):
@@ -37,7 +40,7 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tasks: list[events.TaskExecutionEvent] = []
+        self._tasks: list[tuple[float, events.TaskExecutionEvent]] = []
         self._nodes: list[events.NodeExecutionEvent] = []
         self._workflows: list[events.WorkflowExecutionEvent] = []
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
@@ -57,8 +60,8 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
         """What was shown of the tasks of an execution, in order."""
         with self._lock:
             return [
-                _shown(each)
-                for each in self._tasks
+                _shown(each, at)
+                for at, each in self._tasks
                 if each.parent_node_execution_id.execution_id.name == execution
             ]
 
@@ -78,7 +81,7 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
     def CreateTaskEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
         """A task has reached a phase."""
         with self._lock:
-            self._tasks.append(request.event)
+            self._tasks.append((time.time(), request.event))
         return event_pb2.TaskExecutionEventResponse()
 
     def CreateNodeEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -94,7 +97,7 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
         return event_pb2.WorkflowExecutionEventResponse()
 
 
-def _shown(event: events.TaskExecutionEvent) -> Shown:
+def _shown(event: events.TaskExecutionEvent, at: float) -> Shown:
     has_error = event.WhichOneof("output_result") == "error"
     kind = execution_pb2.ExecutionError.ErrorKind.Name(event.error.kind) if has_error else ""
     # Newer messages carry several reasons.
@@ -109,4 +112,5 @@ def _shown(event: events.TaskExecutionEvent) -> Shown:
         message=event.error.message if has_error else "",
         kind=kind,
         logs=tuple(log.uri for log in event.logs),
+        at=at,
     )

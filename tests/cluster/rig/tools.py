@@ -113,6 +113,7 @@ COMPONENTS: Final[Sequence[Component]] = (
     Component(module="kwok", programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Component(module="propeller", programs={"propeller": "."}),
     Component(module="coredns", programs={"coredns": "."}),
+    Component(module="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     Component(
         module="static",
         programs={"pause": "./pause", "probe": "./probe"},

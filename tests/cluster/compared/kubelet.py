@@ -1,0 +1,161 @@
+"""What becomes of pods that nobody runs: their statuses, as kubelets write them.
+
+A pod's own program is really run, as a process of this machine: what it leaves in the store is real.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import httpx
+from rig.api import Api, Manifest, pods
+from rig.process import until
+
+from compared.sides import Run
+
+Act: TypeAlias = Callable[[Api, Manifest], None]
+_HERE: Final = Path(__file__).parents[1]
+_ROLE: Final = "training.kubeflow.org/replica-type"
+# Shorter lives than an operator can see are not what is compared.
+_LIFE: Final = 2
+_PATIENCE: Final = 120
+
+
+def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], bool]) -> None:
+    """Do with every new pod of these what is said for its role, until it is enough."""
+    seen: set[str] = set()
+    with ThreadPoolExecutor() as pool:
+        acting: list[Future[None]] = []
+
+        def look() -> bool:
+            for run in runs:
+                for pod in run.pods():
+                    role, uid = pod["metadata"]["labels"][_ROLE], pod["metadata"]["uid"]
+                    if uid not in seen and pod["spec"].get("nodeName"):
+                        seen.add(uid)
+                        acting.append(pool.submit(acts[role], run.side.plane.admin, pod))
+            return is_enough()
+
+        until(look, _PATIENCE, lambda: str([(run.phases(), run.jobs(), run.pods()) for run in runs]))
+    for each in acting:
+        each.result()
+
+
+def runs(api: Api, pod: Manifest) -> None:
+    """It runs, for ever."""
+    _begins(api, pod)
+
+
+def runs_its_program(api: Api, pod: Manifest) -> None:
+    """It runs, and ends as its program does."""
+    began = _begins(api, pod)
+    container = pod["spec"]["containers"][0]
+    here = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(_HERE)}
+    ended = subprocess.run(
+        [*container.get("command", ()), *container.get("args", ())],
+        env={**os.environ, **_environment(pod, container), **here},
+        cwd=_HERE,
+        capture_output=True,
+        check=False,
+    )
+    _ends(api, pod, _Ended(began, ended.returncode, "Error" if ended.returncode else "Completed"))
+
+
+def is_killed_for_its_memory(api: Api, pod: Manifest) -> None:
+    """It runs, and is killed."""
+    began = _begins(api, pod)
+    time.sleep(_LIFE)
+    _ends(api, pod, _Ended(began, 137, "OOMKilled"))
+
+
+def is_preempted(api: Api, pod: Manifest) -> None:
+    """It runs, until the scheduler wants its place: told to end, and gone."""
+    began = _begins(api, pod)
+    time.sleep(_LIFE)
+    disruption = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "default-scheduler: preempting to accommodate a higher priority pod",
+        "lastTransitionTime": _now(),
+    }
+    _ends(api, pod, _Ended(began, 143, "Error"), disruption)
+    metadata = pod["metadata"]
+    api.delete(pods(metadata["namespace"], metadata["name"]))
+
+
+def has_no_image(api: Api, pod: Manifest) -> None:
+    """Nobody has its image."""
+    image = pod["spec"]["containers"][0]["image"]
+    waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": not found'}
+    _write(api, pod, {"phase": "Pending", "startTime": _now()}, {"waiting": waiting})
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How a container ended that began then."""
+
+    began: str
+    code: int
+    reason: str
+
+
+def _begins(api: Api, pod: Manifest) -> str:
+    """Its container runs; since when."""
+    began = _now()
+    _write(api, pod, {"phase": "Running", "startTime": began}, {"running": {"startedAt": began}})
+    return began
+
+
+def _ends(api: Api, pod: Manifest, how: _Ended, *conditions: Manifest) -> None:
+    terminated = {
+        "exitCode": how.code,
+        "reason": how.reason,
+        "startedAt": how.began,
+        "finishedAt": _now(),
+    }
+    phase: Manifest = {"phase": "Failed" if how.code else "Succeeded"}
+    if conditions:
+        phase["conditions"] = list(conditions)
+    _write(api, pod, phase, {"terminated": terminated})
+
+
+def _environment(pod: Manifest, container: Manifest) -> Mapping[str, str]:
+    """As its container has it; of the downward API only the pod's name is asked for."""
+    name = pod["metadata"]["name"]
+    return {
+        each["name"]: each.get("value", "" if "valueFrom" not in each else name) for each in container["env"]
+    }
+
+
+def _write(api: Api, pod: Manifest, status: Manifest, state: Manifest) -> None:
+    container = pod["spec"]["containers"][0]
+    told = {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        "ready": "running" in state,
+        "restartCount": 0,
+        "state": state,
+    }
+    metadata = pod["metadata"]
+    path = pods(metadata["namespace"], metadata["name"])
+    answer = api.ask(
+        "PATCH",
+        f"{path}/status",
+        {"status": {**status, "containerStatuses": [told]}},
+        headers={"Content-Type": "application/merge-patch+json"},
+    )
+    # Its job may have ended, and it with its job.
+    assert answer.is_success or answer.status_code == httpx.codes.NOT_FOUND, answer.text
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,118 @@
+"""What is done to both sides at the same time: tasks that end well, and in the ways in which tasks end.
+
+Lives here: what happens. Does not: what was told of it; see `told`.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import workflows
+from rig.fake_nodes import BY_HAND, RUN
+
+from compared import kubelet
+from compared.kubelet import Act
+from compared.sides import Pair, Sides
+
+_HAND: Final = {BY_HAND: "yes"}
+# Two polls: whoever has said nothing by then that the other has said, has nothing to say.
+_SILENCE: Final = 12
+
+
+def _ends_well(sides: Sides) -> Pair:
+    return _ended(sides.start(workflows.says_nothing, {RUN: "5s"}))
+
+
+def _all_raise(sides: Sides) -> Pair:
+    acts = {"master": kubelet.runs_its_program, "worker": kubelet.runs_its_program}
+    return _played(sides.start(workflows.fails, _HAND, labels=31), acts)
+
+
+def _one_raises(sides: Sides) -> Pair:
+    acts = {"master": kubelet.runs, "worker": kubelet.runs_its_program}
+    return _played_until_silence(sides.start(workflows.fails, _HAND, labels=31), acts)
+
+
+def _recovers(sides: Sides) -> Pair:
+    return _played(sides.start(workflows.recovers, _HAND, value=1), {"master": kubelet.runs_its_program})
+
+
+def _is_killed(sides: Sides) -> Pair:
+    acts = {"master": kubelet.runs, "worker": kubelet.is_killed_for_its_memory}
+    return _played(sides.start(workflows.says_nothing, _HAND), acts)
+
+
+def _is_preempted(sides: Sides) -> Pair:
+    acts = {"master": kubelet.runs, "worker": kubelet.is_preempted}
+    return _played(sides.start(workflows.says_nothing, _HAND), acts)
+
+
+def _has_no_image(sides: Sides) -> Pair:
+    acts = {"master": kubelet.runs, "worker": kubelet.has_no_image}
+    return _played_until_silence(sides.start(workflows.says_nothing, _HAND), acts)
+
+
+def _finds_no_node(sides: Sides) -> Pair:
+    pair = sides.start(workflows.asks_too_much, {})
+    return _aborted(pair, _silence(lambda: "WAITING_FOR_RESOURCES" in pair.ours.phases()))
+
+
+def _is_aborted(sides: Sides) -> Pair:
+    pair = sides.start(workflows.says_nothing, {})
+    for run in pair:
+        run.until(lambda run=run: "RUNNING" in run.phases())
+    return _aborted(pair, lambda: True)
+
+
+SCENARIOS: Final[Mapping[str, Callable[[Sides], Pair]]] = {
+    "it ends well": _ends_well,
+    "all replicas raise an error": _all_raise,
+    "one raises, the others wait for it": _one_raises,
+    "the first attempt raises what is recoverable": _recovers,
+    "one is killed for its memory": _is_killed,
+    "one is preempted": _is_preempted,
+    "the image of one cannot be pulled": _has_no_image,
+    "no node has as many GPUs": _finds_no_node,
+    "a user aborts it": _is_aborted,
+}
+"""By what happens; each starts two executions and returns when both have ended, or were ended."""
+
+
+def _played(pair: Pair, acts: Mapping[str, Act]) -> Pair:
+    kubelet.play(tuple(pair), acts, lambda: all(run.has_ended for run in pair))
+    return pair
+
+
+def _played_until_silence(pair: Pair, acts: Mapping[str, Act]) -> Pair:
+    """Until ours has ended; what theirs has not said for a while after that, it would not say at all."""
+    kubelet.play(tuple(pair), acts, _silence(lambda: pair.ours.has_ended))
+    return _aborted(pair, lambda: True)
+
+
+def _silence(after: Callable[[], bool]) -> Callable[[], bool]:
+    """Whether a while has passed after this."""
+    began: list[float] = []
+
+    def is_over() -> bool:
+        if not began and after():
+            began.append(time.monotonic())
+        return bool(began) and time.monotonic() - began[0] > _SILENCE
+
+    return is_over
+
+
+def _ended(pair: Pair) -> Pair:
+    for run in pair:
+        run.until(lambda run=run: run.has_ended)
+    return pair
+
+
+def _aborted(pair: Pair, when: Callable[[], bool]) -> Pair:
+    """What lives yet is aborted then; ends when nothing is left of it."""
+    for run in pair:
+        run.until(when)
+        if not run.has_ended:
+            run.abort()
+    # Each is looked at, whatever the other says.
+    pair.ours.until(lambda: {run.is_gone() for run in pair} == {True})
+    return _ended(pair)

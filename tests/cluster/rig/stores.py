@@ -1,0 +1,142 @@
+"""Where what tasks read and write lies: a folder of this machine, or a server that speaks S3."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import fsspec
+import httpx
+
+from rig.control_plane import free_ports
+from rig.place import LOOPBACK, Place
+from rig.process import Process
+from rig.tools import tool
+
+_BUCKET: Final = "flyte"
+_REGION: Final = "us-east-1"
+_KEY: Final = "rig"
+_SECRET: Final = "rig-secret"
+
+
+class Store(Protocol):
+    """One of them."""
+
+    uri: str
+    """Of all that is in it."""
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        """``storage`` of propeller's configuration."""
+
+    def read(self, path: str) -> bytes:
+        """A file of it."""
+
+
+class Folder:
+    """A folder that everybody sees at the same path."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self.uri = folder.as_uri()
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        """With a name in place of the path, a URI would have a host, which no client of Python's opens."""
+        return _section("local", {"path": "/"}, str(self._folder))
+
+    def read(self, path: str) -> bytes:
+        """A file of it."""
+        return (self._folder / path).read_bytes()
+
+
+class S3:
+    """A server with one bucket; a context that starts and ends it.
+
+    Args:
+        folder: For its objects and its log.
+        place: Where it runs.
+    """
+
+    uri = f"s3://{_BUCKET}"
+
+    def __init__(self, folder: Path, place: Place = LOOPBACK) -> None:
+        (port,) = free_ports(1)
+        self._port = port
+        self.endpoint = f"http://{place.address}:{port}"
+        self._objects, self._about = folder / "objects", folder / "about"
+        self.process = Process(
+            [
+                *(tool("versitygw"), "--port", f"{place.listen}:{port}", "--health", "/health"),
+                *(
+                    "--access",
+                    _KEY,
+                    "--secret",
+                    _SECRET,
+                    "--region",
+                    _REGION,
+                    "--access-log",
+                    folder / "access.log",
+                ),
+                # What S3 knows of an object stands beside it: not each file system has attributes.
+                *("posix", "--sidecar", self._about, self._objects),
+            ],
+            folder / "s3.log",
+            directory=folder,
+            place=place,
+        )
+
+    def __enter__(self) -> "S3":
+        (self._objects / _BUCKET).mkdir(parents=True)
+        self._about.mkdir()
+        self.process.start()
+        self.process.wait_until(self._is_ready)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.stop()
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        """As a platform without Amazon's own has it."""
+        known = {"auth_type": "accesskey", "access_key_id": _KEY, "secret_key": _SECRET, "region": _REGION}
+        return _section("s3", {**known, "endpoint": self.endpoint, "disable_ssl": "true"}, _BUCKET)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """By which any client of Amazon's finds it."""
+        return {
+            "AWS_ACCESS_KEY_ID": _KEY,
+            "AWS_SECRET_ACCESS_KEY": _SECRET,
+            "AWS_REGION": _REGION,
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+        }
+
+    def of_pods(self, address: str) -> Mapping[str, str]:
+        """By which flytekit finds it in a pod that sees it at this address."""
+        return {
+            "FLYTE_AWS_ENDPOINT": f"http://{address}:{self._port}",
+            "FLYTE_AWS_ACCESS_KEY_ID": _KEY,
+            "FLYTE_AWS_SECRET_ACCESS_KEY": _SECRET,
+        }
+
+    def read(self, path: str) -> bytes:
+        """An object of it."""
+        files = fsspec.filesystem("s3", key=_KEY, secret=_SECRET, endpoint_url=self.endpoint)
+        content: bytes = files.cat_file(f"{_BUCKET}/{path}")
+        return content
+
+    def _is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.endpoint}/health").is_success
+        except httpx.HTTPError:
+            return False
+
+
+def _section(kind: str, config: Mapping[str, str], container: str) -> Mapping[str, Any]:
+    return {
+        "type": "stow",
+        "stow": {"kind": kind, "config": config},
+        "container": container,
+        "enable-multicontainer": True,
+    }

@@ -1,0 +1,146 @@
+"""Flyte's own plugin and ours on one cluster: what each tells of the same tasks, how soon, at what cost.
+
+Both propellers are the same program. Pods are played; the programs of those that raise are really run.
+``KFPYTORCH_TABLE`` names a file for the tables of docs/explanation/compared.md.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from compared import table
+from compared.scenarios import SCENARIOS
+from compared.sides import Side, Sides
+from compared.told import Told, told
+from rig import backend
+from rig.audit import Call, calls
+from rig.backend import Backend
+from rig.control_plane import BACKEND, ControlPlane
+from rig.propeller import Options, Propeller
+
+# A platform waits minutes for an image that may yet come.
+IMPATIENT = "image-pull-backoff-grace-period: 10s\n"
+# Propeller's polls are five seconds apart; the rest is for a machine that is busy.
+A_POLL = 15
+FOLLOWED = {"pytorchjobs", "pods"}
+ENDS = {
+    "it ends well": ["0 SUCCEEDED"],
+    "all replicas raise an error": ["0 FAILED"],
+    "the first attempt raises what is recoverable": ["0 FAILED", "1 SUCCEEDED"],
+    "one is killed for its memory": ["0 FAILED"],
+    "one is preempted": ["0 FAILED"],
+    "no node has as many GPUs": [],
+    "a user aborts it": [],
+}
+"""Where both are of one mind."""
+ENDS_HERE = {
+    "one raises, the others wait for it": ["0 FAILED"],
+    "the image of one cannot be pulled": ["0 FAILED"],
+}
+"""What Flyte's own plugin never notices."""
+SAID = {
+    "all replicas raise an error": ("-0 failed: ValueError: batch 7 has 31 labels", "the same way"),
+    "one raises, the others wait for it": ("worker-0 failed: ValueError: batch 7", "the same way"),
+    "one is killed for its memory": ("worker-0", "OOMKilled", "ask for more"),
+    "one is preempted": ("worker-0", "preempted", "save checkpoints and set retries"),
+    "the image of one cannot be pulled": ("worker-0", "image:1", "check the image's name"),
+    "no node has as many GPUs": ("master-0, worker-0", "4 lack nvidia.com/gpu", "ask for less"),
+}
+"""Who, what, and what can be done."""
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """All of it."""
+
+    pairs: Mapping[str, tuple[Told, Told]]
+    """By what happened: theirs, ours."""
+    calls: Sequence[Call]
+    """While it happened."""
+
+
+@pytest.fixture(scope="module")
+def compared(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    backend.permit(plane)
+    settings = tmp_path_factory.mktemp("settings") / "settings.yaml"
+    settings.write_text(IMPATIENT)
+    served = Backend(plane, tmp_path_factory.mktemp("backend"), "--settings", str(settings))
+    with (
+        served,
+        Propeller(plane, tmp_path_factory.mktemp("theirs"), Options(domain="theirs")) as theirs,
+        Propeller(
+            plane, tmp_path_factory.mktemp("ours"), Options(domain="ours", connector=served.endpoint)
+        ) as ours,
+    ):
+        before = len(calls(plane))
+        sides = Sides(
+            theirs=Side(name="theirs", plane=plane, propeller=theirs),
+            ours=Side(name="ours", plane=plane, propeller=ours),
+        )
+        with ThreadPoolExecutor(len(SCENARIOS)) as pool:
+            done = pool.map(lambda act: act(sides), SCENARIOS.values())
+            pairs = dict(zip(SCENARIOS, done, strict=True))
+        heard = calls(plane)[before:]
+        made = {what: (told(pair.theirs, heard), told(pair.ours, heard)) for what, pair in pairs.items()}
+    if file := os.environ.get("KFPYTORCH_TABLE"):
+        Path(file).write_text(table.page(made, heard))
+    return Compared(pairs=made, calls=heard)
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_both_come_to_the_same_end(compared: Compared, what: str) -> None:
+    for each in compared.pairs[what]:
+        assert ends(each) == ENDS[what]
+
+
+@pytest.mark.parametrize("what", ENDS_HERE)
+def test_what_flytes_own_plugin_never_notices_ends(compared: Compared, what: str) -> None:
+    theirs, ours = compared.pairs[what]
+    assert theirs.phases[-1] == "0 RUNNING"
+    assert ends(ours) == ENDS_HERE[what]
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_our_message_says_who_and_what_and_what_can_be_done(compared: Compared, what: str) -> None:
+    theirs, ours = (each.message for each in compared.pairs[what])
+    assert [each for each in SAID[what] if each not in ours] == [], ours
+    assert [each for each in SAID[what] if each not in theirs], theirs
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_an_end_is_told_no_more_than_a_poll_later(compared: Compared, what: str) -> None:
+    theirs, ours = (each.took for each in compared.pairs[what])
+    assert (theirs is None) is (ours is None)
+    assert ours is None or theirs is None or ours < theirs + A_POLL
+
+
+def test_polling_asks_the_api_server_for_nothing(compared: Compared) -> None:
+    """Asked for are the owner of a job that is made, and a job to be deleted. No kind is listed again."""
+    for what, (_, ours) in compared.pairs.items():
+        deleted = any(each.verb == "delete" and each.resource == "pytorchjobs" for each in ours.calls)
+        assert ours.read(BACKEND) <= ours.attempts + deleted, what
+    again = [each for each in compared.calls if each.user == BACKEND and each.is_read and not each.name]
+    assert not [each for each in again if each.resource in FOLLOWED]
+
+
+def test_a_job_is_made_once_an_attempt(compared: Compared) -> None:
+    for what, (_, ours) in compared.pairs.items():
+        made = [each for each in ours.calls if each.verb == "create" and each.resource == "pytorchjobs"]
+        assert len(made) == ours.attempts, what
+
+
+def test_nothing_runs_on_after_the_end(compared: Compared) -> None:
+    running = {what: [each.running for each in pair] for what, pair in compared.pairs.items()}
+    assert {ours for _, ours in running.values()} == {0}
+    # That is worth saying only because it does, otherwise.
+    assert running["one is killed for its memory"] == [1, 0]
+
+
+def ends(told: Told) -> Sequence[str]:
+    """How its attempts ended."""
+    return [each for each in told.phases if each.partition(" ")[2] in {"SUCCEEDED", "FAILED"}]
