@@ -53,7 +53,7 @@ tools: $(READY)  ## build the programs of a real cluster, once, from pinned Go m
 	cd tests/cluster && ../../$(BIN)/python -m rig.tools
 
 e2e: tools  ## on a real cluster, started here: API server, operator, scheduler, nodes, FlytePropeller; needs Go
-	$(BIN)/pytest -m cluster tests/cluster
+	$(BIN)/pytest -m cluster --numprocesses 2 --dist loadgroup tests/cluster
 
 generate: $(READY)  ## the Python code of protos/, every golden file, and what the pages show of commands
 	$(BIN)/protoc --proto_path=protos --python_out=protos --pyi_out=protos protos/kfpytorch_idl/v1/*.proto

@@ -14,8 +14,6 @@ from rig.real_cluster import RealCluster
 
 NOT_RUN = 75
 """The status of a tier of which something was not run, and nothing failed."""
-_REASONS = pytest.StashKey[list[str]]()
-
 HERE = Path(__file__).parent
 
 
@@ -26,20 +24,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_REASONS] = []
+def _group(item: pytest.Item) -> str:
+    """Tests that share a cluster run in one process, which starts it once."""
+    needed = getattr(item, "fixturenames", ())
+    return next((each for each in ("cluster", "bare", "plane") if each in needed), item.path.stem)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if session.config.stash[_REASONS] and exitstatus == pytest.ExitCode.OK:
+    if _not_run(session.config) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = NOT_RUN
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for reason in terminalreporter.config.stash[_REASONS]:
+    for reason in _not_run(terminalreporter.config):
         terminalreporter.write_line(f"NOT RUN: {reason}")
+
+
+def _not_run(config: pytest.Config) -> list[str]:
+    """Why tests of this tier were skipped, wherever they were to run."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", ()) if reporter is not None else ()
+    ours = (each for each in skipped if "cluster" in each.keywords and isinstance(each.longrepr, tuple))
+    return list(dict.fromkeys(each.longrepr[2].removeprefix("Skipped: ") for each in ours))
 
 
 @pytest.fixture(scope="session")
@@ -49,10 +58,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def programs(request: pytest.FixtureRequest) -> None:
+def programs() -> None:
     """What a cluster is built with."""
     if shutil.which("go") is None:
-        not_run(request, "the cluster tier is built with Go: put `go` on the PATH")
+        not_run("the cluster tier is built with Go: put `go` on the PATH")
 
 
 @pytest.fixture(scope="session")
@@ -87,17 +96,14 @@ def bare(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 
 @pytest.fixture(scope="session")
-def cluster(
-    request: pytest.FixtureRequest, programs: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RealCluster]:
+def cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     """One whose pods are containers, on two nodes."""
     if why := real_cluster.missing():
-        not_run(request, why)
+        not_run(why)
     with RealCluster(tmp_path_factory.mktemp("nodes"), names=[IMAGE]) as cluster:
         yield cluster
 
 
-def not_run(request: pytest.FixtureRequest, reason: str) -> NoReturn:
+def not_run(reason: str) -> NoReturn:
     """Skip, so that others may run; and the whole is no success."""
-    request.config.stash[_REASONS].append(reason)
     pytest.skip(reason)

@@ -71,6 +71,11 @@ def unknown(sent: Any, stored: Any) -> bool:
     return isinstance(sent, list) and any(map(unknown, sent, stored))
 
 
+def misses_a_class(answer: tuple[int, Any]) -> bool:
+    """Whether a pod names a PriorityClass that is not there: looked at before all else, and none is here."""
+    return answer[0] == 403 and "no PriorityClass with name" in answer[1][1]
+
+
 def report(differing: Sequence[Any]) -> str:
     told = "\n\n".join("\n".join(json.dumps(part, default=str) for part in each) for each in differing[:5])
     return f"{len(differing)} differ, with KFPYTORCH_SEED={SEED}:\n{told}"
@@ -104,7 +109,7 @@ def test_no_pod_is_refused_here_that_the_api_server_would_have(plane: ControlPla
     differing = [
         (pod, ours, answer)
         for (pod, ours), answer in zip(refused, theirs, strict=True)
-        if compared(ours) != compared(answer)
+        if compared(ours) != compared(answer) and not misses_a_class(answer)
     ]
     assert not differing, report(differing)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,9 @@ from rig.process import Process, until
 from rig.tools import tool
 
 HERE: Final = "127.0.0.1"
+_PORTS: Final = (16_384, 32_768)
+# Not the generator that a test may have seeded.
+_CHANCE: Final = random.SystemRandom()
 _SERVICES: Final = "10.0.0.0/24"
 ADMIN: Final = "admin"
 PROPELLER: Final = "propeller"
@@ -33,12 +37,18 @@ _AUDIT: Final[Mapping[str, Any]] = {
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has at this moment; all different."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HERE, 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports that nobody has at this moment; all different.
+
+    From below those that the kernel gives to connections: it would give one of ours away before its program
+    has begun. By chance, so that another run beside this one hardly finds the same.
+    """
+    found: dict[int, None] = {}
+    while len(found) < count:
+        port = _CHANCE.randrange(*_PORTS)
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind((HERE, port))
+            found[port] = None
+    return list(found)
 
 
 @dataclass(frozen=True, kw_only=True)
