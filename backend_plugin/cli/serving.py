@@ -3,7 +3,6 @@
 Lives here: who is given what. Does not: what any of them does; see `shell` and `embedded`.
 """
 
-import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from backend_plugin.shell.outcome import Outcomes
 from backend_plugin.shell.prefixes import Prefixes
 from backend_plugin.shell.server import Reflection, ServerOptions
 from backend_plugin.shell.settings import ClusterKind, ServerSettings
+from backend_plugin.shell.together import together
 
 _SERVICES: Final = {
     server.FLYTE: "flyteidl.service.agent_pb2",
@@ -55,13 +55,7 @@ class Parts:
 
     async def run(self) -> None:
         """All that goes on behind the calls, until cancelled."""
-        beside = [asyncio.ensure_future(self.orphans.run())] if self.orphans else []
-        try:
-            await self.keeper.run()
-        finally:
-            for each in beside:
-                each.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+        await together(self.keeper.run(), *([self.orphans.run()] if self.orphans else []))
 
 
 def assembled(here: Opened, said: ServerSettings) -> Parts:

@@ -23,6 +23,7 @@ from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import Cluster, Name, Unavailable
 from backend_plugin.shell.endings import Endings
+from backend_plugin.shell.together import together
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Keeper:
         """Follow the cluster and do what is to be done, until cancelled."""
         ignore = self._cache.listen(self._changed)
         try:
-            await asyncio.gather(self._follow(), self._rounds())
+            await together(self._follow(), self._rounds())
         finally:
             ignore()
 

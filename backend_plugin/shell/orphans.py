@@ -24,6 +24,7 @@ from backend_plugin.shell import whose
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.cluster import Cluster, Name, Unavailable
 from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.together import together
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ class Orphans:
         # Spread: servers that began together need not look together.
         look = self._rhythm.look * (0.9 + random.random() / 5)  # noqa: S311 - no secret.
         looking = [_each(look, self._look)] if look else []
-        await asyncio.gather(_each(self._rhythm.settle, self._settle_all), *looking)
+        await together(_each(self._rhythm.settle, self._settle_all), *looking)
 
     # ---- jobs that somebody asks about
 

@@ -1,0 +1,45 @@
+"""What goes on side by side ends together."""
+
+import asyncio
+
+import pytest
+
+from backend_plugin.shell.together import together
+
+
+async def slow_to_end(ended: list[str], name: str) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        ended.append(name)
+
+
+def test_who_ends_it_waits_for_all() -> None:
+    ended: list[str] = []
+
+    async def check() -> None:
+        life = asyncio.create_task(together(slow_to_end(ended, "a"), slow_to_end(ended, "b")))
+        await asyncio.sleep(0.01)
+        life.cancel()
+        await asyncio.wait([life])
+        assert life.cancelled()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(check())
+    assert sorted(ended) == ["a", "b"]
+
+
+def test_with_the_first_that_fails_all_end() -> None:
+    ended: list[str] = []
+
+    async def fails() -> None:
+        raise ValueError("broken")
+
+    async def check() -> None:
+        with pytest.raises(ValueError, match="broken"):
+            await together(fails(), slow_to_end(ended, "b"))
+
+    asyncio.run(check())
+    assert ended == ["b"]
