@@ -109,6 +109,7 @@ class KubernetesCluster:
             query=_WRITTEN,
             body=_encoded(patch),
             content_type="application/merge-patch+json",
+            doubts=False,
         )
         try:
             await self._api.ask(question)
@@ -171,7 +172,7 @@ class KubernetesCluster:
             how = {**how, "preconditions": {"uid": name.uid}}
         path = resource.path(name.namespace, name.name)
         try:
-            await self._api.ask(Question(method="DELETE", path=path, body=_encoded(how)))
+            await self._api.ask(Question(method="DELETE", path=path, body=_encoded(how), doubts=False))
         except Answered as answer:
             if answer.is_not_found or answer.code == HTTPStatus.CONFLICT:  # Another one of that name.
                 return

@@ -41,7 +41,7 @@ class Question:
     content_type: str = "application/json"
     accept: str = "application/json"
     doubts: bool = True
-    """Ask again where it is not permitted; no, where little hangs on the answer."""
+    """Ask again where it is not permitted; no, where little hangs on it, or whoever asks comes again."""
 
 
 class Connection:

@@ -154,7 +154,7 @@ async def serving(
         await orders.settle(0)
 
 
-async def until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 10) -> None:
+async def until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 30) -> None:
     """Wait for something that is to come about by itself."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

@@ -204,6 +204,11 @@ async def collecting(server, tmp_path):
         yield orphans
 
 
+async def asked_until(orphans, there, true):
+    """Propeller asks for its jobs again and again."""
+    await until(lambda: [orphans.asked(each) for each in there] and true())
+
+
 def lookups(server):
     return sum("flyteworkflows" in each for each in server.asked)
 
@@ -251,8 +256,10 @@ def test_a_job_that_somebody_asks_about_is_none_though_its_workflow_is_not_here(
 
     async def check():
         async with collecting(server, tmp_path) as orphans:
-            orphans.asked(read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)])))
-            await until(lambda: metadata(server, GONE)["annotations"].get(MARK) == "elsewhere")
+            there = read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)]))
+            await asked_until(
+                orphans, [there], lambda: metadata(server, GONE)["annotations"].get(MARK) == "elsewhere"
+            )
             looks = len(server.asked)
             await until(lambda: len(server.asked) > looks + 3)
 
@@ -268,9 +275,8 @@ def test_most_jobs_are_over_before_it_matters_where_their_execution_is(server, t
 
     async def check():
         async with collecting(server, tmp_path) as orphans:
-            for there in server.do(lambda objects: [*objects.now.values()]):
-                orphans.asked(read_job(there))
-            await until(lambda: lookups(server) > 0)
+            there = [read_job(each) for each in server.do(lambda objects: [*objects.now.values()])]
+            await asked_until(orphans, there, lambda: lookups(server) > 0)
             looks = len(server.asked)
             await until(lambda: len(server.asked) > looks + 3)
 
