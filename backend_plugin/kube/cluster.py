@@ -30,6 +30,7 @@ from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.kube.reflector import Place, Reflector
 from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Record, Sink, Unavailable
 from backend_plugin.shell.sight import Sight
+from backend_plugin.shell.together import end
 
 _WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
 """What a cluster's schema does not know is refused, and not dropped in silence."""
@@ -215,7 +216,7 @@ class KubernetesCluster:
             for task in done:
                 task.result()  # None of them ends but by a defect.
         finally:
-            await _end(tasks)
+            await end(tasks)
             self._following.difference_update(tasks)
 
     def _reflectors(self, sink: Sink) -> Sequence[Reflector]:
@@ -238,14 +239,8 @@ class KubernetesCluster:
 
     async def close(self) -> None:
         """Let go of everything."""
-        await _end([*self._following])
+        await end([*self._following])
         await self._connection.close()
-
-
-async def _end(tasks: Sequence["asyncio.Task[None]"]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _resource(manifest: Manifest) -> Resource:

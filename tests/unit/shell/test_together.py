@@ -43,3 +43,26 @@ def test_with_the_first_that_fails_all_end() -> None:
 
     asyncio.run(check())
     assert ended == ["b"]
+
+
+def test_who_keeps_a_cancellation_to_himself_is_told_again() -> None:
+    kept: list[str] = []
+
+    async def keeps_one() -> None:
+        while True:
+            try:
+                await asyncio.sleep(3_600)
+            except asyncio.CancelledError:
+                if kept:
+                    raise
+                kept.append("")
+
+    async def check() -> None:
+        life = asyncio.create_task(together(keeps_one()))
+        await asyncio.sleep(0.01)
+        life.cancel()
+        await asyncio.wait([life])
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(check())
+    assert kept == [""]
