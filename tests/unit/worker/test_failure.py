@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -260,8 +261,9 @@ def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...
         assert process.stdout is not None
         if process.stdout.readline() and failure.ASK_WHERE is not None:
             process.send_signal(failure.ASK_WHERE)
-            deadline = time.monotonic() + 5
-            while not (directory / failure.STACK_FILE_NAME).read_text().endswith("<module>\n"):
+            deadline = time.monotonic() + 30
+            whole = re.compile(rf'File "{re.escape(str(script))}", line \d+ in <module>\n$')
+            while not whole.search((directory / failure.STACK_FILE_NAME).read_text()):
                 assert time.monotonic() < deadline
         process.kill() if what != "crash" else process.wait()
     frames, waits = failure.whereabouts(directory)
