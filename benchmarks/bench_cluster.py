@@ -25,17 +25,17 @@ _MANY: Final = f"{JOBS:,} jobs of 4 pods"
 def measure(repeat: int) -> list[Row]:
     """All of it in one run, before one API server."""
     if shutil.which("go") is None:
-        return [_alone("before a real API server", "not measured: its programs are built with Go")]
+        return [Row.alone("before a real API server", "not measured: its programs are built with Go")]
     print(f"  a real API server with {_MANY}, {TURNS * repeat} turns", flush=True)
     script = str(SCRIPTS / "cluster_scale.py")
     command = Command(program="python", arguments=(script, str(JOBS), str(TURNS * repeat)))
-    path = {"PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(RIG))), "GOFLAGS": "-mod=readonly"}
+    path = {"PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(RIG)))}
     said = command.with_variables(path).run().printed
     visible, (idle, *full) = said["visible"], said["resident"]
     last = visible[int(len(visible) * 0.99)]
     return [
         _created(said["created"]),
-        _alone(
+        Row.alone(
             "from a change in the API server until GetTask tells it, 99th percentile",
             f"{last:.0f} ms (half within {visible[len(visible) // 2]:.0f} ms)",
             VISIBLE,
@@ -50,11 +50,11 @@ def measure(repeat: int) -> list[Row]:
             target=MEMORY.text,
             is_reached=MEMORY.is_reached(max(full) - idle),
         ),
-        _alone(
+        Row.alone(
             f"reads of the API server by {said['polls']:,} GetTask", str(said["reads"]), READS, said["reads"]
         ),
-        _alone(f"until a server is ready, {_MANY}", f"{said['ready']:.1f} s", READY, said["ready"]),
-        _alone(
+        Row.alone(f"until a server is ready, {_MANY}", f"{said['ready']:.1f} s", READY, said["ready"]),
+        Row.alone(
             f"processor time for listing {_MANY}",
             f"{said['list_processor']:.1f} s",
             LIST,
@@ -83,16 +83,4 @@ def _change(how: str, said: dict[str, float]) -> Row:
     """Of a pod, from the socket to what is done about it, by the whole server."""
     spent = said["milliseconds"]
     what = f"processor time for a change of a pod, {how} ({said['rate']:,.0f} a second)"
-    return _alone(what, f"{spent:.3f} ms", CHANGE, spent)
-
-
-def _alone(what: str, ours: str, target: Target | None = None, reached: float = 0) -> Row:
-    """A figure that is compared with its target only."""
-    return Row(
-        what=what,
-        ours=ours,
-        against="",
-        theirs="",
-        target=target.text if target else "",
-        is_reached=target.is_reached(reached) if target else None,
-    )
+    return Row.alone(what, f"{spent:.3f} ms", CHANGE, spent)

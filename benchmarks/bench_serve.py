@@ -22,14 +22,14 @@ def measure(repeat: int) -> list[Row]:
     embedded, alone = Spread.of(taken["embedded"]), Spread.of(taken["alone"])
     ratio = Spread.of(one / other for one, other in zip(taken["embedded"], taken["alone"], strict=True))
     return [
-        _alone(
+        Row.alone(
             "kfpytorch serve with an embedded cluster, until it is ready",
             ready.text(unit=" s"),
             READY,
             ready.median,
         ),
-        _alone("its memory while it has nothing to do", idle.text(**_MEMORY), IDLE, idle.median),
-        _alone(
+        Row.alone("its memory while it has nothing to do", idle.text(**_MEMORY), IDLE, idle.median),
+        Row.alone(
             "memory of kfpytorch serve before a Kubernetes cluster while it has nothing to do",
             outside.text(**_MEMORY),
             IDLE_OUTSIDE,
@@ -45,18 +45,6 @@ def measure(repeat: int) -> list[Row]:
             is_reached=FIRST_LINE.is_reached(ratio.median),
         ),
     ]
-
-
-def _alone(what: str, ours: str, target: Target, reached: float) -> Row:
-    """A figure that is compared with its target only."""
-    return Row(
-        what=what,
-        ours=ours,
-        against="",
-        theirs="",
-        target=target.text,
-        is_reached=target.is_reached(reached),
-    )
 
 
 def _printed(script: str, *arguments: str) -> Any:

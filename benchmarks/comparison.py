@@ -55,6 +55,18 @@ class Row:
     is_reached: bool | None = None
     """None where nothing was promised."""
 
+    @classmethod
+    def alone(cls, what: str, ours: str, target: Target | None = None, reached: float = 0) -> "Row":
+        """A figure that is compared with its target only, or with nothing."""
+        return cls(
+            what=what,
+            ours=ours,
+            against="",
+            theirs="",
+            target=target.text if target else "",
+            is_reached=target.is_reached(reached) if target else None,
+        )
+
     def cells(self) -> tuple[str, ...]:
         """The line in the order of `COLUMNS`."""
         reached = {None: "", True: "yes", False: "**no**"}[self.is_reached]

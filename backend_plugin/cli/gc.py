@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -102,6 +102,8 @@ def command(**said: Any) -> None:
 class _Done:
     found: "Found"
     rows: Sequence[_Row]
+    at: datetime
+    """What time it was there."""
 
 
 async def _collected(settings: "ServerSettings", said: dict[str, Any]) -> _Done:
@@ -118,17 +120,18 @@ async def _collected(settings: "ServerSettings", said: dict[str, Any]) -> _Done:
             cluster=cluster,
             executions=cluster,
             allowed=Allowed(prefixes=Prefixes(settings.output_prefixes), namespaces=settings.namespaces),
-            now=_now,
+            now=cluster.clock.now,
             least_age=said["older_than"],
         )
         found = await orphanage.look()
         if not (said["delete"] and found.orphans):
-            return _Done(found=found, rows=[_Row(suspect=each, result="orphan") for each in found.orphans])
+            rows = [_Row(suspect=each, result="orphan") for each in found.orphans]
+            return _Done(found=found, rows=rows, at=cluster.clock.now())
         await asyncio.sleep(said["again_after"].total_seconds())
         still = await orphanage.look()
         uids = {each.job.uid for each in still.orphans}
         rows = [await _deleted(orphanage, each, is_still=each.job.uid in uids) for each in found.orphans]
-        return _Done(found=still, rows=rows)
+        return _Done(found=still, rows=rows, at=cluster.clock.now())
     finally:
         await cluster.close()
 
@@ -146,8 +149,7 @@ def _print(done: _Done, said: dict[str, Any]) -> None:
     if said["output"] == "json":
         click.echo(msgspec.json.format(lines.as_json([_plain(row) for row in done.rows]), indent=2))
     elif done.rows:
-        now = _now()
-        click.echo("\n".join(tables.table(_HEADER, [_cells(row, now) for row in done.rows])))
+        click.echo("\n".join(tables.table(_HEADER, [_cells(row, done.at) for row in done.rows])))
     else:
         click.echo("there are no orphans", err=True)
     if done.rows and not said["delete"]:
@@ -186,7 +188,3 @@ def _plain(row: _Row) -> dict[str, Any]:
 def _state(suspect: "Suspect") -> str:
     there = {each.type for each in suspect.job.conditions if each.true}
     return next((each for each in _STATES if each in there), "-")
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)

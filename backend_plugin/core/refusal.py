@@ -1,5 +1,6 @@
 """Why nothing was asked of the cluster, or the cluster would not have it, as Flyte's user reads it."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,7 +30,7 @@ def of_problems(problems: Sequence[Problem]) -> str:
 
 def of_cluster(reason: str, message: str) -> str:
     """What the cluster said, when asking again would be answered alike; a webhook may give no reason."""
-    remedy = next((f"; {said}" for words, said in _REMEDIES.items() if words in message), "")
+    remedy = next((f"; {said}" for words, said in _REMEDIES.items() if re.search(words, message)), "")
     return f"the cluster refuses the job{f' ({reason})' if reason else ''}: {message}{remedy}"
 
 
@@ -37,7 +38,7 @@ _REMEDIES: Final = {
     "because it is being terminated": (
         "run it in another project or domain, or when the namespace is there again"
     ),
-    'namespaces "': "create the namespace, as Flyte does for each project and domain",
+    'namespaces "[^"]*" not found': "create the namespace, as Flyte does for each project and domain",
 }
 """What to do where Kubernetes' words alone do not tell."""
 

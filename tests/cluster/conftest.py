@@ -7,6 +7,8 @@ from typing import NoReturn
 
 import pytest
 from rig import backend, fake_nodes, operator, real_cluster, scheduling
+from rig.backend import Backend
+from rig.caller import Caller
 from rig.control_plane import ControlPlane, Options
 from rig.process import Process
 from rig.propeller import IMAGE
@@ -93,6 +95,24 @@ def bare(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         plane.crds(operator.crds())
         backend.permit(plane)
         yield plane
+
+
+@pytest.fixture(scope="module")
+def served(
+    request: pytest.FixtureRequest, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Backend]:
+    """Our server before `plane`; the module says its NAMESPACE."""
+    backend.permit(plane)
+    plane.namespace(request.module.NAMESPACE)
+    with Backend(plane, tmp_path_factory.mktemp("backend")) as served:
+        yield served
+
+
+@pytest.fixture
+def caller(request: pytest.FixtureRequest, served: Backend, tmp_path: Path) -> Iterator[Caller]:
+    """Who asks it in the module's NAMESPACE, each time once."""
+    with Caller(served.endpoint, tmp_path, request.module.NAMESPACE, again=False) as caller:
+        yield caller
 
 
 @pytest.fixture(scope="session")

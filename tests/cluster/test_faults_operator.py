@@ -1,12 +1,11 @@
 """The training-operator is away, is replaced, or is there twice: what runs goes on, nothing is made twice."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from rig import backend, operator
+from rig import operator
 from rig.api import jobs, pods
 from rig.backend import Backend
 from rig.caller import Attempt, Caller, Shape, code_of
@@ -15,20 +14,6 @@ from rig.fake_nodes import RUN
 from rig.process import Process, until
 
 NAMESPACE = "faults-operator"
-
-
-@pytest.fixture(scope="module")
-def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    backend.permit(plane)
-    plane.namespace(NAMESPACE)
-    with Backend(plane, tmp_path_factory.mktemp("backend")) as served:
-        yield served
-
-
-@pytest.fixture
-def caller(served: Backend, tmp_path: Path) -> Iterator[Caller]:
-    with Caller(served.endpoint, tmp_path, NAMESPACE, again=False) as caller:
-        yield caller
 
 
 def created(caller: Caller, seconds: int) -> Attempt:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from rig import backend, operator
 from rig.api import path_of, pods
 from rig.backend import RULES, Backend
@@ -28,20 +27,6 @@ RULE = {
     "resources": ["pytorchjobs"],
 }
 HERE_ONLY = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
-
-
-@pytest.fixture(scope="module")
-def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    backend.permit(plane)
-    plane.namespace(NAMESPACE)
-    with Backend(plane, tmp_path_factory.mktemp("backend")) as served:
-        yield served
-
-
-@pytest.fixture
-def caller(served: Backend, tmp_path: Path) -> Iterator[Caller]:
-    with Caller(served.endpoint, tmp_path, NAMESPACE, again=False) as caller:
-        yield caller
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 from flyteidl.admin import agent_pb2 as admin
+from flyteidl.service import agent_pb2_grpc
 from kube_nobodys import MARK, metadata, names, ours, prefix
 from kube_server import KubeServer, kubeconfig, served
 from kube_world import JOBS, NAME, job, put
@@ -52,12 +53,8 @@ def test_flyte_is_let_in_and_people_need_the_word(server, tmp_path):
     process, endpoint, (state, token) = serve(server, tmp_path)
     try:
         with grpc.insecure_channel(endpoint) as channel:
-            ask = channel.unary_unary(
-                "/flyteidl.service.AgentMetadataService/ListAgents",
-                request_serializer=admin.ListAgentsRequest.SerializeToString,
-                response_deserializer=admin.ListAgentsResponse.FromString,
-            )
-            assert ask(admin.ListAgentsRequest(), timeout=10).agents
+            stub = agent_pb2_grpc.AgentMetadataServiceStub(channel)
+            assert stub.ListAgents(admin.ListAgentsRequest(), timeout=10).agents
 
         def jobs(server: str, **environment: str) -> "subprocess.CompletedProcess[str]":
             return subprocess.run(
@@ -95,15 +92,11 @@ def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, t
     )
     try:
         with grpc.insecure_channel(endpoint) as channel:
-            ask = channel.unary_unary(
-                "/flyteidl.service.AsyncAgentService/GetTask",
-                request_serializer=admin.GetTaskRequest.SerializeToString,
-                response_deserializer=admin.GetTaskResponse.FromString,
-            )
+            stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
             ref = JobRef(dialect=Dialect.PYTORCHJOB, namespace="ns", name=name, output_prefix=prefix("asked"))
             request = admin.GetTaskRequest(resource_meta=job_ref.encode(ref))
             for _ in range(600):
-                ask(request, timeout=10)
+                stub.GetTask(request, timeout=10)
                 if names(server) == [name] and MARK in metadata(server, name)["annotations"]:
                     break
                 time.sleep(0.05)
