@@ -52,8 +52,8 @@ bench: $(READY)  ## measure what README and docs promise
 tools: $(READY)  ## build the programs of a real cluster, once, from pinned Go modules: about a quarter of an hour
 	cd tests/cluster && ../../$(BIN)/python -m rig.tools
 
-e2e: tools  ## on a real cluster, started here: API server, operator, scheduler, nodes, FlytePropeller; needs Go
-	$(BIN)/pytest -m cluster --numprocesses 2 --dist loadgroup tests/cluster
+e2e: $(READY)  ## on a real cluster, started here: API server, operator, scheduler, nodes, FlytePropeller; needs Go
+	.ci/e2e
 
 generate: $(READY)  ## the Python code of protos/, every golden file, and what the pages show of commands
 	$(BIN)/protoc --proto_path=protos --python_out=protos --pyi_out=protos protos/kfpytorch_idl/v1/*.proto
