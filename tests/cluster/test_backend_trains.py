@@ -1,5 +1,6 @@
 """The whole road, nothing played: propeller, our server, the operator, and pods that train on two nodes."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -67,6 +68,74 @@ def test_an_abort_stops_the_processes(cluster: RealCluster, propeller: Propeller
     until(lambda: propeller.found(execution) is None, 60, lambda: str(propeller.found(execution)))
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):
         until(lambda path=path: not of(cluster, path, execution), 60, lambda path=path: f"{path} are left")
+
+
+def test_a_node_that_is_cut_off_for_a_moment_costs_no_attempt(
+    cluster: RealCluster, propeller: Propeller
+) -> None:
+    told = cluster.shared / "one"
+    execution = propeller.start(workflows.reduces_until, told=str(told))
+    propeller.until_shown(execution, "RUNNING", 240)
+    with away(cluster, "node-2"):
+        until(lambda: not is_ready(on(cluster, execution, "node-2")), 120, lambda: "its pod is ready")
+    told.touch()
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.attempts(execution) == 1
+
+
+def test_a_node_that_stays_away_costs_one_attempt_and_leaves_nothing(
+    cluster: RealCluster, propeller: Propeller
+) -> None:
+    told = cluster.shared / "two"
+    execution = propeller.start(workflows.reduces_until, told=str(told))
+    propeller.until_shown(execution, "RUNNING", 240)
+    lost = on(cluster, execution, "node-2")["metadata"]
+    with away(cluster, "node-2"):
+        until(
+            lambda: (1, "RUNNING") in shown(propeller, execution),
+            240,
+            lambda: str(propeller.recorder.tasks(execution.name)),
+        )
+        there = of(cluster, pods(NAMESPACE), execution)
+        nodes = {each["spec"]["nodeName"] for each in there if "-n0-1-" in each["metadata"]["name"]}
+        told.touch()
+    assert nodes == {"node-1"}
+    (failed,) = (each for each in propeller.recorder.tasks(execution.name) if each.message)
+    assert failed.attempt == 0
+    assert "(node-lost)" in failed.message
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.attempts(execution) == 2
+    path = pods(NAMESPACE, lost["name"])
+    until(lambda: cluster.admin.get(path) is None, 60, lambda: str(cluster.admin.get(path)))
+
+
+@contextlib.contextmanager
+def away(cluster: RealCluster, node: str) -> Iterator[None]:
+    """A node that nobody hears of, while inside."""
+    cluster.cut_off(node)
+    try:
+        yield
+    finally:
+        cluster.join(node)
+        cluster.wait()
+
+
+def on(cluster: RealCluster, execution: Execution, node: str) -> dict[str, Any]:
+    """The pod of an execution that is there."""
+    (found,) = (each for each in of(cluster, pods(NAMESPACE), execution) if each["spec"]["nodeName"] == node)
+    return found
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Whether a pod is, as far as anybody knows."""
+    return ("Ready", "True") in [(each["type"], each["status"]) for each in pod["status"]["conditions"]]
+
+
+def shown(propeller: Propeller, execution: Execution) -> set[tuple[int, str]]:
+    """The phases of its attempts."""
+    return {(each.attempt, each.phase) for each in propeller.recorder.tasks(execution.name)}
 
 
 def of(cluster: RealCluster, path: str, execution: Execution) -> Sequence[dict[str, Any]]:

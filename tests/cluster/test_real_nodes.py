@@ -102,13 +102,6 @@ def state(pod: Manifest) -> Mapping[str, Any]:
     return found
 
 
-def condition(cluster: RealCluster, node: str) -> str:
-    found = cluster.admin.get(f"/api/v1/nodes/{node}")
-    assert found is not None
-    (ready,) = (each["status"] for each in found["status"]["conditions"] if each["type"] == "Ready")
-    return str(ready)
-
-
 def runs(process: int) -> bool:
     """Whether it does more than wait to be buried: a zombie has no command line."""
     line = Path(f"/proc/{process}/cmdline")
@@ -229,14 +222,6 @@ def test_an_image_that_nobody_has_is_waited_for(cluster: RealCluster) -> None:
     pod = reaches(cluster, "imageless", lambda pod: reason(pod) == "ImagePullBackOff")
     assert pod["status"]["phase"] == "Pending"
     assert "rn.local/absent:1" in state(pod)["waiting"]["message"]
-
-
-def test_a_node_that_is_cut_off_comes_back(cluster: RealCluster) -> None:
-    cluster.cut_off("node-2")
-    until(lambda: condition(cluster, "node-2") == "Unknown", PATIENCE, lambda: "it is still heard")
-    assert condition(cluster, "node-1") == "True"
-    cluster.join("node-2")
-    cluster.wait()
 
 
 def test_nothing_outlives_whoever_is_killed(cluster: RealCluster, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 from flytekit import Resources, task, workflow
 from flytekit.exceptions.user import FlyteRecoverableException
@@ -59,6 +60,28 @@ def all_reduced(value: int) -> int:
 @workflow
 def reduces(value: int) -> int:
     return all_reduced(value=value)
+
+
+@task(task_config=Elastic(nnodes=2, nproc_per_node=1), requests=Resources(cpu="100m", mem="2Gi"), retries=1)
+def all_reduced_until(told: str) -> int:
+    """Until there is a file of this name; at least once."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    steps = 0
+    while True:
+        steps += 1
+        over = torch.tensor(int(Path(told).exists()))
+        dist.all_reduce(over)
+        if over.item():
+            return steps
+        time.sleep(0.2)
+
+
+@workflow
+def reduces_until(told: str) -> int:
+    return all_reduced_until(told=told)
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
