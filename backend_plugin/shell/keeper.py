@@ -186,8 +186,8 @@ class Keeper:
             self._orders.give(("confirm", entry.key), lambda: self._confirm(entry), whose.of_entry(entry))
         if entry.job is None or entry.looking:
             return
-        answer = self._answers.of(entry)
-        if answer.phase is not entry.told or answer.phase.is_failure:
+        phase = self._answers.phase(entry)
+        if phase is not entry.told or phase.is_failure:
             self._see_to(entry, self._judge.phase(entry), level)
 
     def _see_to(self, entry: Entry, verdict: TaskPhase, level: int) -> None:
