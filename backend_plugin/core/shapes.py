@@ -97,6 +97,8 @@ def amount_text(value: Any) -> str:
 
 def whole_numbers(value: Any) -> Any:
     """The same JSON without nulls, whole numbers as such: those of a Struct are all doubles."""
+    if isinstance(value, str):  # Most are, and whether one is a mapping takes long to ask.
+        return value
     if isinstance(value, Mapping):
         return {key: whole_numbers(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
