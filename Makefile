@@ -56,7 +56,7 @@ e2e: $(READY)  ## on a real cluster, started here: API server, operator, schedul
 	.ci/e2e
 
 generate: $(READY)  ## the Python code of protos/, every golden file, and what the pages show of commands
-	$(BIN)/protoc --proto_path=protos --python_out=protos --pyi_out=protos protos/kfpytorch_idl/v1/*.proto
+	$(BIN)/protoc --proto_path=protos --python_out=protos --pyi_out=protos protos/kfpytorch_idl/*/*.proto
 	UPDATE=1 $(BIN)/pytest tests/golden tests/test_documented_commands.py
 
 lock: $(READY)  ## resolve the dependencies anew, for every supported Python at once

@@ -28,7 +28,7 @@ setup(
         "backend_plugin": ["py.typed"],
         "flytekitplugins.kfpytorch": ["py.typed"],
         "kfpytorch_common": ["py.typed"],
-        "kfpytorch_idl": ["py.typed", "v1/*.pyi", "v1/*.proto"],
+        "kfpytorch_idl": ["py.typed", "*/*.pyi", "*/*.proto"],
     },
     install_requires=[
         "cloudpickle>=2",

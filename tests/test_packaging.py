@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("backend_plugin", "flytekitplugins", "kfpytorch_common", "kfpytorch_idl")
-WIRE = ("job_ref", "people", "task")
+WIRE = ("envelope", "job_ref", "people", "pods", "task")
 DATA = {"py.typed", *(f"{name}_pb2.pyi" for name in WIRE), *(f"{name}.proto" for name in WIRE)}
 UV = Path(sysconfig.get_path("scripts")) / "uv"
 

@@ -12,6 +12,10 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.errors import BackendError
+from backend_plugin.kube import envelope
+from backend_plugin.kube.envelope import text
+from backend_plugin.kube.parsed import Malformed
+from kfpytorch_idl.kubernetes import envelope_pb2 as wire
 
 # A proxy in between may answer with a page.
 _LONGEST: Final = 2_000
@@ -117,8 +121,8 @@ _error: Final = msgspec.json.Decoder(_Error)
 def read(code: int, headers: Mapping[str, str], body: bytes) -> Answered:
     """The answer that came with a code other than a success."""
     try:
-        status = _status.decode(body)
-    except msgspec.MsgspecError:
+        status = _of_message(body) if envelope.is_wrapped(body) else _status.decode(body)
+    except (msgspec.MsgspecError, Malformed):
         status = Status(message=body[:_LONGEST].decode(errors="replace").strip())
     if not status.reason:
         status = msgspec.structs.replace(status, reason=_phrase(code))
@@ -129,10 +133,42 @@ def read(code: int, headers: Mapping[str, str], body: bytes) -> Answered:
 def of_event(line: bytes) -> Answered:
     """The answer in an ``ERROR`` event of a watch."""
     try:
-        status = _error.decode(line).object
+        return _in_event(_error.decode(line).object)
     except msgspec.MsgspecError:
-        status = Status(reason="Unknown", message=line[:_LONGEST].decode(errors="replace"))
+        return _in_event(_unknown(line))
+
+
+def of_wrapped(body: bytes) -> Answered:
+    """The answer in such an event that came as protobuf."""
+    try:
+        return _in_event(_of_message(body))
+    except Malformed:
+        return _in_event(_unknown(body))
+
+
+def _in_event(status: Status) -> Answered:
     return Answered(status.code or _SERVER_ERROR, status)
+
+
+def _unknown(said: bytes) -> Status:
+    return Status(reason="Unknown", message=said[:_LONGEST].decode(errors="replace"))
+
+
+def _of_message(body: bytes) -> Status:
+    said = envelope.message(wire.Status, envelope.unwrapped(body, b"Status"))
+    about = said.details
+    return Status(
+        kind="Status",
+        reason=text(said.reason),
+        message=text(said.message),
+        code=said.code,
+        details=Details(
+            name=text(about.name),
+            kind=text(about.kind),
+            causes=tuple(Cause(reason=text(each.reason), field=text(each.field)) for each in about.causes),
+            retryAfterSeconds=about.retry_after_seconds,
+        ),
+    )
 
 
 def _phrase(code: int) -> str:

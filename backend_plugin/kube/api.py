@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import aiohttp
 
@@ -16,7 +16,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.kube import answers, wire
 from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.connection import Connection, Question
-from backend_plugin.kube.wire import Malformed
+from backend_plugin.kube.parsed import Malformed
 from backend_plugin.shell.cluster import Unavailable
 
 T = TypeVar("T")
@@ -39,6 +39,13 @@ _LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
 
 class Silent(Unavailable):
     """Nothing was heard for too long."""
+
+
+class Stream(NamedTuple):
+    """An answer that comes piece by piece."""
+
+    media_type: str
+    pieces: AsyncIterator[bytes]
 
 
 class Api:
@@ -130,8 +137,8 @@ class Api:
             raise _lost(error) from error
 
     @asynccontextmanager
-    async def stream(self, question: Question, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The answer's body, piece by piece as it comes.
+    async def stream(self, question: Question, silence: float) -> AsyncIterator[Stream]:
+        """The answer as it comes.
 
         Raises:
             Answered: If it is another than hoped for.
@@ -144,7 +151,7 @@ class Api:
                 # A container that has not begun has 204, and no lines.
                 if response.status not in _SUCCESS:
                     raise answers.read(response.status, response.headers, await response.read())
-                yield response.content.iter_any()
+                yield Stream(response.content_type, response.content.iter_any())
         except aiohttp.SocketTimeoutError as error:
             raise Silent(f"nothing was heard for {silence:g} s") from error
         except _LOST as error:

@@ -63,7 +63,7 @@ class ContainerLog:
         self._since = self._last
         try:
             question = self._question(follow=follow)
-            async with self._api.stream(question, _SILENCE) as pieces, aclosing(_split(pieces)) as split:
+            async with self._api.stream(question, _SILENCE) as said, aclosing(_split(said.pieces)) as split:
                 async for line, cut in split:
                     if (told := self._told(line, cut)) is not None:
                         yield told

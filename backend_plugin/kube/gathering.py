@@ -6,27 +6,11 @@ part, and so is one of several resources that make the same records. Does not: w
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from backend_plugin.core.observed import Event, Job
+from backend_plugin.kube.parsed import Seen
 from backend_plugin.shell.cluster import Name, Record, Sink
-
-
-class Seen(NamedTuple):
-    """One object, as it was listed or has changed."""
-
-    namespace: str
-    name: str
-    uid: str
-    version: str
-    record: Record | None
-    """None: it is not ours."""
-
-    @property
-    def at(self) -> float:
-        """When an event was; of another kind it does not matter."""
-        at = self.record.at if isinstance(self.record, Event) else None
-        return at.timestamp() if at is not None else 0.0
 
 
 class Gathering:

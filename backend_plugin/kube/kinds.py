@@ -21,8 +21,9 @@ from backend_plugin.core.observed import (
 )
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
-from backend_plugin.kube import pod_wire, wire
-from backend_plugin.kube.pod_wire import PodWire
+from backend_plugin.kube import wire
+from backend_plugin.kube.parsed import Parser
+from backend_plugin.kube.pod_wire import PodParser
 from backend_plugin.shell.cluster import Record
 
 # A job of ours, by its name alone (`core.manifest.names`), or a pod of it. Events and groups have no label of
@@ -76,9 +77,11 @@ class Kind:
     record: type[Record]
     resource: Resource
     wire: object
-    """Which of its fields are parsed."""
+    """Which of its fields are parsed, in JSON."""
     read: Callable[[Any], Record | None]
     """None: it is not ours."""
+    protobuf: Parser | None = None
+    """None: it comes in JSON only."""
     query: Mapping[str, str] = field(default_factory=dict)
     """What the API server leaves out."""
     optional: bool = False
@@ -89,10 +92,6 @@ class Kind:
 
     def __str__(self) -> str:
         return f"{self.resource} about a {self.about}" if self.about else str(self.resource)
-
-
-def _pod(seen: wire.Wire) -> Pod:
-    return pod_wire.record(seen) if isinstance(seen, PodWire) else read_pod(seen)
 
 
 def _our_event(manifest: Manifest) -> Event | None:
@@ -112,7 +111,15 @@ def _our_group(manifest: Manifest) -> PodGroup | None:
 LABELLED: Final = {"labelSelector": IDENTITY}
 KINDS: Final = (
     Kind(record=Job, resource=JOBS, wire=wire.JobWire, read=read_job, query=LABELLED),
-    Kind(record=Pod, resource=PODS, wire=PodWire, read=_pod, query=LABELLED),
+    # Whole, where an API server has no protobuf.
+    Kind(
+        record=Pod,
+        resource=PODS,
+        wire=dict[str, Any],
+        read=read_pod,
+        protobuf=PodParser(),
+        query=LABELLED,
+    ),
     # Of all events the API server sends those about such kinds; ours are told by the name.
     *(
         Kind(

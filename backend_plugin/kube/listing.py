@@ -36,12 +36,13 @@ async def jobs(api: Api, permissions: Permissions, options: KubernetesOptions) -
 
 
 async def _listed(api: Api, namespace: str, limit: int) -> AsyncIterator[Job]:
-    parser, rest = wire.Parser(wire.JobWire), ""
+    parser, rest = wire.Parser(wire.JobWire, read_job), ""
     while True:
         query = {**LABELLED, "limit": str(limit)} | ({"continue": rest} if rest else {})
         page = await api.read(Question(path=JOBS.path(namespace), query=query), parser.page)
         for each in page.items:
-            yield read_job(each)  # type: ignore[arg-type]  # Pods alone are parsed as something else.
+            if isinstance(each.record, Job):
+                yield each.record
         rest = page.rest
         if not rest:
             return

@@ -12,17 +12,16 @@ from http import HTTPStatus
 from typing import Final, NoReturn
 
 from backend_plugin.core.reading import section, text
-from backend_plugin.kube import answers, wire
+from backend_plugin.kube import envelope, wire
 from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.api import Api, Silent
 from backend_plugin.kube.connection import Question
 from backend_plugin.kube.course import Course, List, Pause, Watch
-from backend_plugin.kube.gathering import Part, Seen
+from backend_plugin.kube.gathering import Part
 from backend_plugin.kube.kinds import Kind
-from backend_plugin.kube.lines import Lines
 from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.kube.parsed import Change, Malformed, Parser, Seen
 from backend_plugin.kube.permissions import Permissions, Rule
-from backend_plugin.kube.wire import Malformed, Wire
 from backend_plugin.shell.cluster import Unavailable
 from backend_plugin.shell.sight import Sight, State
 
@@ -63,7 +62,7 @@ class Reflector:
         self._permissions = permissions
         self._options = options
         self._course = Course(chance=random.random, page=options.page)
-        self._parser = wire.Parser(place.kind.wire)
+        self._json: Parser = wire.Parser(place.kind.wire, place.kind.read)
         self._version = place.kind.resource.version
         self._found: list[Seen] = []
         self._refusals: Counter[str] = Counter()
@@ -106,8 +105,9 @@ class Reflector:
             if not self._kind.resource.version:
                 self._version = await self._preferred()
         query = {"limit": str(step.limit)} | ({"continue": step.rest} if step.rest else {})
-        page = self._parser.page(await self._api.once(self._question(query)))
-        self._found += [self._seen(item) for item in page.items]
+        body = await self._api.once(self._question(query))
+        page = self._parser(protobuf=envelope.is_wrapped(body)).page(body)
+        self._found += page.items
         if page.rest:
             self._course.paged(page.rest)
             return
@@ -125,12 +125,9 @@ class Reflector:
             raise Malformed(f"no version of {self._kind.resource.group}")
         return version
 
-    def _seen(self, seen: Wire) -> Seen:
-        namespace, uid, version = wire.identity(seen)
-        record = self._kind.read(seen)
-        if record is None or not record.name:
-            return Seen(namespace, "", uid, version, None)
-        return Seen(namespace, record.name, uid, version, record)
+    def _parser(self, *, protobuf: bool) -> Parser:
+        """Whatever was accepted, the answer is read as what it is."""
+        return self._kind.protobuf if protobuf and self._kind.protobuf is not None else self._json
 
     # ---- watch
 
@@ -142,26 +139,26 @@ class Reflector:
             "resourceVersion": step.version,
             "timeoutSeconds": str(step.seconds),
         }
-        began, lines = loop.time(), Lines(_LONGEST)
-        async with self._api.stream(self._question(query), self._options.silence) as pieces:
+        began = loop.time()
+        async with self._api.stream(self._question(query), self._options.silence) as stream:
             self._granted("watch")
             self._stands(State.IN_SIGHT)
-            async for piece in pieces:
-                for line in lines.feed(piece):
-                    self._line(line, lines.cut)
+            parser = self._parser(protobuf=stream.media_type == envelope.MEDIA_TYPE)
+            parts = parser.parts(_LONGEST)
+            async for piece in stream.pieces:
+                for part in parts.feed(piece):
+                    if parts.cut:
+                        size = len(part) + parts.cut
+                        log.warning("%s: an object of %d bytes is passed over", self._place, size)
+                    else:
+                        self._change(parser.change(part))
                 await asyncio.sleep(_BREATH)
-        if lines.rest:
+        if parts.rest:
             raise Malformed(f"broken off within a change of {self._place}")
         self._course.ended(loop.time() - began)
 
-    def _line(self, line: bytes, cut: int) -> None:
-        if cut:
-            log.warning("%s: an object of %d bytes is passed over", self._place, len(line) + cut)
-            return
-        change = self._parser.change(line)
-        if change.type == "ERROR":
-            raise answers.of_event(line)
-        seen = self._seen(change.object)
+    def _change(self, change: Change) -> None:
+        seen = change.seen
         if change.type in ("ADDED", "MODIFIED"):
             self._place.part.change(seen)
         elif change.type == "DELETED":
@@ -236,4 +233,5 @@ class Reflector:
 
     def _question(self, query: dict[str, str]) -> Question:
         path = self._kind.resource.path(self._place.namespace, version=self._version)
-        return Question(path=path, query={**self._kind.query, **query})
+        accept = "application/json" if self._kind.protobuf is None else envelope.ACCEPT
+        return Question(path=path, query={**self._kind.query, **query}, accept=accept)

@@ -1,21 +1,22 @@
-"""Objects as they come over the wire: bytes in, the few fields that are read out.
+"""Objects as they come in JSON: bytes in, the few fields that are read out.
 
 Lives here: which fields these are, by kind. All others (managedFields, templates) are dropped while parsing;
 what is left is read by `core.observed`, like the objects of any cluster. An object whose fields have other
-types than the schema's is parsed as a whole, and the same readers make of it what they can. Does not: pods,
-which have types of their own, `pod_wire`.
+types than the schema's is parsed as a whole, and the same readers make of it what they can. Does not: what
+comes as protobuf, `pod_wire`.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
-from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import NOTHING, entries, section, text
 from backend_plugin.core.values import Manifest
-from backend_plugin.kube.pod_wire import PodWire
+from backend_plugin.kube import answers
+from backend_plugin.kube.lines import Lines
+from backend_plugin.kube.parsed import Change, Malformed, Page, Seen
+from backend_plugin.shell.cluster import Record
 
 T = TypeVar("T")
 
@@ -113,49 +114,6 @@ class GroupWire(TypedDict, total=False):
     status: Any
 
 
-class Malformed(BackendError):
-    """This is not what an API server sends: a stream that broke off, or somebody else's words."""
-
-
-Wire: TypeAlias = PodWire | Manifest
-"""An object, as far as it is read; a manifest for most kinds, and for whatever has other types."""
-
-
-class Identity(NamedTuple):
-    """Which object it is, and as of when."""
-
-    namespace: str
-    uid: str
-    version: str
-
-
-def identity(wire: Wire) -> Identity:
-    """Of any object."""
-    if isinstance(wire, PodWire):
-        return Identity(wire.metadata.namespace, wire.metadata.uid, wire.metadata.resource_version)
-    meta = metadata(wire)
-    return Identity(text(meta, "namespace"), text(meta, "uid"), text(meta, "resourceVersion"))
-
-
-class Change(NamedTuple):
-    """One line of a watch."""
-
-    type: str
-    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
-    object: Wire
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Some objects of a list."""
-
-    items: Sequence[Wire]
-    version: str
-    """The list's `resourceVersion`: a watch that begins there misses nothing."""
-    rest: str
-    """What to `continue` with; empty: that was all."""
-
-
 class _Line(msgspec.Struct, Generic[T], frozen=True, gc=False):
     type: str
     object: T
@@ -167,38 +125,50 @@ class _Body(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class Parser:
-    """Parses the objects of one kind."""
+    """A `Parser` of one kind."""
 
-    def __init__(self, kind: Any) -> None:
-        """`kind` is one of the types above, or `PodWire`."""
+    def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
+        """`kind` is one of the types above, or of whole objects; `read` makes a record of what is ours."""
         self._line: msgspec.json.Decoder[_Line[Any]] = msgspec.json.Decoder(_Line[kind])
         self._body: msgspec.json.Decoder[_Body[Any]] = msgspec.json.Decoder(_Body[kind])
+        self._read = read
 
-    def change(self, line: bytes) -> Change:
-        """One line of a watch.
+    def parts(self, longest: int) -> Lines:
+        """See `parsed.Parser`."""
+        return Lines(longest)
 
-        Raises:
-            Malformed: If it is no object in JSON.
-        """
+    def change(self, part: bytes) -> Change:
+        """See `parsed.Parser`."""
         try:
-            said = self._line.decode(line)
+            said = self._line.decode(part)
+            how, manifest = said.type, said.object
         except (msgspec.MsgspecError, RecursionError):
-            whole = object_of(line)
-            return Change(text(whole, "type"), section(whole, "object"))
-        return Change(said.type, said.object)
+            whole = object_of(part)
+            how, manifest = text(whole, "type"), section(whole, "object")
+        if how == "ERROR":
+            raise answers.of_event(part)
+        return Change(how, self._seen(manifest))
 
     def page(self, body: bytes) -> Page:
-        """One page of a list; raises as `change` does."""
+        """See `parsed.Parser`."""
         try:
             said = self._body.decode(body)
+            meta: Manifest = said.metadata
+            items: Sequence[Manifest] = said.items or ()
         except (msgspec.MsgspecError, RecursionError):
             whole = object_of(body)
-            return _page(section(whole, "metadata"), entries(whole, "items"))
-        return _page(said.metadata, said.items or ())
+            meta, items = section(whole, "metadata"), entries(whole, "items")
+        return Page(
+            items=[self._seen(item) for item in items],
+            version=text(meta, "resourceVersion"),
+            rest=text(meta, "continue"),
+        )
 
-
-def _page(meta: Manifest, items: Sequence[Wire]) -> Page:
-    return Page(items=items, version=text(meta, "resourceVersion"), rest=text(meta, "continue"))
+    def _seen(self, manifest: Manifest) -> Seen:
+        meta, record = metadata(manifest), self._read(manifest)
+        named = record if record is not None and record.name else None
+        name = named.name if named is not None else ""
+        return Seen(text(meta, "namespace"), name, text(meta, "uid"), text(meta, "resourceVersion"), named)
 
 
 def object_of(body: bytes) -> Manifest:

@@ -220,14 +220,23 @@ class Proxy:
                 body = self._shifted(await answer.read())
                 headers = {**_kept(answer), "Date": self._date()}
                 return web.Response(status=answer.status, headers=headers, body=body)
-            response = await self._begun(request, {"Date": self._date()})
-            # By lines, as a time may lie across two pieces.
-            rest = b""
-            async for piece in answer.content.iter_any():
-                whole, _, rest = (rest + piece).rpartition(b"\n")
-                if whole:
-                    await response.write(self._shifted(whole + b"\n"))
+            headers = {"Date": self._date(), "Content-Type": answer.headers["Content-Type"]}
+            response = await self._begun(request, headers)
+            async for piece in self._pieces(answer):
+                await response.write(piece)
             return response
+
+    async def _pieces(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        if answer.content_type != "application/json":
+            async for piece in answer.content.iter_any():
+                yield piece
+            return
+        # By lines, as a time may lie across two pieces.
+        rest = b""
+        async for piece in answer.content.iter_any():
+            whole, _, rest = (rest + piece).rpartition(b"\n")
+            if whole:
+                yield self._shifted(whole + b"\n")
 
     @contextlib.asynccontextmanager
     async def _ask(self, request: web.Request) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -236,10 +245,17 @@ class Proxy:
             request.method,
             URL(self._target + request.path_qs, encoded=True),
             data=await request.read() or None,
-            headers={name: value for name, value in request.headers.items() if name.lower() not in _HOPS},
+            headers=self._asked(request),
             timeout=aiohttp.ClientTimeout(total=None),
         ) as answer:
             yield answer
+
+    def _asked(self, request: web.Request) -> Mapping[str, str]:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOPS}
+        # Times are shifted in JSON only.
+        if self.skew and "protobuf" in headers.get("Accept", ""):
+            headers["Accept"] = "application/json"
+        return headers
 
     @staticmethod
     async def _begun(request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:

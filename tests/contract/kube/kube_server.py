@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import kubernetes_messages as messages
 from aiohttp import web
 from kube_objects import Objects, Refusal
 
@@ -65,6 +66,8 @@ class KubeServer:
         self.faults: list[Fault] = []
         self.logs: dict[str, list[list[str]]] = {}
         """By pod: what each answer of a followed log has."""
+        self.protobuf = True
+        """As the real one: pods, and whatever it says instead of them, to who accepts it."""
         self.mute = False
         """Watches are open, and nothing is sent."""
         self.watches = 0
@@ -162,7 +165,7 @@ class KubeServer:
                 return await self._fault(fault, request)
             return await self._serve(request)
         except Refusal as refusal:
-            return web.json_response(refusal.status, status=refusal.code)
+            return self._told(request, "Status", refusal.status, refusal.code)
         finally:
             self._open.remove(transport)
 
@@ -176,11 +179,7 @@ class KubeServer:
             request.transport.abort()  # type: ignore[union-attr]
             return web.Response()
         if fault.code:
-            return web.Response(
-                status=fault.code,
-                headers=fault.headers,
-                body=fault.body if fault.body is not None else json.dumps(fault.status or {}).encode(),
-            )
+            return self._instead(fault, request)
         if fault.watch:
             return await self._broken_watch(fault, request)
         done = await self._serve(request)
@@ -188,15 +187,20 @@ class KubeServer:
             request.transport.abort()  # type: ignore[union-attr]
         if fault.truncate:
             assert isinstance(done, web.Response)
-            return web.Response(body=done.body[:-20], content_type="application/json")  # type: ignore[index]
+            return web.Response(body=done.body[:-20], content_type=done.content_type)  # type: ignore[index]
         return done
 
+    def _instead(self, fault: Fault, request: web.Request) -> web.Response:
+        if fault.body is None:
+            return self._told(request, "Status", fault.status or {}, fault.code, fault.headers)
+        return web.Response(status=fault.code, headers=fault.headers, body=fault.body)
+
     async def _broken_watch(self, fault: Fault, request: web.Request) -> web.StreamResponse:
-        response = await _begun(request)
+        response = await _begun(request, fault.headers.get("Content-Type") or self._type(request))
         if fault.body is not None:
             await response.write(fault.body)
         if fault.status is not None:
-            await response.write(json.dumps({"type": "ERROR", "object": fault.status}).encode() + b"\n")
+            await response.write(self._change(request, "ERROR", "Status", fault.status))
         await response.write_eof()
         return response
 
@@ -221,7 +225,32 @@ class KubeServer:
             return await self._watch(request, (group, plural, namespace))
         said = await self._object(request, (group, plural, namespace, name))
         self._wake()
-        return web.json_response(said, status=201 if request.method == "POST" else 200)
+        kind = ("Pod" if name else "PodList") if plural == "pods" else ""
+        return self._told(request, kind, said, 201 if request.method == "POST" else 200)
+
+    def _type(self, request: web.Request) -> str:
+        """Of the answer: what is accepted, if we have it."""
+        accepted = request.headers.get("Accept", "").partition(",")[0]
+        has = self.protobuf and request.path.endswith("/pods")
+        return messages.MEDIA_TYPE if has and accepted == messages.MEDIA_TYPE else "application/json"
+
+    def _told(
+        self,
+        request: web.Request,
+        kind: str,
+        said: Any,
+        code: int = 200,
+        headers: dict[str, str] | None = None,
+    ) -> web.Response:
+        media_type = self._type(request)
+        is_json = media_type == "application/json"
+        body = json.dumps(said).encode() if is_json else messages.wrapped(kind, said)
+        return web.Response(body=body, status=code, headers=headers, content_type=media_type)
+
+    def _change(self, request: web.Request, how: str, kind: str, said: Any) -> bytes:
+        if self._type(request) == "application/json":
+            return json.dumps({"type": how, "object": said}).encode() + b"\n"
+        return messages.frame(how, kind, said)
 
     def _discovery(self, group: str) -> web.Response:
         if group not in self.groups:
@@ -261,7 +290,7 @@ class KubeServer:
         if since > self.objects.version + 1_000:
             raise Refusal(504, "Timeout", "Too large resource version")
         self.objects.changes(place, query, since)  # What is expired is said by the status.
-        response = await _begun(request)
+        response = await _begun(request, self._type(request))
         self.watches += 1
         loop = asyncio.get_running_loop()
         last = loop.time() + int(query["timeoutSeconds"])
@@ -269,26 +298,28 @@ class KubeServer:
             while (left := last - loop.time()) > 0:
                 changed = self._changed
                 if not self.mute:
-                    since = await self._changes(response, place, query, since)
+                    since = await self._changes(request, response, place, since)
                 try:
                     await asyncio.wait_for(changed.wait(), left)
                 except asyncio.TimeoutError:
                     break
         except Refusal as refusal:
-            await response.write(json.dumps({"type": "ERROR", "object": refusal.status}).encode() + b"\n")
+            await response.write(self._change(request, "ERROR", "Status", refusal.status))
         finally:
             self.watches -= 1
         await response.write_eof()
         return response
 
-    async def _changes(self, response: Any, place: Any, query: Any, since: int) -> int:
-        for version, line in self.objects.changes(place, query, since):
-            await response.write(json.dumps(line).encode() + b"\n")
+    async def _changes(self, request: web.Request, response: Any, place: Any, since: int) -> int:
+        # What happens while it is written comes after the bookmark.
+        query, newest = request.query, self.objects.version
+        for version, change in self.objects.changes(place, query, since):
+            await response.write(self._change(request, change["type"], "Pod", change["object"]))
             since = version
-        if since < self.objects.version and query.get("allowWatchBookmarks") == "true":
-            since = self.objects.version
+        if since < newest and query.get("allowWatchBookmarks") == "true":
+            since = newest
             mark = {"kind": "Pod", "metadata": {"resourceVersion": str(since), "creationTimestamp": None}}
-            await response.write(json.dumps({"type": "BOOKMARK", "object": mark}).encode() + b"\n")
+            await response.write(self._change(request, "BOOKMARK", "Pod", mark))
         return since
 
     async def _log(self, request: web.Request, pod: str, there: Any) -> web.StreamResponse:
@@ -310,8 +341,9 @@ class KubeServer:
         return response
 
 
-async def _begun(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+async def _begun(request: web.Request, media_type: str = "application/json") -> web.StreamResponse:
+    watch = ";stream=watch" if media_type == messages.MEDIA_TYPE else ""
+    response = web.StreamResponse(headers={"Content-Type": media_type + watch})
     response.enable_chunked_encoding()
     await response.prepare(request)
     return response

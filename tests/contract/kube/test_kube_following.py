@@ -1,7 +1,9 @@
 """What is in a cluster is told as it is, whatever happens to lists and watches."""
 
 import asyncio
+import json
 import logging
+from dataclasses import replace
 
 import pytest
 from kube_objects import expired
@@ -22,11 +24,13 @@ from kube_world import (
     remove,
     until,
 )
+from kubernetes_messages import frame
 
 from backend_plugin.core.observed import Pod, PodGroup
 
 REPLICA = f"{NAME}-master-0"
 OTHER = "f2-n0-0-0123456789ab"
+AS_JSON = {"Content-Type": "application/json"}
 WORKLOADS = ("kueue.x-k8s.io", "workloads")
 
 
@@ -116,16 +120,19 @@ def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
     ],
     ids=lambda fault: f"{fault.code}{fault.reset}{fault.truncate}",
 )
-@pytest.mark.parametrize("page", [1, 250])
-def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault, page):
+@pytest.mark.parametrize(("place", "page"), [("pytorchjobs", 1), ("pytorchjobs", 250), ("/pods", 1)])
+def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault, place, page):
     server.do(put(JOBS, job()))
     server.do(put(JOBS, job(OTHER)))
-    fault.path, fault.times = "pytorchjobs", 2
-    server.faults.append(fault)
+    server.do(put(PODS, pod()))
+    server.do(put(PODS, pod(f"{OTHER}-master-0")))
+    server.faults.append(replace(fault, path=place, times=2))
 
     async def check(heard):
         assert heard.names() == [NAME, OTHER]
-        assert heard.replaced.count("Job") == 1
+        assert heard.names(Pod) == [REPLICA, f"{OTHER}-master-0"]
+        assert heard.replaced.count("Job") == heard.replaced.count("Pod") == 1
+        assert not any(fault.times for fault in server.faults)
 
     followed(server, tmp_path, check, page=page)
 
@@ -138,15 +145,38 @@ def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault, page)
         Fault(status={"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"}),
         Fault(code=503),
         Fault(reset="before"),
-        Fault(body=b'{"type":"ADDED","object":{"metadata":{"na'),
         Fault(body=b"<html>\n"),
+        Fault(headers=AS_JSON, body=b'{"type":"ADDED","object":{"metadata":{"na'),
+        Fault(headers=AS_JSON, body=b"<html>\n"),
+        Fault(
+            headers=AS_JSON, body=json.dumps({"type": "ERROR", "object": expired().status}).encode() + b"\n"
+        ),
+        Fault(body=frame("ADDED", "Pod", pod(OTHER))[:-9]),
+        Fault(body=b"\0\0\0\4\xff\xff\xff\xff"),
+        Fault(body=frame("ERROR", "Pod", pod(OTHER))),
+        Fault(body=frame("ADDED", "Status", expired().status)),
         Fault(),
     ],
-    ids=["410", "error 410", "error 500", "503", "reset", "truncated", "not json", "ended at once"],
+    ids=[
+        "410",
+        "error 410",
+        "error 500",
+        "503",
+        "reset",
+        "a page",
+        "truncated json",
+        "not json",
+        "error in json",
+        "truncated",
+        "not protobuf",
+        "no status",
+        "no pod",
+        "ended at once",
+    ],
 )
 def test_a_watch_that_breaks_loses_nothing(server, tmp_path, fault):
     server.do(put(PODS, pod()))
-    fault.path, fault.watch, fault.times = "pods", True, 2
+    fault.path, fault.watch, fault.times = "/pods", True, 2
     server.faults.append(fault)
 
     async def check(heard):
@@ -155,6 +185,34 @@ def test_a_watch_that_breaks_loses_nothing(server, tmp_path, fault):
         await until(lambda: fault.times == 0)  # A list between two of them may have told it already.
 
     followed(server, tmp_path, check)
+
+
+def test_a_server_that_has_no_protobuf_is_followed_as_well(server, tmp_path):
+    server.protobuf = False
+    server.do(put(PODS, pod()))
+
+    async def check(heard):
+        assert heard.names(Pod) == [REPLICA]
+        server.do(put(PODS, pod(phase="Running")))
+        await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        server.do(remove(PODS, REPLICA))
+        await until(lambda: heard.names(Pod) == [])
+        assert heard.replaced.count("Pod") == 1
+
+    followed(server, tmp_path, check)
+
+
+def test_of_a_pod_that_is_too_long_nothing_is_told_but_of_the_next(server, tmp_path, caplog):
+    server.do(put(PODS, pod()))
+
+    async def check(heard):
+        server.do(put(PODS, pod(phase="Running", containers=["x" * (1 << 24)])))
+        server.do(put(PODS, pod(OTHER)))
+        await until(lambda: heard.names(Pod) == [REPLICA, OTHER])
+        assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
+
+    followed(server, tmp_path, check)
+    assert "is passed over" in caplog.text
 
 
 def test_what_went_while_a_watch_had_expired_is_gone(server, tmp_path):

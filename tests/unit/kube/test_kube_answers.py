@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from kubernetes_messages import wrapped
 
 from backend_plugin.kube import answers
 from backend_plugin.kube.kinds import JOBS, PODS
@@ -53,6 +54,32 @@ def test_when_to_come_again_is_said_in_two_places():
     assert answered(429, body).retry_after == 3
     assert answered(429, body, Retry_After="7").retry_after == 7
     assert answered(503, b"", Retry_After="Thu, 01 Jan 2026 00:00:00 GMT").retry_after == 0
+
+
+def test_a_status_in_protobuf_says_what_it_says_in_json():
+    said = {
+        "reason": "Invalid",
+        "message": "no: Grüße",
+        "code": 422,
+        "details": {
+            "name": "n",
+            "kind": "pods",
+            "retryAfterSeconds": 3,
+            "causes": [{"reason": "r", "field": "metadata.uid", "message": "m"}],
+        },
+    }
+    for answer in answered(422, status(**said)), answered(422, wrapped("Status", said)):
+        assert (answer.code, answer.reason, answer.message) == (422, "Invalid", "no: Grüße")
+        assert (answer.fields, answer.retry_after, answer.genuine) == ({"metadata.uid"}, 3, True)
+    gone = answered(404, wrapped("Status", {"reason": "NotFound", "details": {"kind": "pods", "name": "n"}}))
+    assert gone.is_of("pods", "n")
+
+
+@pytest.mark.parametrize("body", [wrapped("Pod", {}), wrapped("Status", {"code": 1})[:-1]])
+def test_protobuf_that_is_no_status_is_nobodys(body):
+    assert not answered(404, body).genuine
+    answer = answers.of_wrapped(body)
+    assert (answer.code, answer.reason, answer.genuine) == (500, "Unknown", False)
 
 
 def test_a_page_of_a_proxy_is_told_shortly():

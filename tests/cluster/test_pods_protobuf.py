@@ -1,0 +1,144 @@
+"""The real API server sends pods in protobuf, and they say what it says of them in JSON."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes_messages import BYTES, MAGIC, field
+from rig.api import pods
+from rig.control_plane import ControlPlane
+
+from backend_plugin.core.observed import read_pod
+from backend_plugin.kube import answers, envelope
+from backend_plugin.kube.kinds import LABELLED
+from backend_plugin.kube.parsed import Change, Page
+from backend_plugin.kube.pod_wire import PodParser
+from kfpytorch_idl.kubernetes import pods_pb2
+
+NAMESPACE = "pods-protobuf"
+NAME = "f1-n0-0-0123456789ab-worker-3"
+AT, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"
+ENDED = {"exitCode": 0, "reason": "Completed", "startedAt": AT, "finishedAt": LATER}
+KILLED = {"exitCode": 137, "reason": "Error", "message": "Grüße", "startedAt": AT, "finishedAt": LATER}
+ACCEPTED = {"Accept": envelope.ACCEPT}
+PARSER = PodParser()
+
+
+def container(name: str, state: Any, **said: Any) -> Any:
+    same = {"image": "train:1", "imageID": "train@1", "ready": False, "restartCount": 0}
+    return {"name": name, "containerID": f"containerd://{name}", "state": state, **same, **said}
+
+
+STATUS = {
+    "phase": "Running",
+    "reason": "Evicted",
+    "message": "low on memory",
+    "startTime": AT,
+    "conditions": [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": AT},
+        {"type": "Ready", "status": "False", "reason": "NotReady", "lastTransitionTime": LATER},
+        {"type": "DisruptionTarget", "status": "True", "reason": "r", "message": "m", "lastProbeTime": AT},
+    ],
+    "initContainerStatuses": [container("fetch", {"terminated": ENDED})],
+    "containerStatuses": [
+        container(
+            "pytorch", {"running": {"startedAt": AT}}, lastState={"terminated": KILLED}, restartCount=2
+        ),
+        container("waits", {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}),
+        container("ended", {"terminated": {"exitCode": 1}}),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def there(bare: ControlPlane) -> Iterator[ControlPlane]:
+    """A pod with all that a status may have, which is to be deleted; and one that nobody has seen yet."""
+    labels = {
+        **dict.fromkeys(LABELLED.values(), "0123456789ab"),
+        "training.kubeflow.org/job-name": "f1-n0-0-0123456789ab",
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "3",
+    }
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "j", "uid": "0-1"}
+    meta = {"labels": labels, "finalizers": ["kfpytorch.flyte.org/test"], "ownerReferences": [owner]}
+    spec = {
+        "nodeName": "nowhere",
+        "initContainers": [{"name": "fetch", "image": "train:1"}],
+        "containers": [{"name": name, "image": "train:1"} for name in ("pytorch", "waits", "ended")],
+    }
+    bare.namespace(NAMESPACE)
+    for name, said in ((NAME, meta), ("new", {"labels": labels})):
+        bare.admin.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": NAMESPACE, **said},
+                "spec": spec,
+            }
+        )
+    bare.admin.patch(f"{pods(NAMESPACE, NAME)}/status", {"status": STATUS})
+    bare.admin.delete(pods(NAMESPACE, NAME))
+    yield bare
+    bare.admin.patch(pods(NAMESPACE, NAME), {"metadata": {"finalizers": None}})
+    bare.admin.delete(pods(NAMESPACE, "new"))
+
+
+def listed(plane: ControlPlane) -> Page:
+    answer = plane.admin.ask("GET", pods(NAMESPACE), headers=ACCEPTED)
+    assert answer.headers["Content-Type"] == envelope.MEDIA_TYPE
+    return PARSER.page(answer.content)
+
+
+def watched(plane: ControlPlane, version: str) -> list[Change]:
+    query = {
+        "watch": "true",
+        "resourceVersion": version,
+        "timeoutSeconds": "1",
+        "allowWatchBookmarks": "true",
+    }
+    answer = plane.admin.ask("GET", pods(NAMESPACE), params=query, headers=ACCEPTED)
+    assert answer.headers["Content-Type"].partition(";")[0] == envelope.MEDIA_TYPE
+    parts = PARSER.parts(1 << 24)
+    changes = [PARSER.change(part) for part in parts.feed(answer.content)]
+    assert not parts.rest
+    return changes
+
+
+def in_json(plane: ControlPlane) -> list[Any]:
+    return [read_pod(each) for each in plane.admin.items(pods(NAMESPACE))]
+
+
+def test_a_pod_is_the_same_in_either(there: ControlPlane) -> None:
+    page, wanted = listed(there), in_json(there)
+    assert [seen.record for seen in page.items] == wanted
+    assert [seen.name for seen in page.items] == [NAME, "new"]
+    told = {change.seen.name: change for change in watched(there, "0")}
+    assert [told[pod.name].seen for pod in wanted] == [*page.items]
+    assert {change.type for change in told.values() if change.seen.name} == {"ADDED"}
+    pod = wanted[0]
+    assert (pod.deleted, pod.disrupted, pod.init_containers[0].ended.exit_code) != (None, None, None)
+    assert [bool(each.waiting) for each in pod.containers] == [False, True, False]
+
+
+def test_text_that_is_not_utf8_is_the_same_in_either(there: ControlPlane) -> None:
+    """As kubelets write the end of a log in protobuf, cut anywhere."""
+    path = pods(NAMESPACE, "new")
+    body = there.admin.ask("GET", path, headers=ACCEPTED).content
+    pod = pods_pb2.Pod.FromString(envelope.unwrapped(body, b"Pod"))
+    pod.status.message = b"gr\xc3\xbc\xe2\x82\xff"
+    kind = field(1, BYTES, field(1, BYTES, b"v1") + field(2, BYTES, b"Pod"))
+    there.admin.ask(
+        "PUT",
+        f"{path}/status",
+        headers={"Content-Type": envelope.MEDIA_TYPE},
+        content=MAGIC + kind + field(2, BYTES, pod.SerializeToString()),
+    ).raise_for_status()
+    assert there.admin.items(pods(NAMESPACE))[1]["status"]["message"] == "grü\ufffd\ufffd\ufffd"
+    assert [seen.record for seen in listed(there).items] == in_json(there)
+
+
+def test_what_is_not_to_be_had_is_said_in_protobuf(there: ControlPlane) -> None:
+    path = pods(NAMESPACE, "nothing")
+    answer = there.admin.ask("GET", path, headers=ACCEPTED)
+    assert answer.headers["Content-Type"] == envelope.MEDIA_TYPE
+    assert answers.read(answer.status_code, answer.headers, answer.content).is_of("pods", "nothing")

@@ -1,0 +1,102 @@
+"""Objects as an API server sends them in protobuf, out of the same objects in JSON.
+
+Which fields there are is told by our messages; all others are one that nobody knows, as long as in JSON.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from kfpytorch_idl.kubernetes.envelope_pb2 import Status, TypeMeta, Unknown, WatchEvent
+from kfpytorch_idl.kubernetes.pods_pb2 import (
+    ContainerState,
+    OwnerReference,
+    Pod,
+    PodCondition,
+    PodList,
+    Time,
+)
+
+MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+MAGIC = b"k8s\0"
+KINDS = {"Pod": Pod, "PodList": PodList, "Status": Status}
+# What our messages have as bytes, and parse later.
+MESSAGES = {
+    "typeMeta": TypeMeta,
+    "ownerReferences": OwnerReference,
+    "conditions": PodCondition,
+    "state": ContainerState,
+    "lastState": ContainerState,
+    **dict.fromkeys(("creationTimestamp", "deletionTimestamp", "startTime", "lastTransitionTime"), Time),
+    **dict.fromkeys(("startedAt", "finishedAt"), Time),
+}
+UNKNOWN = 1_000
+VARINT, BYTES = 0, 2
+
+
+def wrapped(kind: str, manifest: Mapping[str, Any]) -> bytes:
+    """A whole body."""
+    said = {"typeMeta": {"kind": kind, "apiVersion": "v1"}}
+    content = encoded(KINDS[kind].DESCRIPTOR, manifest)
+    return MAGIC + encoded(Unknown.DESCRIPTOR, said) + field(2, BYTES, content)
+
+
+def frame(how: str, kind: str, manifest: Mapping[str, Any]) -> bytes:
+    """One change of a watch."""
+    change = encoded(WatchEvent.DESCRIPTOR, {"type": how}) + field(
+        2, BYTES, field(1, BYTES, wrapped(kind, manifest))
+    )
+    return len(change).to_bytes(4, "big") + change
+
+
+def encoded(kind: Descriptor, manifest: Mapping[str, Any]) -> bytes:
+    """The message's own bytes."""
+    fields = {each.json_name: each for each in kind.fields}
+    return b"".join(
+        part
+        for name, said in manifest.items()
+        if said is not None
+        for part in (_parts(fields[name], said) if name in fields else [_nobodys(name, said)])
+    )
+
+
+def _parts(of: FieldDescriptor, said: Any) -> Iterator[bytes]:
+    if of.message_type is not None and of.message_type.GetOptions().map_entry:
+        entries = ({"key": key, "value": value} for key, value in said.items())
+        yield from (field(of.number, BYTES, encoded(of.message_type, each)) for each in entries)
+        return
+    for each in said if isinstance(said, list) else [said]:
+        yield _field(of, each)
+
+
+def _field(of: FieldDescriptor, said: Any) -> bytes:
+    if isinstance(said, int):
+        return field(of.number, VARINT, varint(said))
+    later = MESSAGES.get(of.json_name)
+    if later is Time:
+        # As Kubernetes writes it: also the fraction, which is none.
+        seconds = round(datetime.fromisoformat(said.replace("Z", "+00:00")).timestamp())
+        return field(of.number, BYTES, field(1, VARINT, varint(seconds)) + field(2, VARINT, varint(0)))
+    kind = of.message_type if later is None else later.DESCRIPTOR
+    content = said.encode(errors="surrogateescape") if kind is None else encoded(kind, said)
+    return field(of.number, BYTES, content)
+
+
+def _nobodys(name: str, said: Any) -> bytes:
+    return field(UNKNOWN, BYTES, json.dumps({name: said}).encode())
+
+
+def field(number: int, kind: int, content: bytes) -> bytes:
+    length = varint(len(content)) if kind == BYTES else b""
+    return varint(number << 3 | kind) + length + content
+
+
+def varint(said: int) -> bytes:
+    left, parts = said & (2**64 - 1), bytearray()
+    while left > 127:
+        parts.append(left & 127 | 128)
+        left >>= 7
+    return bytes([*parts, left])
