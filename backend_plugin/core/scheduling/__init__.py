@@ -1,0 +1,4 @@
+"""What a gang scheduler is told of a job.
+
+requests: what a pod asks for.
+"""
