@@ -13,6 +13,8 @@ import msgspec
 from backend_plugin.core.kept_verdict import ANNOTATION, encode, read
 from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod
+from backend_plugin.core.reading import text
+from backend_plugin.core.scheduling import companions
 from backend_plugin.core.task_phase import TaskPhase, failed
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
@@ -52,6 +54,15 @@ def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
     if is_new:
         return Duties(patch=_end(job, verdict, now))
     return Duties(delete=True) if _is_left_over(job, now) else NONE
+
+
+def lacks_companions(observed: Observed) -> bool:
+    """Whether a job that goes on is without what was to stand beside it."""
+    job = observed.job
+    if job is None or companions.ANNOTATION not in job.annotations or is_over(observed):
+        return False
+    there = {group.kind for group in observed.pod_groups}
+    return not there.issuperset(text(each, "kind") for each in companions.of(job))
 
 
 def cancel(observed: Observed, reason: str, now: datetime) -> Duties:

@@ -186,7 +186,8 @@ class KubernetesCluster:
         if answer.is_too_large:
             return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
         if answer.is_not_served and not answer.genuine:
-            said = f"the cluster has no {rule.resource}; install the training-operator"
+            whose = "training-operator" if rule.resource.group == JOBS.group else "gang scheduler"
+            said = f"the cluster has no {rule.resource}; install the {whose}"
             return Refused(answer.code, answer.reason, said)
         if answer.is_not_authorized:
             return Refused(answer.code, answer.reason, self._permissions.missing(rule, answer.message))
