@@ -77,9 +77,16 @@ def parse(text: str) -> Quantity:
 def total(amounts: Iterable[Quantity]) -> Quantity:
     """Their sum, in the suffixes of bytes if any of them is."""
     found = [*amounts]
-    nano = sum(each.nano for each in found)
-    written = _binary_text if any(each.text.endswith("i") for each in found) else _decimal_text
-    return Quantity(nano, written(nano))
+    return _of(sum(each.nano for each in found), binary=any(each.text.endswith("i") for each in found))
+
+
+def multiple(count: int, amount: Quantity) -> Quantity:
+    """So many of it."""
+    return _of(count * amount.nano, binary=amount.text.endswith("i"))
+
+
+def _of(nano: int, *, binary: bool) -> Quantity:
+    return Quantity(nano, _binary_text(nano) if binary else _decimal_text(nano))
 
 
 def _is_in_order(digits: str, power: int) -> bool:

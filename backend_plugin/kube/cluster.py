@@ -131,6 +131,13 @@ class KubernetesCluster:
         """Delete a pod; see `Cluster.delete_pod`."""
         await self._delete(PODS, name)
 
+    async def delete_companion(self, manifest: Manifest) -> None:
+        """Delete what stands beside a job; see `Cluster.delete_companion`."""
+        found = section(manifest, "metadata")
+        await self._delete(
+            _resource(manifest), Name(namespace=text(found, "namespace"), name=text(found, "name"))
+        )
+
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """PodTemplates; see `Cluster.pod_templates`."""
         found = [await self._get(POD_TEMPLATES, namespace, name) for namespace in namespaces]

@@ -245,6 +245,9 @@ class Keeper:
             await self._delete_own(
                 Name(namespace=entry.namespace, name=entry.name, uid=uid), entry.output_prefix
             )
+        for manifest in duties.companions:
+            log.debug("deletes its %s", text(manifest, "kind"), extra=whose.of_entry(entry))
+            await self._cluster.delete_companion(manifest)
         for pod in duties.pods:
             log.info("stops %s, which its job has left behind", pod.name, extra=whose.of_entry(entry))
             # Of this uid: what has been made anew under its name is no leftover.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from backend_plugin.core.job import Role
-from backend_plugin.core.quantity import Quantity, parse, total
+from backend_plugin.core.quantity import Quantity, multiple, parse, total
 from backend_plugin.core.reading import entries, section, text
 from backend_plugin.core.shapes import amount_text
 from backend_plugin.core.values import Manifest
@@ -46,7 +46,7 @@ def summed(parts: Iterable[Amounts]) -> Amounts:
 
 def times(count: int, amounts: Amounts) -> Amounts:
     """So many of them."""
-    return summed([amounts] * count)
+    return {name: multiple(count, amount) for name, amount in amounts.items()}
 
 
 def written(amounts: Amounts) -> dict[str, str]:

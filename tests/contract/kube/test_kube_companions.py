@@ -79,7 +79,7 @@ def test_a_server_that_ends_between_the_two_has_the_next_one_make_the_group(serv
     tell(server, tmp_path, first, second)
 
 
-def test_a_group_that_somebody_deletes_is_made_again_while_its_job_lives(server, tmp_path):
+def test_a_group_that_somebody_deletes_is_made_again_until_its_job_ends(server, tmp_path):
     async def story(here: Served) -> None:
         await here.create(workers=4)
         (group,) = there(server, "podgroups")
@@ -89,17 +89,16 @@ def test_a_group_that_somebody_deletes_is_made_again_while_its_job_lives(server,
         await until(lambda: any(each["metadata"]["uid"] != uid for each in there(server, "podgroups")))
         (entry,) = here.cache
         await until(lambda: bool(entry.pod_groups))
-        # Of a job that is over, nothing is made any more.
-        conditions = [{"type": "Succeeded", "status": "True"}]
+        # When the job is over, it goes, and nothing is made any more.
         (job,) = there(server, "pytorchjobs")
-        ended = {**job, "status": {"conditions": conditions}}
+        ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+        here.leave("outputs.pb")
+        made = creations(server).count("PodGroup")
         server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
-        await until(lambda: entry.job is not None and entry.job.end is not None)
-        made = len(creations(server))
-        server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
+        await until(lambda: there(server, "podgroups") == [])
         await until(lambda: not entry.pod_groups)
         await asyncio.sleep(0.2)
-        assert (there(server, "podgroups"), len(creations(server))) == ([], made)
+        assert (there(server, "podgroups"), creations(server).count("PodGroup")) == ([], made)
 
     tell(server, tmp_path, story)
 

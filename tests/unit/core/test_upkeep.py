@@ -179,3 +179,16 @@ def test_a_job_that_goes_on_has_its_group_made_again() -> None:
     assert not lacks_companions(seen(None))
     waiting["status"] = {"conditions": [SUCCEEDED]}
     assert not lacks_companions(seen(waiting))
+
+
+def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
+    written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
+    over = job(SUCCEEDED)
+    over["metadata"]["annotations"] = {companions.ANNOTATION: written}
+    for groups, kinds in (([], []), ([{"kind": "Workload"}], []), ([{"kind": "PodGroup"}], ["PodGroup"])):
+        _, todo = judged(seen(over, pod_groups=groups, outputs=True))
+        assert [each["kind"] for each in todo.companions] == kinds
+        assert bool(todo) == bool(kinds)
+    # One that is the operator's is left to it.
+    _, todo = judged(seen(job(SUCCEEDED), pod_groups=[{"kind": "PodGroup"}], outputs=True))
+    assert todo == NONE
