@@ -147,6 +147,8 @@ class Cache:
                 self.put(namespace, record)
         else:
             self._exchange(kind, found)
+        if kind is PodGroup:
+            self._doubt()
         self._complete.add(kind)
         if {Job, Pod} <= self._complete:
             self.ready.set()
@@ -171,6 +173,13 @@ class Cache:
         for each in touched:
             if getattr(each, field) != before.get(each, ()):
                 self._changed(each)
+
+    def _doubt(self) -> None:
+        """What was made beside a job, and is not among all that there is, may have gone unseen."""
+        for entry in self:
+            if entry.accompanied and not entry.pod_groups:
+                entry.accompanied = False
+                self._changed(entry)
 
     def put(self, namespace: str, record: Record) -> None:
         """An object that is new or has changed."""

@@ -25,6 +25,13 @@ GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 MEMBERS = 5
 GATE = {"podTemplate": {"spec": {"schedulingGates": [{"name": "kfpytorch.test/turn"}], "containers": []}}}
 SHAPE = Shape(workers=MEMBERS - 1, gpus=2, custom={"kfpytorch": {"master": GATE, "worker": GATE}})
+ELASTIC = Shape(
+    gpus=2,
+    custom={
+        "workerReplicas": {"replicas": MEMBERS},
+        "elasticConfig": {"minReplicas": 2, "maxReplicas": MEMBERS, "nprocPerNode": 1},
+    },
+)
 SETTINGS = "plugins: {{k8s: {{kfpytorch: {{gang: {{scheduler: {scheduler}{style}}}}}}}}}"
 
 
@@ -36,8 +43,8 @@ class Scene:
     caller: Caller
     made: list[Attempt] = field(default_factory=list)
 
-    def create(self) -> Attempt:
-        attempt = self.caller.create(shape=SHAPE)
+    def create(self, shape: Shape = SHAPE) -> Attempt:
+        attempt = self.caller.create(shape=shape)
         self.caller.succeeded(attempt)
         self.made.append(attempt)
         until(lambda: len(self.pods(attempt)) == MEMBERS, 60, lambda: str(self.names(attempt)))
@@ -49,6 +56,9 @@ class Scene:
             pods(NAMESPACE), labelSelector=f"training.kubeflow.org/job-name={attempt.job}"
         )
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+    def groups(self) -> dict[str, Any]:
+        return {each["metadata"]["name"]: each for each in self.plane.admin.items(GROUPS)}
 
     def names(self, attempt: Attempt) -> Sequence[str]:
         return [each["metadata"]["name"] for each in self.pods(attempt)]
@@ -152,7 +162,7 @@ def test_they_do_so_too_where_the_operator_makes_the_groups(begin: Begin) -> Non
 def take_turns(scene: Scene) -> None:
     both = scene.create(), scene.create()
     wanted = {"minMember": MEMBERS, "minResources": {"cpu": "5", "memory": "5Gi", "nvidia.com/gpu": "10"}}
-    groups = {each["metadata"]["name"]: each for each in scene.plane.admin.items(GROUPS)}
+    groups = scene.groups()
     assert groups.keys() == {attempt.job for attempt in both}
     for attempt in both:
         group = groups[attempt.job]
@@ -169,4 +179,35 @@ def take_turns(scene: Scene) -> None:
     scene.until_told(one, "SUCCEEDED")
     scene.until_told(other, "RUNNING")
     assert scene.placed(other) == MEMBERS
+    # Whoever has made it: a scheduler would keep room for a group that is left.
+    until(lambda: scene.groups().keys() == {other.job}, 30, lambda: str(scene.groups().keys()))
+    scene.clear()
+
+
+def test_a_group_of_ours_that_somebody_deletes_is_made_again(begin: Begin) -> None:
+    scene = begin("coscheduling", "plugin")
+    attempt = scene.create()
+    before = scene.groups()[attempt.job]
+    scene.plane.admin.delete(f"{GROUPS}/{attempt.job}")
+    until(lambda: attempt.job in scene.groups(), 30, lambda: "it is not made again")
+    again = scene.groups()[attempt.job]
+    assert again["metadata"]["uid"] != before["metadata"]["uid"]
+    assert again["spec"] == before["spec"]
+    scene.queue(attempt)
+    scene.until_told(attempt, "RUNNING")
+    scene.clear()
+
+
+def test_an_elastic_job_begins_when_its_fewest_have_a_place_and_the_others_join_it(begin: Begin) -> None:
+    scene = begin("coscheduling", "plugin")
+    first = scene.create()
+    scene.queue(first)
+    scene.until_told(first, "RUNNING")
+    # For three of its five there is room.
+    elastic = scene.create(ELASTIC)
+    assert scene.groups()[elastic.job]["spec"]["minMember"] == 2
+    until(lambda: scene.placed(elastic) == 3, 60, lambda: str(scene.placed(elastic)))
+    scene.finish(first)
+    until(lambda: scene.placed(elastic) == MEMBERS, 60, lambda: str(scene.placed(elastic)))
+    scene.until_told(elastic, "RUNNING")
     scene.clear()
