@@ -7,7 +7,7 @@ from typing import Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from msgspec import structs
 
-from backend_plugin.core import custom, judgement, log_links, status, wording
+from backend_plugin.core import custom, judgement, log_links, scheduling, status, wording
 from backend_plugin.core.errors import gathered
 from backend_plugin.core.job import Plan, Run
 from backend_plugin.core.log_links import About
@@ -15,6 +15,7 @@ from backend_plugin.core.manifest import pod, pytorchjob
 from backend_plugin.core.manifest.metadata import job_metadata
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.rules import Rules
+from backend_plugin.core.scheduling import wishes
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.task_phase import TaskPhase
 from backend_plugin.core.values import Manifest
@@ -33,9 +34,10 @@ def plan(
     request = pod.PodRequest(template=template, run=run, settings=settings, pod_templates=pod_templates)
     with gathered() as problems:
         job = custom.decode(template, run, problems)
+        problems.extend(wishes.problems(job, settings.kfpytorch.gang))
         pods = pod.pod_templates(request, job.groups)
     manifest = pytorchjob.build(job, settings, job_metadata(template, run, job.deadlines, pods[0]), pods)
-    return Plan(manifests=(manifest,))
+    return Plan(manifests=tuple(scheduling.manifests(job, manifest, settings.kfpytorch.gang)))
 
 
 def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:

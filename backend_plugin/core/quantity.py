@@ -4,6 +4,7 @@ Lives here: the number and its text. What a container asks for is in `manifest.p
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -71,6 +72,21 @@ def parse(text: str) -> Quantity:
     if _is_in_order(whole + part, power - len(part)):
         return Quantity(nano, text)
     return Quantity(nano, _decimal_text(nano, exponential=match["exponent"] is not None))
+
+
+def total(amounts: Iterable[Quantity]) -> Quantity:
+    """Their sum, in the suffixes of bytes if any of them is."""
+    found = [*amounts]
+    return _of(sum(each.nano for each in found), binary=any(each.text.endswith("i") for each in found))
+
+
+def multiple(count: int, amount: Quantity) -> Quantity:
+    """So many of it."""
+    return _of(count * amount.nano, binary=amount.text.endswith("i"))
+
+
+def _of(nano: int, *, binary: bool) -> Quantity:
+    return Quantity(nano, _binary_text(nano) if binary else _decimal_text(nano))
 
 
 def _is_in_order(digits: str, power: int) -> bool:

@@ -13,6 +13,8 @@ import msgspec
 from backend_plugin.core.kept_verdict import ANNOTATION, encode, read
 from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod
+from backend_plugin.core.reading import text
+from backend_plugin.core.scheduling import companions
 from backend_plugin.core.task_phase import TaskPhase, failed
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
@@ -28,11 +30,13 @@ class Duties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An edit of the job that has it say why it failed, and ends it where it goes on."""
     pods: tuple[Pod, ...] = ()
     """Pods that nobody else would stop; to be deleted after the edit."""
+    companions: tuple[Manifest, ...] = ()
+    """What stood beside the job; some schedulers would keep room for it."""
     delete: bool = False
     """Whether the job itself is to go: it never ran, so its operator will not end it."""
 
     def __bool__(self) -> bool:
-        return self.patch is not None or bool(self.pods) or self.delete
+        return self.patch is not None or bool(self.pods or self.companions) or self.delete
 
 
 NONE: Final = Duties()
@@ -48,10 +52,26 @@ def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
     if job.end is not None:
         left = _left(observed.pods, _policy(job, verdict))
         patch = _kept(verdict, now) if is_new else None
-        return Duties(patch=patch, pods=left) if left or patch else NONE
+        return Duties(patch=patch, pods=left, companions=_beside(observed))
     if is_new:
         return Duties(patch=_end(job, verdict, now))
     return Duties(delete=True) if _is_left_over(job, now) else NONE
+
+
+def _beside(observed: Observed) -> tuple[Manifest, ...]:
+    """The companions of a job that are there."""
+    if observed.job is None or companions.ANNOTATION not in observed.job.annotations:
+        return ()
+    there = {group.kind for group in observed.pod_groups}
+    return tuple(each for each in companions.of(observed.job) if text(each, "kind") in there)
+
+
+def lacks_companions(observed: Observed) -> bool:
+    """Whether a job that goes on is without what was to stand beside it."""
+    job = observed.job
+    if job is None or companions.ANNOTATION not in job.annotations or is_over(observed):
+        return False
+    return len(_beside(observed)) < len(companions.of(job))
 
 
 def cancel(observed: Observed, reason: str, now: datetime) -> Duties:

@@ -48,6 +48,22 @@ _LACKING: Final = re.compile(r"^(\d{1,9}) Insufficient ([\w./-]{1,253})$")
 _OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (.+)$", re.DOTALL)
 _GAP: Final = re.compile(r"resource gap: map\[(.{0,1000})\]", re.DOTALL)
 _GAP_ENTRY: Final = re.compile(r"([a-zA-Z][\w./-]{0,252}):\{\{(\d{1,18}) (-?\d{1,2})\}")
+_GANG: Final = (
+    (
+        re.compile(r"enough sibling pods, current pods number: (\d{1,9}), minMember of group: (\d{1,9})"),
+        "{0} of the {1} members of its gang are there",
+    ),
+    (
+        re.compile(r"cannot proceed due to gated pods"),
+        "members of its gang are held back by scheduling gates",
+    ),
+    (
+        re.compile(r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"),
+        "not all of its gang has found a place",
+    ),
+    (re.compile(r"PodGroup not found"), "its PodGroup is not there"),
+)
+"""What co-scheduling says of a gang, in words that need no knowledge of it."""
 _UNUSED: Final = re.compile(
     r"insufficient unused quota for (\S{1,253}) in flavor (\S{1,253}), (\S{1,40}) more needed"
 )
@@ -214,6 +230,9 @@ def unschedulable(message: str) -> str:
         ]
         if lacking:
             return f"the cluster lacks {', '.join(lacking)} for the whole gang"
+    for says, said in _GANG:
+        if found := says.search(message):
+            return said.format(*found.groups())
     nodes = _NODES.search(message)
     if nodes is None:
         return message.strip() or "no node has been found"

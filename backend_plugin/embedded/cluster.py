@@ -22,7 +22,7 @@ from backend_plugin.embedded.jobs import Jobs
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.kubelet_options import KubeletOptions
 from backend_plugin.embedded.node_commands import Nodes
-from backend_plugin.embedded.objects import Key, uid_of, with_metadata
+from backend_plugin.embedded.objects import Key, key_of, uid_of, with_metadata
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import Pods
 from backend_plugin.embedded.scheduler import Scheduler
@@ -92,7 +92,9 @@ class EmbeddedCluster:
         self._scheduler.see(change)
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Make a job; see `Cluster.create`."""
+        """Make a job, or what stands beside one, of which nothing is made; see `Cluster.create`."""
+        if text(manifest, "kind") == "PodGroup":
+            return self._store.create(manifest)
         return self._store.create(admission.admit(_placed(manifest)))
 
     async def get(self, name: Name) -> Manifest | None:
@@ -121,6 +123,12 @@ class EmbeddedCluster:
         if pod is not None:
             self._pods.delete(pod)
         await asyncio.sleep(0)  # Who deletes hundreds of them lets others in between.
+
+    async def delete_companion(self, manifest: Manifest) -> None:
+        """Delete what stands beside a job; see `Cluster.delete_companion`."""
+        there = self._store.get(key_of(manifest))
+        if there is not None:
+            self._store.remove(uid_of(there))
 
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """PodTemplates; see `Cluster.pod_templates`. One without a namespace is in every one."""

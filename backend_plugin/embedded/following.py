@@ -4,7 +4,16 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from backend_plugin.core.manifest.names import IDENTITY
-from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_event, read_job, read_pod
+from backend_plugin.core.observed import (
+    Event,
+    Job,
+    Pod,
+    PodGroup,
+    read_event,
+    read_job,
+    read_pod,
+    read_pod_group,
+)
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import key_of, label_of, uid_of
 from backend_plugin.embedded.store import Change, Store
@@ -20,6 +29,7 @@ _TOLD: Final = {
     "PyTorchJob": _Told(Job, read_job),
     "Pod": _Told(Pod, read_pod),
     "Event": _Told(Event, read_event),
+    "PodGroup": _Told(PodGroup, read_pod_group),
 }
 
 
@@ -28,8 +38,6 @@ def tell_all(store: Store, sink: Sink) -> None:
     for kind, told in _TOLD.items():
         ours = [each for each in store.all(kind) if _is_ours(each)]
         sink.replace(told.record, [(key_of(each).namespace, told.read(each)) for each in ours])
-    # Nobody here holds a job back as a whole.
-    sink.replace(PodGroup, ())
 
 
 def tell(change: Change, sink: Sink) -> None:

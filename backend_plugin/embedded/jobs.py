@@ -107,11 +107,11 @@ class Jobs:
         left = AT_ONCE
         while self._gone and left > 0:
             owner = next(iter(self._gone))
-            services = self._store.owned(owner, "Service")
+            still = [*self._store.owned(owner, "Service"), *self._store.owned(owner, "PodGroup")]
             pods = [pod for pod in self._store.owned(owner, "Pod") if not is_terminating(pod)]
-            for service in services[:left]:
-                self._store.remove(uid_of(service))
-            left -= len(services)
+            for each in still[:left]:
+                self._store.remove(uid_of(each))
+            left -= len(still)
             for pod in pods[: max(0, left)]:
                 self._pods.delete(pod)
             left -= len(pods)

@@ -17,6 +17,7 @@ RESOURCES: Final[Mapping[str, str]] = {
     "Event": "events",
     "PodTemplate": "podtemplates",
     "Node": "nodes",
+    "PodGroup": "podgroups.scheduling.x-k8s.io",
 }
 """Every kind that is kept, and what the API server calls it in its sentences."""
 

@@ -131,6 +131,13 @@ class KubernetesCluster:
         """Delete a pod; see `Cluster.delete_pod`."""
         await self._delete(PODS, name)
 
+    async def delete_companion(self, manifest: Manifest) -> None:
+        """Delete what stands beside a job; see `Cluster.delete_companion`."""
+        found = section(manifest, "metadata")
+        await self._delete(
+            _resource(manifest), Name(namespace=text(found, "namespace"), name=text(found, "name"))
+        )
+
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """PodTemplates; see `Cluster.pod_templates`."""
         found = [await self._get(POD_TEMPLATES, namespace, name) for namespace in namespaces]
@@ -186,7 +193,8 @@ class KubernetesCluster:
         if answer.is_too_large:
             return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
         if answer.is_not_served and not answer.genuine:
-            said = f"the cluster has no {rule.resource}; install the training-operator"
+            whose = "training-operator" if rule.resource.group == JOBS.group else "gang scheduler"
+            said = f"the cluster has no {rule.resource}; install the {whose}"
             return Refused(answer.code, answer.reason, said)
         if answer.is_not_authorized:
             return Refused(answer.code, answer.reason, self._permissions.missing(rule, answer.message))

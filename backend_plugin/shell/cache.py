@@ -39,8 +39,8 @@ class Entry:
     """One job, and all that is known of it."""
 
     __slots__ = (
-        "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace", "origin",
-        "output_prefix", "outputs",
+        "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
+        "origin", "output_prefix", "outputs",
         "pod_groups", "pods", "read", "told", "unconfirmed", "version",
     )  # fmt: skip
 
@@ -67,6 +67,8 @@ class Entry:
         """When it was found that there is no such job (any more)."""
         self.unconfirmed = False
         """A list has left it out, and nobody has asked the cluster itself."""
+        self.accompanied = False
+        """What was to stand beside it was made, or is there; nobody may have told us of it yet."""
         self.answer: Answer | None = None
         """What was made of it last."""
         self.version = 0
@@ -125,6 +127,10 @@ class Cache:
         """The jobs of all attempts of the node that `run` is an attempt of."""
         return self._by_node.of(run)
 
+    def is_complete(self, kind: type[Record]) -> bool:
+        """Whether every one that there is has been told."""
+        return kind in self._complete
+
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` after every change, with the entry; gives the function that ends it."""
         self._listeners.append(listener)
@@ -141,6 +147,8 @@ class Cache:
                 self.put(namespace, record)
         else:
             self._exchange(kind, found)
+        if kind is PodGroup:
+            self._doubt()
         self._complete.add(kind)
         if {Job, Pod} <= self._complete:
             self.ready.set()
@@ -165,6 +173,13 @@ class Cache:
         for each in touched:
             if getattr(each, field) != before.get(each, ()):
                 self._changed(each)
+
+    def _doubt(self) -> None:
+        """What was made beside a job, and is not among all that there is, may have gone unseen."""
+        for entry in self:
+            if entry.accompanied and not entry.pod_groups:
+                entry.accompanied = False
+                self._changed(entry)
 
     def put(self, namespace: str, record: Record) -> None:
         """An object that is new or has changed."""

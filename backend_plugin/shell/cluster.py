@@ -92,6 +92,9 @@ class Cluster(Protocol):
     async def delete_pod(self, name: Name) -> None:
         """Delete a pod, with its own grace period; nothing happens if there is none."""
 
+    async def delete_companion(self, manifest: Manifest) -> None:
+        """Delete an object that stands beside a job; nothing happens if there is none."""
+
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """The PodTemplates of that name in these namespaces."""
 

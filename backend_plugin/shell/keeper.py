@@ -14,14 +14,15 @@ from typing import Final
 from backend_plugin.core import attempts, upkeep
 from backend_plugin.core.job import JobRef, Run
 from backend_plugin.core.manifest import names
-from backend_plugin.core.observed import read_job
+from backend_plugin.core.observed import Job, PodGroup, read_job
 from backend_plugin.core.reading import section, text
+from backend_plugin.core.scheduling import companions
 from backend_plugin.core.task_phase import TaskPhase
 from backend_plugin.core.upkeep import Duties
 from backend_plugin.shell import whose
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
-from backend_plugin.shell.cluster import Cluster, Name, Unavailable
+from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Unavailable
 from backend_plugin.shell.endings import Endings
 from backend_plugin.shell.together import together
 
@@ -123,6 +124,22 @@ class Keeper:
         order = self._delete(Name(namespace=ref.namespace, name=ref.name, uid=ref.uid), ref.output_prefix)
         await asyncio.wait([order], timeout=DELETE_CALL)
 
+    async def accompany(self, job: Job) -> None:
+        """Make what is to stand beside a job, as far as it is not there.
+
+        Raises:
+            Refused: As by `Cluster.create`; so `Unavailable`.
+        """
+        for manifest in companions.of(job):
+            try:
+                await self._cluster.create(manifest)
+            except AlreadyExists:
+                continue
+            log.info("makes its %s", text(manifest, "kind"))
+        entry = self._cache.of((job.namespace, job.name))
+        if entry is not None:
+            entry.accompanied = not entry.pod_groups
+
     def replace_earlier(self, run: Run) -> None:
         """Delete what earlier attempts of the same node have left.
 
@@ -159,6 +176,8 @@ class Keeper:
     # ---- what the objects ask for
 
     def _changed(self, entry: Entry) -> None:
+        # Once we are told of them, we are also told if they go.
+        entry.accompanied = entry.accompanied and not entry.pod_groups
         # At once, so that nobody is told of an end before what it left is known.
         self._endings.see(entry)
         # Before everything is told of, a job seems to have no pods, and would be judged in vain.
@@ -186,9 +205,17 @@ class Keeper:
             self._orders.give(("confirm", entry.key), lambda: self._confirm(entry), whose.of_entry(entry))
         if entry.job is None or entry.looking:
             return
+        self._see_to_companions(entry, entry.job)
         phase = self._answers.phase(entry)
         if phase is not entry.told or phase.is_failure:
             self._see_to(entry, self._judge.phase(entry), level)
+
+    def _see_to_companions(self, entry: Entry, job: Job) -> None:
+        """A server may have ended between the two, or somebody has deleted the one of them."""
+        if entry.accompanied or not self._cache.is_complete(PodGroup):
+            return
+        if upkeep.lacks_companions(entry.observed()):
+            self._orders.give(("accompany", entry.key), lambda: self.accompany(job), whose.of_entry(entry))
 
     def _see_to(self, entry: Entry, verdict: TaskPhase, level: int) -> None:
         if verdict.phase is not entry.told:
@@ -218,6 +245,9 @@ class Keeper:
             await self._delete_own(
                 Name(namespace=entry.namespace, name=entry.name, uid=uid), entry.output_prefix
             )
+        for manifest in duties.companions:
+            log.debug("deletes its %s", text(manifest, "kind"), extra=whose.of_entry(entry))
+            await self._cluster.delete_companion(manifest)
         for pod in duties.pods:
             log.info("stops %s, which its job has left behind", pod.name, extra=whose.of_entry(entry))
             # Of this uid: what has been made anew under its name is no leftover.

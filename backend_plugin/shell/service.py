@@ -105,7 +105,7 @@ class TaskService:
         planned = plan(template, run, around.answers.judge.settings, pod_templates)
         await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
         around.keeper.replace_earlier(run)
-        (manifest,) = planned.manifests
+        manifest = planned.manifests[0]
         last = around.cache.last((run.namespace, text(section(manifest, "metadata"), "name")))
         job = read_job(await self._made(manifest, run))
         around.cache.answered(run.namespace, job, last)
@@ -121,8 +121,18 @@ class TaskService:
         except Superseded:
             await around.keeper.delete(ref)
             raise
+        await self._accompany(job, ref)
         around.metrics.creates.add("created")
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref))
+
+    async def _accompany(self, job: Job, ref: JobRef) -> None:
+        """What is to stand beside the job; one that would wait for it in vain is no job."""
+        try:
+            await self._around.keeper.accompany(job)
+        except Refused as refused:
+            if not refusal.may_pass(refused.code, refused.message):
+                await self._around.keeper.delete(ref)
+            raise
 
     async def _pod_templates(self, template: TaskTemplate, run: Run) -> Sequence[Manifest]:
         settings = self._around.answers.judge.settings

@@ -129,6 +129,9 @@ class ScriptedCluster:
         if self._found("Pod", name) is not None:
             self.remove("Pod", name.namespace, name.name)
 
+    async def delete_companion(self, manifest: Manifest) -> None:
+        await self._asked("delete_companion")
+
     async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
         return self.owners.get((namespace, execution))
 

@@ -26,7 +26,7 @@ def job_metadata(template: TaskTemplate, run: Run, deadlines: Deadlines, pod: Ma
             **_mapping(metadata, "labels"),
             **said.labels,
             **run.labels,
-            **names.identity_labels(run),
+            **names.identity_labels(run.output_prefix),
         },
         "annotations": {
             **_mapping(metadata, "annotations"),

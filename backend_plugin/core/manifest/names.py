@@ -51,9 +51,9 @@ def is_for(job: Manifest, output_prefix: str) -> bool:
     return bool(output_prefix) and label == _identity(output_prefix) and said in ("", output_prefix)
 
 
-def identity_labels(run: Run) -> dict[str, str]:
-    """The labels of a job that make it ours."""
-    return {**_MANAGED_BY, IDENTITY: identity(run)}
+def identity_labels(output_prefix: str) -> dict[str, str]:
+    """The labels of a job, and of what stands beside it, that make it ours."""
+    return {**_MANAGED_BY, IDENTITY: _identity(output_prefix)}
 
 
 def owner_references(owner: OwnerReference | None) -> list[Manifest]:

@@ -4,10 +4,13 @@ Lives here: which key is which setting, of which kind. To add a setting, add a f
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
 from backend_plugin.core.errors import InvalidSettings, Problem
+from backend_plugin.core.scheduling import platform
+from backend_plugin.core.scheduling.platform import Ganging
 from backend_plugin.core.settings import kinds
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.settings.kinds import Read, Wrong
@@ -94,7 +97,15 @@ _LOGS: Final[_Readers] = {
     "templates": kinds.log_templates,
     "dynamic-log-links": kinds.log_templates_by_name,
 }
+_GANG: Final[_Readers] = {
+    "scheduler": kinds.text,
+    "style": kinds.text,
+    "scheduler-name": kinds.text,
+    "queue": kinds.text,
+    "timeout": kinds.duration,
+}
 _OURS: Final[_Readers] = {
+    "gang": _GANG,
     "judging": _JUDGING,
     "logs": _LOGS,
     "pod-template-namespace": kinds.text,
@@ -118,9 +129,12 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = Non
     """
     problems: list[Problem] = []
     said = _read(section, _ALL, "", problems)
+    ours = said.pop("kfpytorch", {})
+    gang = Ganging(**_fields(ours.pop("gang", {})))
+    if not problems:
+        problems.extend(platform.problems(gang))
     if problems:
         raise InvalidSettings(*problems)
-    ours = said.pop("kfpytorch", {})
     graces = {name: said[key] for key, name in _GRACES.items() if key in said}
     flytes = _fields({key: value for key, value in said.items() if key in _FLYTES})
     flytes["default_env_vars"] = _env(flytes, environment or {})
@@ -128,7 +142,7 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = Non
         **flytes,
         judging=Judging(**graces, **_fields(ours.pop("judging", {}))),
         logs=Logs(**_fields(ours.pop("logs", {}))),
-        kfpytorch=_ours(ours, flytes),
+        kfpytorch=replace(_ours(ours, flytes), gang=gang),
     )
 
 

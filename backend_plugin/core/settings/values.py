@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Final
 
 from backend_plugin.core.quantity import Quantity, parse
+from backend_plugin.core.scheduling.platform import Ganging
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.settings.logs import Logs
 from backend_plugin.core.values import Manifest
@@ -43,6 +44,8 @@ class Ours:
     """How long a job is kept whose author does not say; zero: until its owner goes."""
     pod_template_namespace: str = "flyte"
     """Where PodTemplates are looked for when the task's namespace has none of that name."""
+    gang: Ganging = field(default_factory=Ganging)
+    """Who starts the replicas of a job all together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,11 @@ RULES: Final[Sequence[Mapping[str, Any]]] = (
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get"]},
     {"apiGroups": ["flyte.lyft.com"], "resources": ["flyteworkflows"], "verbs": ["get"]},
-    {"apiGroups": ["scheduling.x-k8s.io"], "resources": ["podgroups"], "verbs": ["list", "watch"]},
+    {
+        "apiGroups": ["scheduling.x-k8s.io"],
+        "resources": ["podgroups"],
+        "verbs": ["create", "list", "watch", "delete"],
+    },
 )
 """What it may do; nothing else."""
 

@@ -55,6 +55,10 @@ class Shape:
     workers: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
     run_policy: Mapping[str, Any] = field(default_factory=dict)
+    gpus: int = 0
+    """Of each replica."""
+    custom: Mapping[str, Any] = field(default_factory=dict)
+    """More of it."""
 
 
 class Caller:
@@ -129,10 +133,13 @@ def _template(shape: Shape) -> TaskTemplate:
     custom: dict[str, Any] = {
         "workerReplicas": {"replicas": shape.workers},
         "masterReplicas": {"replicas": 1},
+        **shape.custom,
     }
     if shape.run_policy:
         custom["runPolicy"] = dict(shape.run_policy)
-    container = {"image": "image:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
+    container: dict[str, Any] = {"image": "image:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
+    if shape.gpus:
+        container["resources"] = {"limits": [{"name": "GPU", "value": str(shape.gpus)}]}
     said = {"type": "pytorch", "taskTypeVersion": 1, "container": container, "custom": custom}
     return ParseDict(said, TaskTemplate())
 

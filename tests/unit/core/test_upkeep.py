@@ -13,8 +13,9 @@ from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Observed, read_observed
 from backend_plugin.core.pipeline import judge, lasting
 from backend_plugin.core.rules import Rules
+from backend_plugin.core.scheduling import companions
 from backend_plugin.core.task_phase import Phase, TaskPhase
-from backend_plugin.core.upkeep import NONE, Duties, cancel, duties, is_over
+from backend_plugin.core.upkeep import NONE, Duties, cancel, duties, is_over, lacks_companions
 from backend_plugin.core.values import Manifest
 
 RULES = Rules(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
@@ -165,3 +166,29 @@ def test_what_a_person_cancels_fails_for_good() -> None:
     assert cancel(seen(with_patch(living, todo.patch)), "", now) == NONE
     assert cancel(seen(job(RUNNING, SUCCEEDED)), "", now) == NONE
     assert "cancel`" in str(cancel(seen(living), "", now).patch)
+
+
+def test_a_job_that_goes_on_has_its_group_made_again() -> None:
+    written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
+    waiting = job(started=None)
+    waiting["metadata"]["annotations"] = {companions.ANNOTATION: written}
+    assert lacks_companions(seen(waiting))
+    assert lacks_companions(seen(waiting, pod_groups=[{"kind": "Workload"}]))
+    assert not lacks_companions(seen(waiting, pod_groups=[{"kind": "PodGroup"}]))
+    assert not lacks_companions(seen(job(started=None)))
+    assert not lacks_companions(seen(None))
+    waiting["status"] = {"conditions": [SUCCEEDED]}
+    assert not lacks_companions(seen(waiting))
+
+
+def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
+    written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
+    over = job(SUCCEEDED)
+    over["metadata"]["annotations"] = {companions.ANNOTATION: written}
+    for groups, kinds in (([], []), ([{"kind": "Workload"}], []), ([{"kind": "PodGroup"}], ["PodGroup"])):
+        _, todo = judged(seen(over, pod_groups=groups, outputs=True))
+        assert [each["kind"] for each in todo.companions] == kinds
+        assert bool(todo) == bool(kinds)
+    # One that is the operator's is left to it.
+    _, todo = judged(seen(job(SUCCEEDED), pod_groups=[{"kind": "PodGroup"}], outputs=True))
+    assert todo == NONE

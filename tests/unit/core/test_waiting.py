@@ -15,6 +15,12 @@ UNSCHEDULABLE = {
     "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.": "no node of 3 fits: pod has unbound immediate PersistentVolumeClaims",
     "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI} memory:{{5 3} {<nil>} x}].": "the cluster lacks 4 nvidia.com/gpu, 5000 memory for the whole gang",
     "resource gap: map[].": "resource gap: map[].",
+    "0/4 nodes are available: pre-filter pod j-master-0 cannot find enough sibling pods, current pods number: 3, minMember of group: 5. preemption: 0/4 nodes are available.": "3 of the 5 members of its gang are there",
+    "0/4 nodes are available: pre-filter pod j-master-0 cannot proceed due to gated pods in the same PodGroup.": "members of its gang are held back by scheduling gates",
+    "PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter": "not all of its gang has found a place",
+    "optimistic rejection in PostFilter": "not all of its gang has found a place",
+    "podGroup ns/j failed recently": "not all of its gang has found a place",
+    "PodGroup not found": "its PodGroup is not there",
     "something else": "something else",
     "": "no node has been found",
 }

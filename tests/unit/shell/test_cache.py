@@ -121,6 +121,17 @@ def test_what_a_new_list_leaves_out_is_no_longer_there_and_whoever_listens_hears
     assert entry.version == before + 3
 
 
+def test_a_group_that_was_made_and_is_in_no_list_may_be_gone_again() -> None:
+    cache = a_cache()
+    for name in ("j", "k"):
+        cache.put("ns", Job(name=name))
+        seen(cache, name).accompanied = True
+    before = seen(cache, "j").version
+    cache.replace(PodGroup, [("ns", PodGroup(kind="PodGroup", name="k"))])
+    assert (seen(cache, "j").accompanied, seen(cache, "k").accompanied) == (False, True)
+    assert seen(cache, "j").version == before + 1
+
+
 def test_of_a_list_only_what_differs_is_news() -> None:
     cache = a_cache()
     pods = [

@@ -1,0 +1,124 @@
+"""Pods by chance: what we say they ask for is what the real API server counts against a quota.
+
+``KFPYTORCH_SEED`` makes the same pods again.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from random import Random, SystemRandom
+from typing import Any
+
+import pytest
+from rig.api import path_of, pods
+from rig.control_plane import ControlPlane
+from rig.process import until
+
+from backend_plugin.core.job import Role
+from backend_plugin.core.quantity import parse
+from backend_plugin.core.scheduling import requests
+
+SEED = int(os.environ.get("KFPYTORCH_SEED", SystemRandom().randrange(1_000_000)))
+PODS = 300
+NAMESPACE = "pod-amounts"
+OVERHEAD = {"cpu": "250m", "memory": "120Mi"}
+WHOLE = {"cpu": "500", "memory": "2Ti"}
+COUNTED = ("cpu", "memory", "ephemeral-storage", "nvidia.com/gpu")
+OPERATORS = {"cpu": "50m", "memory": "10Mi"}
+AT_ONCE = 8
+
+
+@pytest.fixture(scope="module")
+def counting(bare: ControlPlane) -> Iterator[ControlPlane]:
+    """A namespace in which nothing is left: each refusal says what was asked for."""
+    bare.namespace(NAMESPACE)
+    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "heavy"}}
+    path = path_of(bare.admin.apply({**runtime, "handler": "heavy", "overhead": {"podFixed": OVERHEAD}}))
+    nothing = {f"requests.{name}": "0" for name in COUNTED}
+    about = {"name": "all", "namespace": NAMESPACE}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": about, "spec": {"hard": nothing}}
+    status = {"status": {"hard": nothing, "used": nothing}}
+    bare.admin.patch(f"{path_of(bare.admin.apply(quota))}/all/status", status)
+    plain = pod({"containers": [container(Random(0), 0)]})
+    until(lambda: "exceeded quota" in answer(bare, plain), 30, lambda: answer(bare, plain))
+    yield bare
+    bare.admin.delete(f"{path}/heavy")
+
+
+def pod(spec: Any) -> Any:
+    about = {"generateName": "pod-", "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+
+
+def answer(plane: ControlPlane, manifest: Any) -> str:
+    said = plane.admin.ask("POST", pods(NAMESPACE), manifest, params={"dryRun": "All"})
+    return str(said.json().get("message", said.text))
+
+
+def amount(dice: Random, name: str) -> str:
+    if name == "cpu":
+        return dice.choice([str(dice.randint(1, 9)), f"{dice.randint(1, 9_000)}m", "0.5", "1.25"])
+    if name == "nvidia.com/gpu":
+        return str(dice.randint(1, 8))
+    return dice.choice([f"{dice.randint(1, 3_000)}Mi", f"{dice.randint(1, 9)}Gi", "1G", "1500k", "123456789"])
+
+
+def container(dice: Random, number: int, **said: Any) -> Any:
+    claim: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
+    for name in COUNTED:
+        is_device = name == "nvidia.com/gpu"
+        # A quota wants to be told of the first two of each container.
+        if name not in COUNTED[:2] and dice.random() < 0.6:
+            continue
+        one, other = sorted((amount(dice, name) for _ in range(2)), key=parse)
+        how = dice.choice(["limit", "both"] if is_device else ["limit", "both", "request"])
+        if how != "request":
+            claim["limits"][name] = other
+        if how != "limit":
+            claim["requests"][name] = other if is_device else one
+    resources = {part: amounts for part, amounts in claim.items() if amounts}
+    return {"name": f"c{number}", "image": "i", "resources": resources, **said}
+
+
+def spec(dice: Random) -> Any:
+    begun = [
+        container(dice, 10 + number, **({"restartPolicy": "Always"} if dice.random() < 0.5 else {}))
+        for number in range(dice.choice([0, 0, 1, 2, 3]))
+    ]
+    made: dict[str, Any] = {"containers": [container(dice, each) for each in range(dice.randint(1, 3))]}
+    if begun:
+        made["initContainers"] = begun
+    if dice.random() < 0.3:
+        made |= {"runtimeClassName": "heavy", "overhead": OVERHEAD}
+    if dice.random() < 0.3:
+        part = dice.choice(["requests", "limits"])
+        made["resources"] = {part: {name: WHOLE[name] for name in dice.choice([WHOLE, ["cpu"], ["memory"]])}}
+    return made
+
+
+def counted(message: str) -> Mapping[str, int]:
+    """What the API server says that a pod asks for; of what is not said, nothing."""
+    found = re.search(r"exceeded quota: all, requested: (?P<asked>\S+), used:", message)
+    assert found is not None, message
+    pairs = (each.split("=") for each in found["asked"].split(","))
+    return {name.removeprefix("requests."): parse(said).nano for name, said in pairs}
+
+
+def test_what_a_pod_asks_for_is_what_the_api_server_counts(counting: ControlPlane) -> None:
+    dice = Random(SEED)
+    # Of each other one the operator makes a worker beside a master.
+    made = [(spec(dice), number % 2 == 0) for number in range(PODS)]
+
+    def told(each: tuple[Any, bool]) -> Mapping[str, int]:
+        said, is_worker = each
+        last = {"name": "init-pytorch", "image": "i", "resources": {"requests": OPERATORS}}
+        begun = [*said.get("initContainers", []), *([last] if is_worker else [])]
+        return counted(answer(counting, pod({**said, "initContainers": begun})))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        answers = list(pool.map(told, made))
+    for (said, is_worker), counts in zip(made, answers, strict=True):
+        roles = [Role.MASTER, Role.WORKER] if is_worker else [Role.WORKER]
+        ours = requests.of_replica(said, Role.WORKER, roles)
+        assert {name: each.nano for name, each in ours.items() if each} == counts, (SEED, said)

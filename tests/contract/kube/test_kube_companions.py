@@ -1,0 +1,162 @@
+"""What stands beside a job: made after it, made again when missing, and what is said if it cannot be."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from kube_server import Fault, KubeServer, served
+from kube_world import opened, options
+from serving import NAMESPACE, Served, serving, until
+
+GROUPS = ("scheduling.x-k8s.io", "podgroups")
+SETTINGS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "style": "plugin"}}}
+Story = Callable[[Served], Awaitable[None]]
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        server.groups[GROUPS[0]] = {GROUPS[1]: "v1alpha1"}
+        server.objects.namespaces[NAMESPACE] = "Active"
+        yield server
+
+
+def tell(server: KubeServer, folder: Path, *stories: Story) -> None:
+    """Each before a server of its own, which ends as one does that is killed: without finishing anything."""
+
+    async def told() -> None:
+        for story in stories:
+            async with (
+                opened(options(server, folder, patience=1.0)) as cluster,
+                serving(folder, cluster, SETTINGS) as here,  # type: ignore[arg-type]
+            ):
+                await until(here.cache.ready.is_set)
+                await story(here)
+
+    asyncio.run(told())
+
+
+def there(server: KubeServer, plural: str) -> list[Any]:
+    return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
+
+
+def creations(server: KubeServer) -> list[str]:
+    return [each["kind"] for each in server.bodies if "kind" in each and each["kind"] != "DeleteOptions"]
+
+
+def test_the_job_comes_first_and_owns_its_group(server, tmp_path):
+    async def story(here: Served) -> None:
+        await here.create(workers=4)
+        (job,), (group,) = there(server, "pytorchjobs"), there(server, "podgroups")
+        assert creations(server)[:2] == ["PyTorchJob", "PodGroup"]
+        (owner,) = group["metadata"]["ownerReferences"]
+        assert owner["uid"] == job["metadata"]["uid"]
+        assert group["metadata"]["name"] == job["metadata"]["name"]
+        assert group["spec"] == {"minMember": 5, "minResources": {"cpu": "5", "memory": "5Gi"}}
+        # Asked for once more, both are there.
+        await here.create(workers=4)
+        assert (len(there(server, "pytorchjobs")), len(there(server, "podgroups"))) == (1, 1)
+
+    tell(server, tmp_path, story)
+
+
+def test_a_server_that_ends_between_the_two_has_the_next_one_make_the_group(server, tmp_path):
+    async def first(here: Served) -> None:
+        server.faults.append(Fault(method="POST", path="podgroups", times=1_000, reset="before"))
+        with pytest.raises(grpc.RpcError) as caught:
+            await here.create(workers=4)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+        assert (len(there(server, "pytorchjobs")), there(server, "podgroups")) == (1, [])
+
+    async def second(here: Served) -> None:
+        server.faults.clear()
+        # Nobody asks for it.
+        await until(lambda: len(there(server, "podgroups")) == 1)
+
+    tell(server, tmp_path, first, second)
+
+
+def test_a_group_that_somebody_deletes_is_made_again_until_its_job_ends(server, tmp_path):
+    async def story(here: Served) -> None:
+        await here.create(workers=4)
+        (group,) = there(server, "podgroups")
+        name, uid = group["metadata"]["name"], group["metadata"]["uid"]
+        await until(lambda: any(entry.pod_groups for entry in here.cache))
+        server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
+        await until(lambda: any(each["metadata"]["uid"] != uid for each in there(server, "podgroups")))
+        (entry,) = here.cache
+        await until(lambda: bool(entry.pod_groups))
+        # When the job is over, it goes, and nothing is made any more.
+        (job,) = there(server, "pytorchjobs")
+        ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+        here.leave("outputs.pb")
+        made = creations(server).count("PodGroup")
+        server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+        await until(lambda: there(server, "podgroups") == [])
+        await until(lambda: not entry.pod_groups)
+        await asyncio.sleep(0.2)
+        assert (there(server, "podgroups"), creations(server).count("PodGroup")) == ([], made)
+
+    tell(server, tmp_path, story)
+
+
+def test_where_groups_cannot_be_seen_they_are_made_once(server, tmp_path):
+    server.forbidden |= {"list podgroups", "watch podgroups"}
+
+    async def first(here: Served) -> None:
+        await here.create(workers=4)
+        (entry,) = here.cache
+        for annotation in ("a", "b"):
+            patch = {"metadata": {"annotations": {annotation: "x"}}}
+            key = ("kubeflow.org", "pytorchjobs", NAMESPACE, entry.name)
+            server.do(lambda objects, key=key, patch=patch: objects.patch(key, patch))
+            await until(lambda a=annotation: entry.job is not None and a in entry.job.annotations)
+            await asyncio.sleep(0.2)
+        assert len(there(server, "podgroups")) == 1
+        # The call, and the round that came while it was under way.
+        assert creations(server).count("PodGroup") <= 2
+
+    tell(server, tmp_path, first)
+
+
+@pytest.mark.parametrize(
+    ("forbid", "said"),
+    [
+        (
+            True,
+            "add to the ClusterRole: "
+            "{apiGroups: [scheduling.x-k8s.io], resources: [podgroups], verbs: [create]}",
+        ),
+        (False, "the cluster has no podgroups.scheduling.x-k8s.io; install the gang scheduler"),
+    ],
+)
+def test_a_set_up_that_can_make_no_groups_is_refused_and_leaves_no_job(server, tmp_path, forbid, said):
+    if forbid:
+        server.forbidden.add("create podgroups")
+    else:
+        del server.groups[GROUPS[0]]
+
+    async def story(here: Served) -> None:
+        meta = await here.create(workers=4)
+        assert await here.phase(meta) == "FAILED"
+        assert said in (await here.get(meta)).message
+        await until(lambda: there(server, "pytorchjobs") == [])
+
+    tell(server, tmp_path, story)
+
+
+def test_room_in_a_quota_comes_back_so_that_the_call_is_to_be_made_again(server, tmp_path):
+    async def story(here: Served) -> None:
+        status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "exceeded quota: q"}
+        server.faults.append(Fault(method="POST", path="podgroups", times=1_000, code=403, status=status))
+        with pytest.raises(grpc.RpcError) as caught:
+            await here.create(workers=4)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # type: ignore[attr-defined]
+        server.faults.clear()
+        await here.create(workers=4)
+        assert len(there(server, "podgroups")) == 1
+
+    tell(server, tmp_path, story)

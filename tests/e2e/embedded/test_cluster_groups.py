@@ -1,0 +1,42 @@
+"""What stands beside a job of the emulated cluster: it is kept, told of, and goes with the job."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend_plugin.core.observed import PodGroup, read_job
+from backend_plugin.core.scheduling import companions
+from backend_plugin.shell.cluster import AlreadyExists
+from e2e.embedded.emulated import OURS, job, named, opened, role
+
+
+def beside(made: Any) -> Any:
+    """The group of a job, as our server makes it."""
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
+    (manifest,) = companions.of(read_job(companions.carried(made, [group])))
+    return manifest
+
+
+def test_a_group_is_kept_and_goes_with_its_job(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(tmp_path) as (cluster, seen):
+            made = await cluster.create(job(Worker=role("sleep 60", replicas=2)))
+            group = beside(made)
+            assert group["metadata"]["labels"][OURS]
+            await cluster.create(group)
+            with pytest.raises(AlreadyExists):
+                await cluster.create(group)
+            await seen.until(lambda: seen.records[PodGroup])
+            # Nobody here reads it: the pods are placed one by one.
+            await seen.phase("Running", "j-worker-0", "j-worker-1")
+            await cluster.delete(named())
+            await seen.until(lambda: not seen.records[PodGroup])
+            again = await cluster.create(job("k", Worker=role("sleep 60")))
+            await cluster.create(beside(again))
+            await cluster.delete_companion(beside(again))
+            await cluster.delete_companion(beside(again))
+            assert not seen.records[PodGroup]
+
+    asyncio.run(story())

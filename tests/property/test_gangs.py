@@ -1,0 +1,90 @@
+"""Gangs of all sizes, for every scheduler: what holds whatever an author asks for."""
+
+from typing import Any
+
+from builders import a_run, a_template, decoded
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend_plugin.core import settings
+from backend_plugin.core.job import Role
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.scheduling import table
+from backend_plugin.core.scheduling.gang import members, min_counts
+from backend_plugin.core.scheduling.requests import summed, times, written
+
+WORKERS = st.integers(1, 9)
+REPLICAS = WORKERS.map(
+    lambda workers: {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": workers}}
+)
+ELASTIC = st.tuples(WORKERS, WORKERS).map(
+    lambda ends: {
+        "workerReplicas": {"replicas": max(ends)},
+        "elasticConfig": {"minReplicas": min(ends), "maxReplicas": max(ends), "nprocPerNode": 1},
+    }
+)
+CUSTOMS = REPLICAS | ELASTIC
+HOW = st.sampled_from([(name, style) for name, styles in table.ADAPTERS.items() for style in styles])
+MARKS = {"schedulerName", "priorityClassName"}
+
+
+def gang_of(custom: dict[str, Any], minimum: int | None) -> dict[str, Any]:
+    there = sum(part["replicas"] for key, part in custom.items() if key.endswith("Replicas"))
+    said = {} if minimum is None else {"minMember": min(minimum, there)}
+    return {**custom, "kfpytorch": {"gang": said}}
+
+
+@given(CUSTOMS, st.none() | WORKERS)
+def test_as_many_as_are_said_must_find_a_place_and_the_master_is_one_of_them(
+    custom: dict[str, Any], minimum: int | None
+) -> None:
+    job = decoded(gang_of(custom, minimum))
+    counts = min_counts(job)
+    there = {group.role: group.replicas for group in job.groups}
+    fewest = job.elastic.min_replicas if job.elastic else sum(there.values())
+    assert job.gang is not None
+    assert sum(counts.values()) == (job.gang.min_member or fewest)
+    assert all(counts[role] <= there[role] for role in there)
+    assert counts.get(Role.MASTER, 1) == 1
+
+
+@given(CUSTOMS, st.none() | WORKERS, HOW)
+def test_a_gang_changes_nothing_but_what_its_scheduler_reads(
+    custom: dict[str, Any], minimum: int | None, how: tuple[str, str]
+) -> None:
+    scheduler, style = how
+    queue = {} if scheduler == "coscheduling" else {"queue": "q"}
+    ganging = {"scheduler": scheduler, **({"style": style} if style else {}), **queue}
+    template = a_template(gang_of(custom, None if scheduler == "kueue" else minimum))
+    (plain,) = plan(template, a_run(), settings.read({})).manifests
+    job, *beside = plan(template, a_run(), settings.read({"kfpytorch": {"gang": ganging}})).manifests
+    assert [each["metadata"]["name"] for each in beside] in ([], [plain["metadata"]["name"]])
+    assert without_marks(job) == without_marks(plain)
+
+
+def without_marks(job: Any) -> Any:
+    def of(template: Any) -> Any:
+        return {key: value for key, value in template["spec"].items() if key not in MARKS}
+
+    roles = job["spec"]["pytorchReplicaSpecs"].items()
+    spec = {
+        key: value for key, value in job["spec"].items() if key not in ("runPolicy", "pytorchReplicaSpecs")
+    }
+    replicas = {role: {**said, "template": of(said["template"])} for role, said in roles}
+    return job["metadata"]["name"], spec, replicas
+
+
+@given(CUSTOMS, st.none() | WORKERS)
+def test_the_gang_asks_for_what_its_members_ask_for(custom: dict[str, Any], minimum: int | None) -> None:
+    said = gang_of(custom, minimum)
+    section = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "style": "operator"}}}
+    (job,) = plan(a_template(said), a_run(), settings.read(section)).manifests
+    made: Any = job
+    policy = made["spec"]["runPolicy"].get("schedulingPolicy")
+    there = members(decoded(said), job)
+    if policy is not None:
+        parts = [times(each.min_count, each.request) for each in there]
+        assert policy == {
+            "minAvailable": sum(each.min_count for each in there),
+            "minResources": written(summed(parts)),
+        }

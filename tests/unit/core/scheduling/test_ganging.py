@@ -1,0 +1,300 @@
+"""What the settings say of gangs, what authors may say against it, and what a job becomes."""
+
+import json
+from typing import Any
+
+import pytest
+from builders import a_run, a_template, decoded
+
+from backend_plugin.core import settings
+from backend_plugin.core.errors import InvalidSettings, InvalidTask
+from backend_plugin.core.observed import read_job
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.scheduling import companions, platform, table
+from backend_plugin.core.scheduling import manifests as ganged
+from backend_plugin.core.scheduling.adapter import Adapter, Marks
+from kfpytorch_common import labels
+
+FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
+SINGLE = {"workerReplicas": {"replicas": 0}, "masterReplicas": {"replicas": 1}}
+ELASTIC = {
+    "workerReplicas": {"replicas": 4},
+    "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 1},
+}
+PLUGIN = {"scheduler": "coscheduling", "style": "plugin"}
+NOT_HERE = "is not a gang scheduler that a job can have on this platform; leave it out, or write"
+OPERATOR = {"scheduler": "coscheduling", "style": "operator"}
+
+
+def planned(ganging: dict[str, Any], custom: dict[str, Any] = FIVE, **task: Any) -> list[Any]:
+    gang = task.pop("gang", None)
+    more = {"kfpytorch": {"gang": gang}} if gang else {}
+    section = {"kfpytorch": {"gang": ganging}, **task.pop("flyte", {})}
+    pod_templates = task.pop("pod_templates", ())
+    return list(
+        plan(a_template({**custom, **more}, **task), a_run(), settings.read(section), pod_templates).manifests
+    )
+
+
+def refused(*said: Any, **more: Any) -> list[str]:
+    with pytest.raises(InvalidTask) as caught:
+        planned(*said, **more)
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("said", "problems"),
+    [
+        (
+            {"scheduler": "volcanoe"},
+            ['scheduler="volcanoe": is no gang scheduler that this backend knows; write one of none, '],
+        ),
+        (
+            {"scheduler": "in-tree"},
+            ['scheduler="in-tree": cannot be told of a PyTorchJob, whose kind drops the field'],
+        ),
+        ({"scheduler": "auto"}, ['scheduler="auto": is no gang scheduler']),
+        ({"style": "plugin"}, ['style="plugin": means nothing without a scheduler; name the scheduler']),
+        (
+            {"queue": "a", "timeout": "1s"},
+            ['queue="a": means nothing without a scheduler; leave', 'timeout="0:00:01": means'],
+        ),
+        (
+            {"scheduler": "coscheduling"},
+            ['style="": does not say who makes the groups of coscheduling; write operator if'],
+        ),
+        (
+            {**PLUGIN, "style": "x"},
+            ['style="x": does not say who makes the groups of coscheduling; write operator if'],
+        ),
+        ({**PLUGIN, "queue": "a"}, ['queue="a": means nothing to coscheduling; leave it out']),
+        (
+            {**PLUGIN, "timeout": "1500ms"},
+            ['timeout="0:00:01.500000": is no whole number of seconds; write 30s'],
+        ),
+        (
+            {"scheduler": "kueue", "style": "plugin"},
+            ['style="plugin": means nothing to kueue; leave it out'],
+        ),
+        (
+            {"scheduler": "kueue", "scheduler-name": "a", "timeout": "1s"},
+            ['timeout="0:00:01": means nothing to kueue', 'scheduler-name="a": means nothing to kueue'],
+        ),
+        ({"scheduler": "kai", "queue": "a b"}, ['queue="a b": is not the name of a queue; write at most 63']),
+        (
+            {**PLUGIN, "scheduler-name": "A"},
+            ['scheduler-name="A": is not the name of a scheduler; write lower-case'],
+        ),
+        ({**PLUGIN, "timeot": "1s"}, ["timeot='1s': is not a setting; did you mean timeout?"]),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(said: Any, problems: list[str]) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        settings.read({"kfpytorch": {"gang": said}})
+    told = [str(problem).removeprefix("kfpytorch.gang.") for problem in caught.value.problems]
+    assert len(told) == len(problems)
+    for line, begin in zip(told, problems, strict=True):
+        assert line.startswith(begin)
+
+
+@pytest.mark.parametrize(
+    ("ganging", "said", "problem"),
+    [
+        (
+            {},
+            {"scheduler": "volcano"},
+            f'scheduler="volcano": {NOT_HERE} none',
+        ),
+        (
+            PLUGIN,
+            {"scheduler": "kai"},
+            f'scheduler="kai": {NOT_HERE} coscheduling or none',
+        ),
+        # The operator makes a group for every job.
+        (
+            OPERATOR,
+            {"scheduler": "none"},
+            f'scheduler="none": {NOT_HERE} coscheduling',
+        ),
+        (PLUGIN, {"queue": "a"}, 'queue="a": means nothing to coscheduling; leave it out'),
+        (
+            {"scheduler": "kai"},
+            {"queue": "a b"},
+            f'queue="a b": is not the name of a queue; write {labels.VALUE}',
+        ),
+        (
+            {"scheduler": "kueue", "queue": "a"},
+            {"minMember": 3},
+            "minMember=3: means nothing to kueue; leave it out",
+        ),
+        (
+            {"scheduler": "kueue"},
+            {},
+            'queue="": is needed by kueue, and this platform has none for all; write Gang(queue=...)',
+        ),
+    ],
+)
+def test_what_the_platform_has_not_is_refused(ganging: Any, said: Any, problem: str) -> None:
+    assert refused(ganging, gang=said) == [f"custom.kfpytorch.gang.{problem}"]
+
+
+def test_the_same_as_without_gangs_where_there_is_nobody_to_see_to_them() -> None:
+    plain = planned({})
+    assert planned({"scheduler": "none"}) == plain
+    for said in ({"scheduler": "kueue"}, PLUGIN):
+        assert planned(said, gang={"scheduler": "none"}) == planned({}, gang={"scheduler": "none"})
+    assert planned(PLUGIN, gang={"scheduler": "none"})[0]["spec"] == plain[0]["spec"]
+    for ganging in (PLUGIN, OPERATOR):
+        assert planned(ganging, SINGLE) == planned({}, SINGLE)
+
+
+@pytest.mark.parametrize(
+    ("custom", "said", "expected"),
+    [
+        (FIVE, {}, (5, "5")),
+        (FIVE, {"minMember": 3}, (3, "3")),
+        (FIVE, {"minMember": 1}, (1, "1")),
+        (ELASTIC, {}, (2, "2")),
+        (ELASTIC, {"minMember": 3}, (3, "3")),
+    ],
+)
+def test_the_minimum_is_the_gang(custom: Any, said: Any, expected: tuple[int, str]) -> None:
+    _, group = planned(PLUGIN, custom, gang=said)
+    spec = group["spec"]
+    assert (spec["minMember"], spec["minResources"]["cpu"]) == expected
+    assert "scheduleTimeoutSeconds" not in spec
+    (operated,) = planned(OPERATOR, custom, gang=said)
+    policy = operated["spec"]["runPolicy"]["schedulingPolicy"]
+    assert policy == {"minAvailable": spec["minMember"], "minResources": spec["minResources"]}
+
+
+def test_what_pods_say_of_their_scheduler_must_be_the_gangs() -> None:
+    other = {"scheduler-name": "default-scheduler"}
+    problem, _ = refused(PLUGIN, flyte=other)
+    assert problem == (
+        'master pod.schedulerName="default-scheduler": contradicts the gang, for which it is '
+        "scheduler-plugins-scheduler; "
+        "leave it out of the task, its PodTemplate and the settings, or say the same"
+    )
+    assert len(refused(OPERATOR, flyte=other)) == 2
+    job, _ = planned({**PLUGIN, "scheduler-name": "default-scheduler"}, flyte=other)
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        assert replica["template"]["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_the_guides_pod_template_makes_a_gang() -> None:
+    """It names the scheduler, and nothing else."""
+    template = {
+        "metadata": {"name": "gang", "namespace": "flyte"},
+        "template": {"spec": {"schedulerName": "scheduler-plugins-scheduler", "containers": []}},
+    }
+    metadata = {"podTemplateName": "gang"}
+    job, group = planned(PLUGIN, metadata=metadata, pod_templates=[template])
+    (operated,) = planned(OPERATOR, metadata=metadata, pod_templates=[template])
+    for manifest in (job, operated):
+        for replica in manifest["spec"]["pytorchReplicaSpecs"].values():
+            assert replica["template"]["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
+    assert group["spec"]["minMember"] == 5
+
+
+def pods(job: Any) -> dict[str, Any]:
+    return {role: each["template"] for role, each in job["spec"]["pytorchReplicaSpecs"].items()}
+
+
+def test_a_single_replica_waits_in_the_queue_of_kueue() -> None:
+    (job,) = planned({"scheduler": "kueue", "queue": "all"}, SINGLE)
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "all"
+    assert "kueue.x-k8s.io/priority-class" not in job["metadata"]["labels"]
+    assert job["spec"]["runPolicy"]["suspend"] is True
+
+
+def test_of_a_role_that_may_be_missing_nothing_is_reserved() -> None:
+    (job,) = planned({"scheduler": "yunikorn"}, gang={"minMember": 1})
+    master, worker = pods(job)["Master"]["metadata"], pods(job)["Worker"]["metadata"]
+    of_yunikorn = "yunikorn.apache.org/"
+    groups = json.loads(worker["annotations"][of_yunikorn + "task-groups"])
+    assert groups == [{"name": "master", "minMember": 1, "minResource": {"cpu": "1", "memory": "1Gi"}}]
+    assert of_yunikorn + "task-group-name" not in worker["annotations"]
+    assert of_yunikorn + "queue" not in worker["labels"]
+    assert worker["annotations"].items() < master["annotations"].items()
+    _, group = planned({"scheduler": "volcano", "style": "plugin"}, gang={"minMember": 1})
+    assert group["spec"]["minTaskMember"] == {"master": 1}
+
+
+@pytest.mark.parametrize(
+    ("priorities", "common"), [(("a", "a"), "a"), (("a", "b"), None), ((None, None), None)]
+)
+def test_the_priority_that_all_pods_have_is_the_gangs(priorities: Any, common: str | None) -> None:
+    roles = {
+        role: {"priorityClassName": name}
+        for role, name in zip(("master", "worker"), priorities, strict=True)
+        if name
+    }
+    _, group = planned({"scheduler": "volcano", "style": "plugin"}, {**FIVE, "kfpytorch": roles})
+    assert group["spec"].get("priorityClassName") == common
+
+
+def test_what_a_template_leaves_empty_is_filled_in_and_what_it_contradicts_is_refused() -> None:
+    """The guide's other template has YuniKorn's annotations, all of them empty."""
+    keys = ("task-group-name", "task-groups", "schedulingPolicyParameters")
+    empty = {f"yunikorn.apache.org/{key}": "" for key in keys}
+    template: Any = {
+        "metadata": {"name": "gang", "namespace": "flyte"},
+        "template": {"metadata": {"annotations": empty}, "spec": {"containers": []}},
+    }
+    task = {"metadata": {"podTemplateName": "gang"}}
+    (job,) = planned({"scheduler": "yunikorn"}, pod_templates=[template], **task)
+    for pod in pods(job).values():
+        assert all(pod["metadata"]["annotations"][key] for key in empty)
+    template["template"]["metadata"]["labels"] = {"yunikorn.apache.org/queue": "root.b"}
+    (mine, _) = refused({"scheduler": "yunikorn", "queue": "root.a"}, pod_templates=[template], **task)
+    assert mine.startswith(
+        'master pod.labels.yunikorn.apache.org/queue="root.b": contradicts the gang, for which it is root.a'
+    )
+    label = {"kueue.x-k8s.io/queue-name": "b"}
+    assert refused({"scheduler": "kueue", "queue": "a"}, metadata={"metadata": {"labels": label}}) == [
+        'metadata.labels.kueue.x-k8s.io/queue-name="b": contradicts the gang, for which it is a; '
+        "leave it out of the task, its PodTemplate and the settings, or say the same"
+    ]
+
+
+def test_a_seventh_is_a_module_and_a_row() -> None:
+    seventh = Adapter(marks=lambda gang: Marks(pod_labels={"seventh/size": str(gang.min_member)}))
+    said = platform.Ganging(scheduler="seventh", adapters={**table.ADAPTERS, "seventh": {"": seventh}})
+    assert list(platform.problems(said)) == []
+    (plain,) = planned({})
+    (job,) = ganged(decoded(FIVE), plain, said)
+    for pod in pods(job).values():
+        assert pod["metadata"]["labels"]["seventh/size"] == "5"
+
+
+def test_a_priority_is_that_of_all_pods() -> None:
+    said = {"priorityClassName": "high"}
+    for ganging in (PLUGIN, OPERATOR):
+        job = planned(ganging, gang=said)[0]
+        pods = [each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values()]
+        assert [pod["priorityClassName"] for pod in pods] == ["high", "high"]
+    custom = {**FIVE, "kfpytorch": {"gang": said, "worker": {"priorityClassName": "low"}}}
+    (problem,) = refused(PLUGIN, custom)
+    assert problem.startswith(
+        'worker pod.priorityClassName="low": contradicts the gang, for which it is high'
+    )
+
+
+def test_a_job_carries_what_stands_beside_it() -> None:
+    job, group = planned({**PLUGIN, "timeout": "1m"})
+    metadata = {**job["metadata"], "uid": "u-1"}
+    (owned,) = companions.of(read_job({**job, "metadata": metadata}))
+    owner = owned["metadata"]["ownerReferences"][0]
+    assert (owner["uid"], owner["name"], owner["controller"]) == ("u-1", job["metadata"]["name"], True)
+    assert owned["spec"] == group["spec"]
+    assert group["metadata"]["ownerReferences"][0]["uid"] == companions.NO_UID
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["", "{", "{}", '[{"kind": "PodGroup"}]', '[{"apiVersion": "v1", "kind": "Pod", "spec": {}}]', "\ud800"],
+)
+def test_what_people_write_there_makes_nothing_else(said: str) -> None:
+    job = {"metadata": {"name": "a", "annotations": {companions.ANNOTATION: said}}}
+    assert list(companions.of(read_job(job))) == []

@@ -1,0 +1,90 @@
+"""What a pod asks for, case by case; that an API server agrees is shown in tests/cluster."""
+
+from typing import Any
+
+import pytest
+
+from backend_plugin.core.job import Role
+from backend_plugin.core.scheduling.requests import of_pod, of_replica, times, written
+
+
+def container(cpu: str = "", *, limits: Any = None, **said: Any) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu} if cpu else {}, "limits": limits or {}}
+    return {
+        "name": "c",
+        "resources": {part: amounts for part, amounts in resources.items() if amounts},
+        **said,
+    }
+
+
+def sidecar(cpu: str) -> dict[str, Any]:
+    return container(cpu, restartPolicy="Always")
+
+
+@pytest.mark.parametrize(
+    ("spec", "asked"),
+    [
+        ({"containers": []}, {}),
+        ({"containers": [container()]}, {}),
+        ({"containers": [container("1"), container("500m")]}, {"cpu": "1500m"}),
+        (
+            {"containers": [container(limits={"cpu": "3", "nvidia.com/gpu": 8})]},
+            {"cpu": "3", "nvidia.com/gpu": "8"},
+        ),
+        (
+            {"containers": [container("1", limits={"cpu": "3", "memory": "1Gi"})]},
+            {"cpu": "1", "memory": "1Gi"},
+        ),
+        ({"containers": [container("1")], "initContainers": [container("3")]}, {"cpu": "3"}),
+        ({"containers": [container("1")], "initContainers": [container("500m")]}, {"cpu": "1"}),
+        ({"containers": [container("2")], "initContainers": [sidecar("1")]}, {"cpu": "3"}),
+        # A sidecar counts beside the init containers after it, not beside those before it.
+        ({"containers": [container("1")], "initContainers": [sidecar("2"), container("3")]}, {"cpu": "5"}),
+        ({"containers": [container("1")], "initContainers": [container("3"), sidecar("2")]}, {"cpu": "3"}),
+        (
+            {"containers": [container("1")], "initContainers": [container(limits={"memory": "1Gi"})]},
+            {"cpu": "1", "memory": "1Gi"},
+        ),
+        (
+            {"containers": [container("1")], "overhead": {"cpu": "250m", "memory": "64Mi"}},
+            {"cpu": "1250m", "memory": "64Mi"},
+        ),
+        ({"containers": [container("1")], "resources": {"requests": {"cpu": "4"}}}, {"cpu": "4"}),
+        (
+            {"containers": [container("1")], "resources": {"limits": {"cpu": "4", "memory": "2Gi"}}},
+            {"cpu": "1", "memory": "2Gi"},
+        ),
+        (
+            {
+                "containers": [container("1")],
+                "resources": {"requests": {"cpu": "4"}},
+                "overhead": {"cpu": "1"},
+            },
+            {"cpu": "5"},
+        ),
+        # Of a pod as a whole Kubernetes knows no devices.
+        ({"containers": [container("1")], "resources": {"requests": {"nvidia.com/gpu": "4"}}}, {"cpu": "1"}),
+        (
+            {"containers": [container("1")], "resources": {"requests": {"hugepages-2Mi": "4Mi"}}},
+            {"cpu": "1", "hugepages-2Mi": "4Mi"},
+        ),
+    ],
+)
+def test_a_pod_asks_for_what_kubernetes_counts(spec: Any, asked: Any) -> None:
+    assert written(of_pod(spec)) == asked
+
+
+def test_a_worker_beside_a_master_also_has_the_operators_init_container() -> None:
+    small = {"containers": [container("10m")], "initContainers": [sidecar("20m")]}
+    assert written(of_replica(small, Role.WORKER, [Role.MASTER, Role.WORKER])) == {
+        "cpu": "70m",
+        "memory": "10Mi",
+    }
+    for role, roles in ((Role.MASTER, [Role.MASTER, Role.WORKER]), (Role.WORKER, [Role.WORKER])):
+        assert written(of_replica(small, role, roles)) == {"cpu": "30m"}
+
+
+def test_many_of_a_pod_are_summed_exactly() -> None:
+    spec = {"containers": [container(limits={"cpu": "100m", "memory": "1536Mi", "ephemeral-storage": "1k"})]}
+    assert written(times(10, of_pod(spec))) == {"cpu": "1", "ephemeral-storage": "10k", "memory": "15Gi"}
+    assert written(times(0, of_pod(spec))) == {}
