@@ -213,7 +213,7 @@ class World:
         self.now += timedelta(seconds=seconds)
 
     def _delete_job(self, propagation: str) -> None:
-        if propagation == "Orphan":
+        if propagation == "Orphan" and self.job is not None:
             self.pods = {name: _orphan(pod) for name, pod in self.pods.items()}
             self.services = {name: _orphan(service) for name, service in self.services.items()}
         self.delete_job()

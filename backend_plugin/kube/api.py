@@ -79,16 +79,20 @@ class Api:
 
     async def read(self, question: Question, read: Callable[[bytes], T]) -> T:
         """What `read` makes of the answer; if it raises `Malformed`, there was none. Raises as `ask` does."""
+        met: list[Answered | Unavailable] = []
         try:
-            return await asyncio.wait_for(self._insist(question, read), self._patience)
+            return await asyncio.wait_for(self._insist(question, read, met), self._patience)
         except asyncio.TimeoutError:
-            raise Unavailable(f"the API server did not answer within {self._patience:g} s") from None
+            late = Unavailable(f"the API server did not answer within {self._patience:g} s")
+            raise (met[-1] if met else late) from None
 
-    async def _insist(self, question: Question, read: Callable[[bytes], T]) -> T:
+    async def _insist(
+        self, question: Question, read: Callable[[bytes], T], met: list[Answered | Unavailable]
+    ) -> T:
+        """Ask until there is an answer; the trouble that was met on the way goes into `met`."""
         loop = asyncio.get_running_loop()
         last, pause = loop.time() + self._patience, _FIRST_PAUSE
         slots = self._slots_behind if question.method in _BEHIND else self._slots
-        trouble: Answered | Unavailable
         while True:
             try:
                 async with slots:
@@ -98,16 +102,18 @@ class Api:
                 is_doubted = answer.is_not_authorized and question.doubts
                 if not answer.is_passing and not is_doubted:
                     raise
-                trouble = answer if is_doubted else _unavailable(answer)
+                met.append(answer if is_doubted else _unavailable(answer))
                 wait = answer.retry_after
             except Malformed as malformed:
-                trouble, wait = Unavailable(f"the API server answers {malformed}"), 0.0
+                met.append(Unavailable(f"the API server answers {malformed}"))
+                wait = 0.0
             except Unavailable as lost:
-                trouble, wait = lost, 0.0
+                met.append(lost)
+                wait = 0.0
             wait = max(wait, pause * (0.5 + self._chance()))
             pause = min(2 * pause, _LONGEST_PAUSE)
             if loop.time() + wait >= last:
-                raise trouble
+                raise met[-1]
             await asyncio.sleep(wait)
 
     async def once(self, question: Question, seconds: float = _PAGE) -> bytes:

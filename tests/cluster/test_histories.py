@@ -1,7 +1,7 @@
 """Histories by chance: what the real training-operator makes of them may be made of them here.
 
-``KFPYTORCH_SEED`` makes the same histories again; ``KFPYTORCH_REPLAY`` names a file with histories to play
-instead, such as a failure leaves behind.
+``KFPYTORCH_SEED=random`` makes others; ``KFPYTORCH_REPLAY`` names a file with histories to play instead, such
+as a failure leaves behind.
 """
 
 import json
@@ -9,7 +9,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from random import SystemRandom
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from explaining import complaint, unexplained
 from played.plays import History, Stages, stages
 from played.walks import histories
 from rig.control_plane import ControlPlane, Options
+from rig.seed import SEED
 
-SEED = int(os.environ.get("KFPYTORCH_SEED", SystemRandom().randrange(1_000_000)))
 WALKS, WITH_RESTART = 460, 60
 CONTROLLERS = ("--controllers=garbage-collector-controller,resourcequota-controller",)
 

@@ -104,6 +104,13 @@ def test_a_job_that_is_too_large_for_etcd_is_refused(server, tmp_path):
     assert caught.value.code == 413
 
 
+def test_who_hears_nothing_more_says_what_he_heard(server, tmp_path):
+    status = {"kind": "Status", "message": "the store has no leader", "code": 503}
+    server.faults += [Fault("POST", code=503, status=status), Fault("POST", hang=9)]
+    with pytest.raises(Unavailable, match="503 ServiceUnavailable: the store has no leader"):
+        created(server, tmp_path, patience=1.0)
+
+
 def test_without_an_operator_it_says_so(server, tmp_path):
     del server.groups["kubeflow.org"]
     with pytest.raises(Refused, match="install the training-operator"):
