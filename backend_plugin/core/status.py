@@ -244,6 +244,7 @@ def _ended(
         ready=sum(_is_ready(pod) for pod in pods),
         condition=condition,
         has_run=True,
+        replaced=tuple(pod.replica for pod in pods if job is not None and _is_replacement(pod, job)),
         death=blame.first(told, ended),
         dead=len({death.failure.replica for death in told}),
         unsettled=state is State.SUCCEEDED and bool(unsettled) and not certain,

@@ -82,8 +82,12 @@ def outputs(status: JobStatus) -> str:
 
 
 def missing(status: JobStatus) -> str:
-    """A line on pods that nobody can be asked about; empty where all are there."""
-    count = status.total - len(status.pods)
+    """A line on pods that nobody can be asked about; empty where all are there.
+
+    One in whose place there is another is gone as well; where a job may grow, later ones take no place.
+    """
+    replaced = () if status.job is not None and status.job.scales else status.replaced
+    count = status.total - len(status.pods) + len(replaced)
     if count <= 0:
         return ""
     return (

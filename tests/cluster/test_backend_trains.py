@@ -74,7 +74,7 @@ def test_a_node_that_is_cut_off_for_a_moment_costs_no_attempt(
     cluster: RealCluster, propeller: Propeller
 ) -> None:
     told = cluster.shared / "one"
-    execution = propeller.start(workflows.reduces_until, told=str(told))
+    execution = propeller.start(workflows.reduces_until_on_patient_pods, told=str(told))
     propeller.until_shown(execution, "RUNNING", 240)
     with away(cluster, "node-2"):
         until(lambda: not is_ready(on(cluster, execution, "node-2")), 120, lambda: "its pod is ready")

@@ -6,6 +6,7 @@ The operator, the scheduler and the collector are real; what a kubelet would say
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,18 @@ def begun(plane: ControlPlane, caller: Caller, **annotations: str) -> Running:
 def running(plane: ControlPlane, caller: Caller) -> Running:
     job = begun(plane, caller)
     until(lambda: caller.get(job.attempt).phase == "RUNNING", 30, lambda: str(caller.get(job.attempt)))
+    # A pod that goes in the job's first second may be made anew, though the job has failed.
+    first = plane.admin.get(job.pod())
+    assert first is not None
+    until(lambda: time.time() > created(first) + 2, 5, lambda: "time stands still")
     return job
+
+
+def created(manifest: Mapping[str, Any]) -> float:
+    """When, in seconds of `time.time`."""
+    return datetime.fromisoformat(
+        manifest["metadata"]["creationTimestamp"].replace("Z", "+00:00")
+    ).timestamp()
 
 
 def told(caller: Caller, job: Running) -> Said:

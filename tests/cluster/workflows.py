@@ -4,8 +4,9 @@ import os
 import time
 from pathlib import Path
 
-from flytekit import Resources, task, workflow
+from flytekit import PodTemplate, Resources, task, workflow
 from flytekit.exceptions.user import FlyteRecoverableException
+from kubernetes.client import V1Container, V1PodSpec, V1Toleration
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
@@ -62,9 +63,8 @@ def reduces(value: int) -> int:
     return all_reduced(value=value)
 
 
-@task(task_config=Elastic(nnodes=2, nproc_per_node=1), requests=Resources(cpu="100m", mem="2Gi"), retries=1)
-def all_reduced_until(told: str) -> int:
-    """Until there is a file of this name; at least once."""
+def reduced_until(told: str) -> int:
+    """All ranks add up, until there is a file of this name; at least once."""
     import torch
     import torch.distributed as dist
 
@@ -79,9 +79,45 @@ def all_reduced_until(told: str) -> int:
         time.sleep(0.2)
 
 
+TWO_NODES = {"task_config": Elastic(nnodes=2, nproc_per_node=1), "requests": Resources(cpu="100m", mem="2Gi")}
+
+
+@task(**TWO_NODES, retries=1)
+def all_reduced_until(told: str) -> int:
+    return reduced_until(told)
+
+
 @workflow
 def reduces_until(told: str) -> int:
     return all_reduced_until(told=told)
+
+
+@task(
+    **TWO_NODES,
+    pod_template=PodTemplate(
+        primary_container_name="pytorch",
+        pod_spec=V1PodSpec(
+            containers=[V1Container(name="pytorch")],
+            tolerations=[
+                V1Toleration(
+                    key=f"node.kubernetes.io/{key}",
+                    operator="Exists",
+                    effect="NoExecute",
+                    # As a cluster has it by itself; this one waits for seconds.
+                    toleration_seconds=300,
+                )
+                for key in ("not-ready", "unreachable")
+            ],
+        ),
+    ),
+)
+def all_reduced_until_on_patient_pods(told: str) -> int:
+    return reduced_until(told)
+
+
+@workflow
+def reduces_until_on_patient_pods(told: str) -> int:
+    return all_reduced_until_on_patient_pods(told=told)
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
