@@ -30,13 +30,11 @@ class Duties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An edit of the job that has it say why it failed, and ends it where it goes on."""
     pods: tuple[Pod, ...] = ()
     """Pods that nobody else would stop; to be deleted after the edit."""
-    companions: tuple[Manifest, ...] = ()
-    """What stood beside the job; some schedulers would keep room for it."""
     delete: bool = False
     """Whether the job itself is to go: it never ran, so its operator will not end it."""
 
     def __bool__(self) -> bool:
-        return self.patch is not None or bool(self.pods or self.companions) or self.delete
+        return self.patch is not None or bool(self.pods) or self.delete
 
 
 NONE: Final = Duties()
@@ -52,7 +50,7 @@ def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
     if job.end is not None:
         left = _left(observed.pods, _policy(job, verdict))
         patch = _kept(verdict, now) if is_new else None
-        return Duties(patch=patch, pods=left, companions=_beside(observed))
+        return Duties(patch=patch, pods=left)
     if is_new:
         return Duties(patch=_end(job, verdict, now))
     return Duties(delete=True) if _is_left_over(job, now) else NONE
@@ -64,6 +62,12 @@ def _beside(observed: Observed) -> tuple[Manifest, ...]:
         return ()
     there = {group.kind for group in observed.pod_groups}
     return tuple(each for each in companions.of(observed.job) if text(each, "kind") in there)
+
+
+def companions_left(observed: Observed) -> tuple[Manifest, ...]:
+    """What stands beside a job that has ended; some schedulers would keep room for it."""
+    job = observed.job
+    return _beside(observed) if job is not None and job.end is not None and not job.deleting else ()
 
 
 def lacks_companions(observed: Observed) -> bool:

@@ -254,7 +254,10 @@ class KubernetesCluster:
 def _resource(manifest: Manifest) -> Resource:
     """Where an object belongs; every kind that is made here has the plain plural."""
     group, _, version = text(manifest, "apiVersion").rpartition("/")
-    return kinds.Resource(group=group, version=version, plural=text(manifest, "kind").lower() + "s")
+    plural = text(manifest, "kind").lower() + "s"
+    if not are_names(*filter(None, [group]), version, plural):  # They are parts of a path.
+        raise Refused(HTTPStatus.BAD_REQUEST, "BadRequest", f"{plural}.{group}/{version} is no kind")
+    return kinds.Resource(group=group, version=version, plural=plural)
 
 
 def _encoded(manifest: Manifest) -> bytes:

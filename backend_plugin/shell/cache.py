@@ -224,6 +224,7 @@ class Cache:
             entry = self._about(name.namespace, name.name)
             if entry is not None:
                 entry.pod_groups = tuple(each for each in entry.pod_groups if each.name != name.name)
+                entry.accompanied = False  # It may have been that of an earlier job of the name.
                 self._changed(entry)
 
     def _entry(self, namespace: str, name: str) -> Entry:

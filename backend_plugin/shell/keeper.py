@@ -7,6 +7,7 @@ process the next one finds again, for it is read off the objects; all but deleti
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -19,9 +20,10 @@ from backend_plugin.core.reading import section, text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.task_phase import TaskPhase
 from backend_plugin.core.upkeep import Duties
+from backend_plugin.core.values import Manifest
 from backend_plugin.shell import whose
 from backend_plugin.shell.answers import Answers
-from backend_plugin.shell.cache import Cache, Entry
+from backend_plugin.shell.cache import Cache, Entry, Key
 from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Unavailable
 from backend_plugin.shell.endings import Endings
 from backend_plugin.shell.together import together
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 
 DELETE_CALL: Final = 1.0
 """Seconds that a DeleteTask waits for the deletion; then it goes on behind the answer."""
+ACCOMPANY_CALL: Final = 2.0
+"""Seconds that a CreateTask waits for what is to stand beside its job."""
 ROUND: Final = 30
 """Seconds in which every job is looked at once, also one that nobody asks about: time passes for it, too."""
 _AT_START: Final = 2_000
@@ -53,6 +57,9 @@ class Keeper:
         self._orders = endings.orders
         self._metrics = endings.orders.metrics
         self._due: set[Entry] = set()
+        gangs = answers.judge.settings.kfpytorch.gang.adapter
+        self._makes_groups = gangs is not None and gangs.makes is not None
+        """Where the platform has others make them, or nobody, whatever a job says makes none."""
 
     # ---- its life
 
@@ -125,11 +132,29 @@ class Keeper:
         await asyncio.wait([order], timeout=DELETE_CALL)
 
     async def accompany(self, job: Job) -> None:
-        """Make what is to stand beside a job, as far as it is not there.
+        """Make what is to stand beside a job that goes on, as far as it is not there.
+
+        What does not come about within `ACCOMPANY_CALL` goes on behind the call.
 
         Raises:
-            Refused: As by `Cluster.create`; so `Unavailable`.
+            Refused: As by `Cluster.create`.
         """
+        try:
+            await asyncio.wait_for(self._accompany(job), ACCOMPANY_CALL)
+        except (Unavailable, asyncio.TimeoutError):
+            self._heal((job.namespace, job.name))
+
+    def _heal(self, key: Key) -> None:
+        self._orders.give(("accompany", key), lambda: self._healed(key), whose.of_name(*key))
+
+    async def _healed(self, key: Key) -> None:
+        entry = self._cache.of(key)
+        if entry is not None and entry.job is not None and upkeep.lacks_companions(entry.observed()):
+            await self._accompany(entry.job)
+
+    async def _accompany(self, job: Job) -> None:
+        if job.end is not None or job.deleting:
+            return
         for manifest in companions.of(job):
             try:
                 await self._cluster.create(manifest)
@@ -205,17 +230,26 @@ class Keeper:
             self._orders.give(("confirm", entry.key), lambda: self._confirm(entry), whose.of_entry(entry))
         if entry.job is None or entry.looking:
             return
-        self._see_to_companions(entry, entry.job)
         phase = self._answers.phase(entry)
         if phase is not entry.told or phase.is_failure:
             self._see_to(entry, self._judge.phase(entry), level)
+        if self._makes_groups and companions.ANNOTATION in entry.job.annotations:
+            self._see_to_companions(entry)
 
-    def _see_to_companions(self, entry: Entry, job: Job) -> None:
+    def _see_to_companions(self, entry: Entry) -> None:
         """A server may have ended between the two, or somebody has deleted the one of them."""
-        if entry.accompanied or not self._cache.is_complete(PodGroup):
+        observed = entry.observed()
+        if left := upkeep.companions_left(observed):
+            self._orders.give(("part", entry.key), lambda: self._part(left), whose.of_entry(entry))
             return
-        if upkeep.lacks_companions(entry.observed()):
-            self._orders.give(("accompany", entry.key), lambda: self.accompany(job), whose.of_entry(entry))
+        may_lack = not entry.accompanied and self._cache.is_complete(PodGroup)
+        if may_lack and upkeep.lacks_companions(observed):
+            self._heal(entry.key)
+
+    async def _part(self, manifests: Sequence[Manifest]) -> None:
+        for manifest in manifests:
+            log.debug("deletes its %s", text(manifest, "kind"))
+            await self._cluster.delete_companion(manifest)
 
     def _see_to(self, entry: Entry, verdict: TaskPhase, level: int) -> None:
         if verdict.phase is not entry.told:
@@ -245,9 +279,6 @@ class Keeper:
             await self._delete_own(
                 Name(namespace=entry.namespace, name=entry.name, uid=uid), entry.output_prefix
             )
-        for manifest in duties.companions:
-            log.debug("deletes its %s", text(manifest, "kind"), extra=whose.of_entry(entry))
-            await self._cluster.delete_companion(manifest)
         for pod in duties.pods:
             log.info("stops %s, which its job has left behind", pod.name, extra=whose.of_entry(entry))
             # Of this uid: what has been made anew under its name is no leftover.

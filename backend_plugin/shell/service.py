@@ -107,7 +107,8 @@ class TaskService:
         around.keeper.replace_earlier(run)
         manifest = planned.manifests[0]
         last = around.cache.last((run.namespace, text(section(manifest, "metadata"), "name")))
-        job = read_job(await self._made(manifest, run))
+        made, is_new = await self._made(manifest, run)
+        job = read_job(made)
         around.cache.answered(run.namespace, job, last)
         ref = JobRef(
             dialect=Dialect.PYTORCHJOB,
@@ -121,15 +122,17 @@ class TaskService:
         except Superseded:
             await around.keeper.delete(ref)
             raise
-        await self._accompany(job, ref)
+        await self._accompany(job, ref, is_new=is_new)
         around.metrics.creates.add("created")
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref))
 
-    async def _accompany(self, job: Job, ref: JobRef) -> None:
-        """What is to stand beside the job; one that would wait for it in vain is no job."""
+    async def _accompany(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
+        """What is to stand beside the job; a new one that would wait for it in vain is no job."""
         try:
             await self._around.keeper.accompany(job)
         except Refused as refused:
+            if not is_new:  # It may run already, beside what was made for it then.
+                return
             if not refusal.may_pass(refused.code, refused.message):
                 await self._around.keeper.delete(ref)
             raise
@@ -142,8 +145,8 @@ class TaskService:
         places = dict.fromkeys((run.namespace, settings.kfpytorch.pod_template_namespace))
         return await self._around.cluster.pod_templates([*places], wanted)
 
-    async def _made(self, manifest: Manifest, run: Run) -> Manifest:
-        """The object as the cluster has it: made now, or by an earlier call for the same attempt."""
+    async def _made(self, manifest: Manifest, run: Run) -> tuple[Manifest, bool]:
+        """The object as the cluster has it, and whether it was made now, not by an earlier call for it."""
         cluster, name = self._around.cluster, text(section(manifest, "metadata"), "name")
         try:
             made = await cluster.create(manifest)
@@ -154,9 +157,9 @@ class TaskService:
                 raise Unavailable(f"job {name} is being deleted") from None
             refusal.unless_for(run, there)
             log.info("adopted", extra=whose.of_run(run, name))
-            return there
+            return there, False
         log.info("created", extra=whose.of_run(run, name))
-        return made
+        return made, True
 
     def _refused(self, run: Run, message: str) -> admin.CreateTaskResponse:
         self._around.metrics.creates.add("refused")

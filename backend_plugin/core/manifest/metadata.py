@@ -29,14 +29,19 @@ def job_metadata(template: TaskTemplate, run: Run, deadlines: Deadlines, pod: Ma
             **names.identity_labels(run.output_prefix),
         },
         "annotations": {
-            **_mapping(metadata, "annotations"),
-            **said.annotations,
-            **run.annotations,
+            **_theirs(_mapping(metadata, "annotations")),
+            **_theirs(said.annotations),
+            **_theirs(run.annotations),
             names.OUTPUT_PREFIX: run.output_prefix,
             origin.ANNOTATION: origin.encode(run, deadlines, template.config),
         },
         **({"ownerReferences": owners} if owners else {}),
     }
+
+
+def _theirs(annotations: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Those that are not ours: by them a job is told what to do, and the server what to make."""
+    return {key: value for key, value in annotations.items() if not key.startswith(names.PREFIX)}
 
 
 def with_identity(pod: Manifest, run: Run) -> Manifest:

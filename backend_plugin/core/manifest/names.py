@@ -15,6 +15,8 @@ from backend_plugin.core.values import Manifest
 LONGEST_NAME: Final = 50
 """A pod and its service are named <job>-worker-<index>: 63 characters, as far as index 99999."""
 
+PREFIX: Final = "kfpytorch.flyte.org/"
+"""Of all labels and annotations that are ours."""
 IDENTITY: Final = "kfpytorch.flyte.org/job"
 """The label of a job and of its pods; what is watched has it."""
 OUTPUT_PREFIX: Final = "kfpytorch.flyte.org/output-prefix"

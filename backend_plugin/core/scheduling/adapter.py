@@ -48,7 +48,9 @@ class Adapter:
 
     marks: Callable[[Gang], Marks]
     companions: Callable[[Gang], Sequence[Manifest]] = nothing_beside
-    """The objects that we make beside the job, without their metadata, which are the job's."""
+    """The objects that we make beside the job, one at most, without their metadata, which are the job's."""
+    makes: tuple[str, str] | None = None
+    """Their ``apiVersion`` and ``kind``; nothing else is ever made or deleted for this scheduler."""
     scheduler_name: str = ""
     """What pods call it where the platform says nothing else."""
     understands: frozenset[str] = frozenset()

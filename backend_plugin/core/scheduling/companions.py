@@ -4,13 +4,14 @@ Lives here: an annotation of the job, written and read. Does not: what they say;
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Job
 from backend_plugin.core.reading import section
+from backend_plugin.core.scheduling.table import ADAPTERS
 from backend_plugin.core.values import Manifest
 
 ANNOTATION: Final = "kfpytorch.flyte.org/companions"
@@ -19,11 +20,11 @@ NO_UID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 class _Companion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An object but for its metadata, which are the job's: who may edit a job makes nothing else by it."""
+    """An object but for its metadata, which are the job's."""
 
     api_version: str
     kind: str
-    spec: dict[str, msgspec.Raw]
+    spec: dict[str, Any]
 
 
 def carried(job: Manifest, companions: Sequence[Manifest]) -> Manifest:
@@ -37,10 +38,19 @@ def carried(job: Manifest, companions: Sequence[Manifest]) -> Manifest:
 
 
 def of(job: Job) -> Sequence[Manifest]:
-    """The companions of a job, its own: with it they go; none where nothing can be read."""
+    """The companions of a job, its own: with it they go; none where nothing can be read.
+
+    Whoever may edit a job writes here, too. So it is one object at most, of a kind that an adapter makes, by
+    the job's own name and in its namespace.
+    """
+    written = job.annotations.get(ANNOTATION)
+    if written is None:
+        return ()
     try:
-        said = _DECODER.decode(job.annotations.get(ANNOTATION, "[]"))
-    except (msgspec.DecodeError, UnicodeEncodeError):
+        said = _DECODER.decode(written)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return ()
+    if len(said) != 1 or any((each.api_version, each.kind) not in _MADE for each in said):
         return ()
     metadata: Manifest = {
         "name": job.name,
@@ -53,10 +63,9 @@ def of(job: Job) -> Sequence[Manifest]:
             "apiVersion": each.api_version,
             "kind": each.kind,
             "metadata": metadata,
-            "spec": {key: msgspec.json.decode(value) for key, value in each.spec.items()},
+            "spec": each.spec,
         }
         for each in said
-        if each.kind == "PodGroup"
     ]
 
 
@@ -71,4 +80,5 @@ def _owner(job: Job) -> Manifest:
     }
 
 
+_MADE: Final = frozenset(each.makes for styles in ADAPTERS.values() for each in styles.values())
 _DECODER: Final = msgspec.json.Decoder(tuple[_Companion, ...])

@@ -1,6 +1,7 @@
 """What stands beside a job: made after it, made again when missing, and what is said if it cannot be."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,7 @@ def test_the_job_comes_first_and_owns_its_group(server, tmp_path):
 def test_a_server_that_ends_between_the_two_has_the_next_one_make_the_group(server, tmp_path):
     async def first(here: Served) -> None:
         server.faults.append(Fault(method="POST", path="podgroups", times=1_000, reset="before"))
-        with pytest.raises(grpc.RpcError) as caught:
-            await here.create(workers=4)
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+        await here.create(workers=4)  # It goes on behind the call.
         assert (len(there(server, "pytorchjobs")), there(server, "podgroups")) == (1, [])
 
     async def second(here: Served) -> None:
@@ -99,6 +98,90 @@ def test_a_group_that_somebody_deletes_is_made_again_until_its_job_ends(server, 
         await until(lambda: not entry.pod_groups)
         await asyncio.sleep(0.2)
         assert (there(server, "podgroups"), creations(server).count("PodGroup")) == ([], made)
+
+    tell(server, tmp_path, story)
+
+
+def test_what_stops_a_job_does_not_wait_for_its_group(server, tmp_path):
+    server.forbidden.add("delete podgroups")
+
+    async def story(here: Served) -> None:
+        await here.create(workers=4)
+        (job,) = there(server, "pytorchjobs")
+        name = job["metadata"]["name"]
+        labels = {
+            "kfpytorch.flyte.org/job": job["metadata"]["labels"]["kfpytorch.flyte.org/job"],
+            "training.kubeflow.org/job-name": name,
+            "training.kubeflow.org/replica-type": "worker",
+            "training.kubeflow.org/replica-index": "0",
+        }
+        meta = {"name": f"{name}-worker-0", "namespace": NAMESPACE, "labels": labels}
+        pod = {"metadata": meta, "status": {"phase": "Running"}}
+        failed = {**job, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+        server.do(lambda objects: objects.put(("", "pods", NAMESPACE, f"{name}-worker-0"), pod))
+        await until(lambda: any(entry.pods for entry in here.cache))
+        server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), failed))
+        stopped = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{name}-worker-0"
+        await until(lambda: stopped in server.asked)
+
+    tell(server, tmp_path, story)
+
+
+def test_a_job_that_was_there_is_not_deleted_because_no_group_can_be_made(server, tmp_path):
+    async def story(here: Served) -> None:
+        await here.create(workers=4)
+        server.forbidden.add("create podgroups")
+        meta = await here.create(workers=4)
+        await asyncio.sleep(0.2)
+        assert len(there(server, "pytorchjobs")) == 1
+        assert await here.phase(meta) != "FAILED"
+
+    tell(server, tmp_path, story)
+
+
+def test_a_group_of_a_job_that_ended_unseen_goes_too(server, tmp_path):
+    async def first(here: Served) -> None:
+        await here.create(workers=4)
+
+    async def second(here: Served) -> None:
+        await until(lambda: there(server, "podgroups") == [])
+        # Asked for once more, it has no use for one.
+        await here.create(workers=4)
+        await asyncio.sleep(0.2)
+        assert there(server, "podgroups") == []
+
+    tell(server, tmp_path, first)
+    (job,) = there(server, "pytorchjobs")
+    ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+    server.do(
+        lambda objects: objects.put(
+            ("kubeflow.org", "pytorchjobs", NAMESPACE, job["metadata"]["name"]), ended
+        )
+    )
+    tell(server, tmp_path, second)
+
+
+@pytest.mark.parametrize("said", ["a/v1/namespaces/theirs/pytorchjobs/one?/x", "kubeflow.org/v1"])
+def test_who_may_edit_a_job_deletes_nothing_elsewhere(server, tmp_path, said):
+    async def story(here: Served) -> None:
+        await here.create(workers=4)
+        (job,) = there(server, "pytorchjobs")
+        name = job["metadata"]["name"]
+        annotations = {**job["metadata"]["annotations"]}
+        annotations["kfpytorch.flyte.org/companions"] = json.dumps(
+            [{"apiVersion": said, "kind": "PodGroup", "spec": {}}]
+        )
+        ended = {
+            **job,
+            "metadata": {**job["metadata"], "annotations": annotations},
+            "status": {"conditions": [{"type": "Succeeded", "status": "True"}]},
+        }
+        await until(lambda: any(entry.pod_groups for entry in here.cache))
+        server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+        (entry,) = here.cache
+        await until(lambda: entry.told is not None and entry.told.value == "SUCCEEDED")
+        await asyncio.sleep(0.3)
+        assert [each for each in server.asked if each.startswith("DELETE")] == []
 
     tell(server, tmp_path, story)
 

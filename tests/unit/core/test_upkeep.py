@@ -15,7 +15,15 @@ from backend_plugin.core.pipeline import judge, lasting
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.task_phase import Phase, TaskPhase
-from backend_plugin.core.upkeep import NONE, Duties, cancel, duties, is_over, lacks_companions
+from backend_plugin.core.upkeep import (
+    NONE,
+    Duties,
+    cancel,
+    companions_left,
+    duties,
+    is_over,
+    lacks_companions,
+)
 from backend_plugin.core.values import Manifest
 
 RULES = Rules(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
@@ -186,9 +194,13 @@ def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
     over = job(SUCCEEDED)
     over["metadata"]["annotations"] = {companions.ANNOTATION: written}
     for groups, kinds in (([], []), ([{"kind": "Workload"}], []), ([{"kind": "PodGroup"}], ["PodGroup"])):
-        _, todo = judged(seen(over, pod_groups=groups, outputs=True))
-        assert [each["kind"] for each in todo.companions] == kinds
-        assert bool(todo) == bool(kinds)
-    # One that is the operator's is left to it.
-    _, todo = judged(seen(job(SUCCEEDED), pod_groups=[{"kind": "PodGroup"}], outputs=True))
-    assert todo == NONE
+        assert [each["kind"] for each in companions_left(seen(over, pod_groups=groups))] == kinds
+    # One that is the operator's is left to it, and that of a job that goes on to the job.
+    there = [{"kind": "PodGroup"}]
+    assert companions_left(seen(job(SUCCEEDED), pod_groups=there)) == ()
+    over["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert companions_left(seen(over, pod_groups=there)) == ()
+    goes_on = job(started=None)
+    goes_on["metadata"]["annotations"] = {companions.ANNOTATION: written}
+    assert companions_left(seen(goes_on, pod_groups=there)) == ()
+    assert companions_left(seen(None)) == ()

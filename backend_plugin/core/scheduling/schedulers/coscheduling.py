@@ -13,6 +13,7 @@ from backend_plugin.core.values import Manifest
 
 _LABEL: Final = "scheduling.x-k8s.io/pod-group"
 # What its chart calls it.
+_MADE: Final = ("scheduling.x-k8s.io/v1alpha1", "PodGroup")
 _NAME: Final = "scheduler-plugins-scheduler"
 _UNDERSTANDS: Final = frozenset({MIN_MEMBER, TIMEOUT, SCHEDULER_NAME})
 
@@ -38,8 +39,8 @@ def _group(gang: Gang) -> Sequence[Manifest]:
     spec = {"minMember": gang.min_member, "minResources": gang.min_resources, **_timeout(gang)}
     return [
         {
-            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-            "kind": "PodGroup",
+            "apiVersion": _MADE[0],
+            "kind": _MADE[1],
             "spec": spec,
         }
     ]
@@ -52,5 +53,7 @@ def _timeout(gang: Gang) -> Manifest:
 
 STYLES: Final = {
     "operator": Adapter(marks=_operators_marks, scheduler_name=_NAME, understands=_UNDERSTANDS),
-    "plugin": Adapter(marks=_our_marks, companions=_group, scheduler_name=_NAME, understands=_UNDERSTANDS),
+    "plugin": Adapter(
+        marks=_our_marks, companions=_group, makes=_MADE, scheduler_name=_NAME, understands=_UNDERSTANDS
+    ),
 }

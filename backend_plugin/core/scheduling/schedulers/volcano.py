@@ -11,6 +11,7 @@ from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SCHEDULER_
 from backend_plugin.core.scheduling.gang import Gang, Member
 from backend_plugin.core.values import Manifest
 
+_MADE: Final = ("scheduling.volcano.sh/v1beta1", "PodGroup")
 _GROUP: Final = "scheduling.k8s.io/group-name"
 _ROLE: Final = "volcano.sh/task-spec"
 _UNDERSTANDS: Final = frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME})
@@ -46,12 +47,12 @@ def _group(gang: Gang) -> Sequence[Manifest]:
         "minResources": gang.min_resources,
         **{key: value for key, value in named.items() if value},
     }
-    return [{"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "spec": spec}]
+    return [{"apiVersion": _MADE[0], "kind": _MADE[1], "spec": spec}]
 
 
 STYLES: Final = {
     "operator": Adapter(marks=_operators_marks, scheduler_name="volcano", understands=_UNDERSTANDS),
     "plugin": Adapter(
-        marks=_our_marks, companions=_group, scheduler_name="volcano", understands=_UNDERSTANDS
+        marks=_our_marks, companions=_group, makes=_MADE, scheduler_name="volcano", understands=_UNDERSTANDS
     ),
 }

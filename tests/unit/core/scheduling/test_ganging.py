@@ -291,10 +291,31 @@ def test_a_job_carries_what_stands_beside_it() -> None:
     assert group["metadata"]["ownerReferences"][0]["uid"] == companions.NO_UID
 
 
+GROUP = '{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}'
+
+
 @pytest.mark.parametrize(
     "said",
-    ["", "{", "{}", '[{"kind": "PodGroup"}]', '[{"apiVersion": "v1", "kind": "Pod", "spec": {}}]', "\ud800"],
+    [
+        "",
+        "{",
+        "{}",
+        '[{"kind": "PodGroup"}]',
+        '[{"apiVersion": "v1", "kind": "Pod", "spec": {}}]',
+        '[{"apiVersion": "a/v1/namespaces/theirs/jobs/one?/x", "kind": "PodGroup", "spec": {}}]',
+        f"[{GROUP}, {GROUP}]",
+        GROUP.replace("{}", '{"x": 1e999}').join("[]"),
+        GROUP.replace("{}", '{"x": ' + "[" * 5_000 + "]" * 5_000 + "}").join("[]"),
+        "\ud800",
+    ],
 )
 def test_what_people_write_there_makes_nothing_else(said: str) -> None:
     job = {"metadata": {"name": "a", "annotations": {companions.ANNOTATION: said}}}
     assert list(companions.of(read_job(job))) == []
+
+
+def test_what_is_ours_to_say_of_a_job_no_author_says() -> None:
+    theirs = {"annotations": {companions.ANNOTATION: f"[{GROUP}]", "team": "a"}}
+    (job,) = planned({}, metadata={"metadata": theirs})
+    annotations = job["metadata"]["annotations"]
+    assert (annotations.get("team"), companions.ANNOTATION in annotations) == ("a", False)
