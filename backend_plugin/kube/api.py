@@ -79,20 +79,21 @@ class Api:
 
     async def read(self, question: Question, read: Callable[[bytes], T]) -> T:
         """What `read` makes of the answer; if it raises `Malformed`, there was none. Raises as `ask` does."""
-        met: list[Answered | Unavailable] = []
+        heard: list[Answered | Unavailable] = []
         try:
-            return await asyncio.wait_for(self._insist(question, read, met), self._patience)
+            return await asyncio.wait_for(self._insist(question, read, heard), self._patience)
         except asyncio.TimeoutError:
             late = Unavailable(f"the API server did not answer within {self._patience:g} s")
-            raise (met[-1] if met else late) from None
+            raise (heard[-1] if heard else late) from None
 
     async def _insist(
-        self, question: Question, read: Callable[[bytes], T], met: list[Answered | Unavailable]
+        self, question: Question, read: Callable[[bytes], T], heard: list[Answered | Unavailable]
     ) -> T:
-        """Ask until there is an answer; the trouble that was met on the way goes into `met`."""
+        """Ask until there is an answer; what was said on the way goes into `heard`."""
         loop = asyncio.get_running_loop()
         last, pause = loop.time() + self._patience, _FIRST_PAUSE
         slots = self._slots_behind if question.method in _BEHIND else self._slots
+        trouble: Answered | Unavailable
         while True:
             try:
                 async with slots:
@@ -102,18 +103,18 @@ class Api:
                 is_doubted = answer.is_not_authorized and question.doubts
                 if not answer.is_passing and not is_doubted:
                     raise
-                met.append(answer if is_doubted else _unavailable(answer))
+                trouble = answer if is_doubted else _unavailable(answer)
+                heard.append(trouble)
                 wait = answer.retry_after
             except Malformed as malformed:
-                met.append(Unavailable(f"the API server answers {malformed}"))
-                wait = 0.0
+                trouble, wait = Unavailable(f"the API server answers {malformed}"), 0.0
+                heard.append(trouble)
             except Unavailable as lost:
-                met.append(lost)
-                wait = 0.0
+                trouble, wait = lost, 0.0
             wait = max(wait, pause * (0.5 + self._chance()))
             pause = min(2 * pause, _LONGEST_PAUSE)
             if loop.time() + wait >= last:
-                raise met[-1]
+                raise trouble
             await asyncio.sleep(wait)
 
     async def once(self, question: Question, seconds: float = _PAGE) -> bytes:
