@@ -224,7 +224,7 @@ def _said(pod: Pod, container: Container | None, ended: Termination | None) -> s
     """``evicted: The node was low on resource: memory`` or ``exit code 3``."""
     why = pod.reason or (pod.disrupted.reason if pod.disrupted else "")
     if why:
-        more = pod.message or (pod.disrupted.message if pod.disrupted else "")
+        more = pod.message.strip() or (pod.disrupted.message if pod.disrupted else "")
         return f"{why}: {more}" if more else why
     if ended is None or container is None:
         return pod.message or "it failed, and the cluster does not say why"

@@ -203,3 +203,5 @@ class Plan:
 
     manifests: tuple[Manifest, ...]
     """In the order in which we would ask."""
+    reasons: tuple[str, ...] = ()
+    """Why this scheduler, or none, as sentences."""

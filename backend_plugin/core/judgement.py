@@ -15,7 +15,7 @@ from backend_plugin.core.job import Deadlines
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.status import JobStatus, State
 from backend_plugin.core.task_phase import Phase, TaskPhase, failed, is_worth_a_retry
-from backend_plugin.core.waiting import Stage
+from backend_plugin.core.waits import Note, Stage
 from kfpytorch_common.causes import Cause
 
 
@@ -161,13 +161,23 @@ def _of_living(status: JobStatus, judging: Judging, now: datetime) -> TaskPhase:
     begun = status.has_run and status.enough
     phase = Phase.RUNNING if begun else _starting(status, judging, now)
     wait = statuses.worst(status)
+    lasting = notes(status, judging, now)
     reason = wait.reason if wait is not None and wait.reason and phase is not Phase.RUNNING else ""
     return TaskPhase(
         phase=phase,
         reason=reason or wording.STATES[status.state],
-        message=wording.shortened(wording.living(status, phase.value)),
+        message=wording.shortened(wording.living(status, phase.value, lasting)),
         cause=wait.cause if wait is not None and waiting.is_trouble(wait) else None,
     )
+
+
+def notes(status: JobStatus, judging: Judging, now: datetime) -> list[Note]:
+    """What is to be said aloud of a job that goes on."""
+    return [note for note in status.notes if _has_lasted(note, judging, now)]
+
+
+def _has_lasted(note: Note, judging: Judging, now: datetime) -> bool:
+    return note.since is None or now - note.since > judging.unseen_pod_patience
 
 
 # The cache of the jobs may be a moment ahead of that of the pods.
@@ -186,5 +196,6 @@ def _starting(status: JobStatus, judging: Judging, now: datetime) -> Phase:
     if started is not None and not unplaced and not (status.missing and now - started < _CACHES):
         return Phase.INITIALIZING
     overdue = any(waiting.longer_than(wait, judging.unseen_pod_patience, now) for wait in unplaced)
+    overdue |= bool(notes(status, judging, now))
     told = status.has_been_held or overdue or any(wait.reason for wait in statuses.held(status))
     return Phase.WAITING_FOR_RESOURCES if told else Phase.QUEUED

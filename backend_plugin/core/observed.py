@@ -4,12 +4,16 @@ Lives here: one record a kind, and its `read` from the object's JSON. Reading ne
 edit an object of the cluster must not be able to stop us from judging it. Does not: what it means.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
 import msgspec
 
+from backend_plugin.core.conditions import Condition as Condition
+from backend_plugin.core.conditions import PodGroup as PodGroup
+from backend_plugin.core.conditions import read_conditions as read_conditions
+from backend_plugin.core.conditions import read_pod_group as read_pod_group
 from backend_plugin.core.error_files import ErrorFile, read_error_file
 from backend_plugin.core.job import TRAINER
 from backend_plugin.core.reading import (
@@ -28,17 +32,10 @@ from backend_plugin.core.values import Manifest
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LABEL: Final = "training.kubeflow.org/"
 _ENDS: Final = ("Succeeded", "Failed")
-
-
-class Condition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One entry of `status.conditions`; never to be told apart by its position."""
-
-    type: str
-    true: bool
-    reason: str = ""
-    message: str = ""
-    since: datetime | None = None
-    """`lastTransitionTime`."""
+PLACE_OF: Final = "kfpytorch.flyte.org/place-of"
+"""A label of pods that hold places until the replicas of a job come: the name of the job."""
+PLACE: Final = "kfpytorch.flyte.org/place"
+"""Another one: the role, in lower case."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -126,10 +123,12 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     uid: str = ""
     job_name: str = ""
-    """By its label; empty for a pod that the operator has not made."""
+    """By its label, or by ours where it holds a place for a replica; empty for any other pod."""
     owners: tuple[str, ...] = ()
     role: str = ""
     index: int = 0
+    place: str = ""
+    """The role that it holds a place for, where it is no replica itself."""
     created: datetime | None = None
     deleted: datetime | None = None
     """When its deletion was ordered."""
@@ -169,21 +168,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What somebody in the cluster said about an object; a hint, for events are dropped and expire."""
 
     reason: str
+    action: str = ""
+    """What its author did, or tried; some say there what others call the reason."""
     message: str = ""
     kind: str = ""
     name: str = ""
     warning: bool = False
     at: datetime | None = None
-
-
-class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a gang scheduler or a queue says of the job: a PodGroup of any of them, or a Kueue Workload."""
-
-    kind: str
-    name: str = ""
-    queue: str = ""
-    phase: str = ""
-    conditions: tuple[Condition, ...] = ()
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -267,20 +258,6 @@ def _replicas(spec: Manifest) -> int:
     return 1 if said is None else max(0, min(said, _MOST_REPLICAS))
 
 
-def read_conditions(status: Manifest) -> tuple[Condition, ...]:
-    """The conditions of any kind's status."""
-    return tuple(
-        Condition(
-            type=word(each, "type"),
-            true=each.get("status") in ("True", True),  # Unquoted in YAML it is a boolean.
-            reason=word(each, "reason"),
-            message=words(each, "message"),
-            since=moment(each, "lastTransitionTime"),
-        )
-        for each in entries(status, "conditions")
-    )
-
-
 def read_pod(manifest: Manifest) -> Pod:
     """A pod as the API server returned it."""
     metadata, spec, status = (section(manifest, key) for key in ("metadata", "spec", "status"))
@@ -291,10 +268,11 @@ def read_pod(manifest: Manifest) -> Pod:
     return Pod(
         name=name,
         uid=text(metadata, "uid"),
-        job_name=word(labels, _LABEL + "job-name"),
+        job_name=word(labels, _LABEL + "job-name") or word(labels, PLACE_OF),
         owners=tuple(word(each, "uid") for each in entries(metadata, "ownerReferences")),
         role=shared(text(labels, _LABEL + "replica-type").lower()),
         index=max(0, number(labels, _LABEL + "replica-index") or 0),
+        place=word(labels, PLACE),
         created=moment(metadata, "creationTimestamp"),
         deleted=_ordered(metadata),
         node=word(spec, "nodeName"),
@@ -362,30 +340,10 @@ def read_event(manifest: Manifest) -> Event:
     )
     return Event(
         reason=text(manifest, "reason"),
+        action=word(manifest, "action"),
         message=words(manifest, "message") or words(manifest, "note"),
         kind=text(about, "kind"),
         name=text(about, "name"),
         warning=text(manifest, "type") == "Warning",
         at=at,
     )
-
-
-def read_pod_group(manifest: Manifest) -> PodGroup:
-    """A PodGroup of any scheduler, or a Kueue Workload."""
-    spec, status = section(manifest, "spec"), section(manifest, "status")
-    return PodGroup(
-        kind=text(manifest, "kind") or "PodGroup",
-        name=text(section(manifest, "metadata"), "name"),
-        queue=text(spec, "queueName") or text(spec, "queue"),
-        phase=word(status, "phase"),
-        conditions=(*read_conditions(status), *_kai_conditions(status)),
-    )
-
-
-def _kai_conditions(status: Manifest) -> Sequence[Condition]:
-    """KAI says why in a list of its own, a reason below a condition."""
-    return [
-        Condition(type="Unschedulable", true=True, reason=text(why, "reason"), message=words(why, "message"))
-        for each in entries(status, "schedulingConditions")
-        for why in entries(each, "reasons")
-    ]

@@ -10,7 +10,7 @@ from backend_plugin.core.job import Deadlines
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.status import JobStatus, State
 from backend_plugin.core.task_phase import TaskPhase, failed
-from backend_plugin.core.waiting import Stage, Wait
+from backend_plugin.core.waits import Stage, Wait
 from kfpytorch_common.causes import Cause
 
 
@@ -95,7 +95,7 @@ def _stuck(status: JobStatus, judging: Judging, now: datetime) -> TaskPhase | No
     """A replica that has a node and does not start."""
     pending = judging.pending_timeout
     for wait in status.waits:
-        if wait.reason == "InvalidImageName":
+        if wait.reason == "InvalidImageName" or (wait.never and wait.cause is Cause.CONFIG):
             return _given_up(wait, timedelta(0))
         knob = _GRACE.get(wait.reason)
         if knob is not None:
@@ -121,10 +121,10 @@ def _unplaced_too_long(status: JobStatus, deadlines: Deadlines, now: datetime) -
 def _queued_too_long(
     status: JobStatus, judging: Judging, deadlines: Deadlines, now: datetime
 ) -> TaskPhase | None:
-    limit = _timer(deadlines.queue_seconds, judging.queue_timeout)
+    wait = statuses.worst(status)
+    limit = _timer(deadlines.queue_seconds, _borne(wait, judging))
     if not limit or (status.state is not State.SUSPENDED and not statuses.held(status)):
         return None
-    wait = statuses.worst(status)
     own = wait.since if wait is not None else status.condition.since if status.condition else None
     since = own if status.has_run else (status.job.created if status.job else None)
     if since is None or now - since <= limit:
@@ -136,11 +136,15 @@ def _queued_too_long(
     return _given_up(wait, limit)
 
 
+def _borne(wait: Wait | None, judging: Judging) -> timedelta:
+    """How long the platform bears what holds a job: by why that is, where it says so."""
+    by_cause = judging.queue_timeouts
+    usual = judging.queue_timeout if wait is None else by_cause.get(wait.cause.value, judging.queue_timeout)
+    return by_cause.get("never", usual) if wait is not None and wait.never else usual
+
+
 def _given_up(wait: Wait, limit: timedelta) -> TaskPhase:
-    return failed(
-        wait.cause,
-        wait.reason or "Pending",
-        wording.lines(
-            f"{wording.wait(wait)} (given up after {wording.duration(limit)})", wording.remedy(wait.cause)
-        ),
-    )
+    said = wording.wait(wait)
+    if limit or not wait.never:
+        said = f"{said} (given up after {wording.duration(limit)})"
+    return failed(wait.cause, wait.reason or "Pending", wording.lines(said, wording.hint(wait)))

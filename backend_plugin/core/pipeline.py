@@ -7,7 +7,7 @@ from typing import Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from msgspec import structs
 
-from backend_plugin.core import custom, judgement, log_links, scheduling, status, wording
+from backend_plugin.core import custom, judgement, log_links, scheduling, status, turns, wording
 from backend_plugin.core.errors import gathered
 from backend_plugin.core.job import Plan, Run
 from backend_plugin.core.log_links import About
@@ -15,18 +15,31 @@ from backend_plugin.core.manifest import pod, pytorchjob
 from backend_plugin.core.manifest.metadata import job_metadata
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.rules import Rules
-from backend_plugin.core.scheduling import wishes
+from backend_plugin.core.scheduling import selection, wishes
+from backend_plugin.core.scheduling.findings import NOTHING, Findings
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.task_phase import TaskPhase
+from backend_plugin.core.turns import Turn
 from backend_plugin.core.values import Manifest
 
 _HORIZONS: Final = (timedelta(minutes=10), timedelta(seconds=20))
 
 
 def plan(
-    template: TaskTemplate, run: Run, settings: Settings, pod_templates: Sequence[Manifest] = ()
+    template: TaskTemplate,
+    run: Run,
+    settings: Settings,
+    pod_templates: Sequence[Manifest] = (),
+    found: Findings = NOTHING,
 ) -> Plan:
     """Everything we would ask the cluster for, as a value.
+
+    Args:
+        template: The task.
+        run: The attempt.
+        settings: The platform's.
+        pod_templates: Those of the cluster that the task may name.
+        found: What the cluster has, where the platform leaves it to be found.
 
     Raises:
         InvalidTask: If the task cannot be meant, with every problem that there is.
@@ -34,10 +47,12 @@ def plan(
     request = pod.PodRequest(template=template, run=run, settings=settings, pod_templates=pod_templates)
     with gathered() as problems:
         job = custom.decode(template, run, problems)
-        problems.extend(wishes.problems(job, settings.kfpytorch.gang))
+        chosen = selection.select(settings.kfpytorch.gang, job, found)
+        problems.extend([*chosen.problems, *wishes.problems(job, chosen.gang)])
         pods = pod.pod_templates(request, job.groups)
     manifest = pytorchjob.build(job, settings, job_metadata(template, run, job.deadlines, pods[0]), pods)
-    return Plan(manifests=tuple(scheduling.manifests(job, manifest, settings.kfpytorch.gang)))
+    manifests = scheduling.manifests(job, manifest, chosen.gang, found)
+    return Plan(manifests=tuple(manifests), reasons=tuple(chosen.reasons))
 
 
 def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:
@@ -46,7 +61,15 @@ def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:
     verdict = judgement.from_status(seen, rules.judging, rules.deadlines, now)
     about = About(now=now, run=rules.run, task_config=rules.task_config)
     links = log_links.links(seen.job, seen.pods, rules.logs, about)
-    return structs.replace(verdict, logs=links, info=wording.info(seen, verdict.cause))
+    aloud = judgement.notes(seen, rules.judging, now)
+    return structs.replace(verdict, logs=links, info=wording.info(seen, verdict.cause, aloud))
+
+
+def turn(observed: Observed, rules: Rules, now: datetime) -> Turn | None:
+    """What a job that has run says on itself: that it waits again, or that it runs again."""
+    seen = status.read(observed, rules.judging.exit_codes)
+    verdict = judgement.from_status(seen, rules.judging, rules.deadlines, now)
+    return turns.of(seen, observed.events, verdict, rules.judging, now)
 
 
 def lasting(observed: Observed, rules: Rules, now: datetime) -> tuple[TaskPhase, datetime]:
@@ -56,7 +79,9 @@ def lasting(observed: Observed, rules: Rules, now: datetime) -> tuple[TaskPhase,
     verdict that is the same now and later is the same in between.
     """
     verdict = judge(observed, rules, now)
-    for ahead in _HORIZONS:
+    # How many are before it in its queue changes without a word about the job.
+    queued = any(group.ahead is not None for group in observed.pod_groups)
+    for ahead in _HORIZONS[1:] if queued else _HORIZONS:
         if judge(observed, rules, now + ahead) == verdict:
             return verdict, now + ahead
     return verdict, now

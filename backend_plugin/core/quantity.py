@@ -85,6 +85,16 @@ def multiple(count: int, amount: Quantity) -> Quantity:
     return _of(count * amount.nano, binary=amount.text.endswith("i"))
 
 
+def difference(one: Quantity, other: Quantity) -> Quantity:
+    """What is left of the one without the other; less than nothing where that is more."""
+    return _of(one.nano - other.nano, binary=one.text.endswith("i") or other.text.endswith("i"))
+
+
+def in_bytes(amount: Quantity) -> Quantity:
+    """The same, in the suffixes of bytes."""
+    return _of(amount.nano, binary=True)
+
+
 def _of(nano: int, *, binary: bool) -> Quantity:
     return Quantity(nano, _binary_text(nano) if binary else _decimal_text(nano))
 

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
+from msgspec import structs
 
-from backend_plugin.core import blame, deaths, waiting
+from backend_plugin.core import blame, deaths, notes, shortage, waiting
 from backend_plugin.core.deaths import Death
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.observed import Condition, Job, Observed, Pod
-from backend_plugin.core.waiting import Stage, Wait
+from backend_plugin.core.observed import Condition, Event, Job, Observed, Pod
+from backend_plugin.core.scheduling import asks
+from backend_plugin.core.waits import Note, Stage, Wait
 from kfpytorch_common.causes import Cause
 
 
@@ -66,6 +68,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     enough: bool = True
     """The training may have begun: it needs no replica of the first set that has yet to run."""
     waits: tuple[Wait, ...] = ()
+    notes: tuple[Note, ...] = ()
+    """What is not as it was asked for, which nobody else says aloud."""
     death: Death | None = None
     """The one that the others follow from, once it has ended."""
     dead: int = 0
@@ -173,6 +177,7 @@ def _living(
         replaced=tuple(replaced),
         enough=not yet_to_run or job.scales or missing or bool(replaced),
         waits=_waits(observed, pods, state, exit_codes),
+        notes=notes.notes(observed, pods),
         outputs=observed.outputs,
     )
 
@@ -218,7 +223,13 @@ def _waits(
     of_pods = [wait for pod in pods if (wait := waiting.of_pod(pod, exit_codes)) is not None]
     if not of_pods and state in (State.RUNNING, State.RESTARTING):
         return ()
-    return tuple(waiting.merged([*waiting.of_job(observed, pods, exit_codes), *of_pods]))
+    of_job = waiting.of_job(observed, pods, exit_codes)
+    if any(wait.whole for wait in of_job):
+        # Of what their gang waits for they have not been told.
+        of_pods = [wait for wait in of_pods if wait.reason]
+    asked = asks.of(observed.job.annotations) if observed.job is not None else asks.NOBODY
+    told = (structs.replace(wait, said=shortage.sentence(wait, asked)) for wait in [*of_job, *of_pods])
+    return tuple(waiting.merged(told))
 
 
 def _ended(
@@ -233,7 +244,10 @@ def _ended(
     if state is State.SUCCEEDED or (state in (State.GONE, State.DELETED) and observed.outputs):
         told = blame.of_files([*certain, *unsettled], exit_codes)
     else:
-        ends = [each for each in deaths.of_pods(pods, exit_codes) if not _is_cleaned(each, job, condition)]
+        told_in_full = [_in_full(pod, observed.events) for pod in pods]
+        ends = [
+            each for each in deaths.of_pods(told_in_full, exit_codes) if not _is_cleaned(each, job, condition)
+        ]
         ends += blame.of_events(observed.events, pods, ended, exit_codes)
         told = _of_failure(observed, pods, ends, exit_codes)
     return JobStatus(
@@ -282,6 +296,17 @@ def _of_failure(
         return told
     restarts = deaths.of_restarts(pods, exit_codes) if "backoff limit" in said else []
     return blame.told(restarts, blame.of_files(blame.near(over, restarts), exit_codes)) or told
+
+
+def _in_full(pod: Pod, events: Sequence[Event]) -> Pod:
+    """With the whole message, where somebody has cut it short on the pod and not in an event."""
+    said = pod.message.strip()
+    if not (pod.reason and said):
+        return pod
+    whole = [
+        each.message for each in events if each.name == pod.name and each.warning and said in each.message
+    ]
+    return structs.replace(pod, message=whole[-1][whole[-1].index(said) :]) if whole else pod
 
 
 def _remembered(observed: Observed) -> Condition | None:

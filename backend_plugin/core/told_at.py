@@ -9,14 +9,15 @@ def told_at(record: Job | Pod) -> datetime | None:
     """The latest time that it tells of, in whole seconds: it has not become so before."""
     if isinstance(record, Job):
         times = [record.created, record.completed, *(each.since for each in record.conditions)]
-    else:
-        container = record.primary
-        ended = container.ended if container else None
-        times = [
-            record.created,
-            record.deleted,
-            record.ready.since if record.ready else None,
-            container.running_since if container else None,
-            ended.finished if ended else None,
-        ]
-    return max((each for each in times if each is not None), default=None)
+        return max((each for each in times if each is not None), default=None)
+    latest, ready, container = record.created, record.ready, record.primary
+    # Step by step, for it is asked of every change of a pod.
+    for at in (
+        record.deleted,
+        ready.since if ready is not None else None,
+        container.running_since if container is not None else None,
+        container.ended.finished if container is not None and container.ended is not None else None,
+    ):
+        if at is not None and (latest is None or at > latest):
+            latest = at
+    return latest

@@ -60,20 +60,33 @@ def _beside(observed: Observed) -> tuple[Manifest, ...]:
     """The companions of a job that are there."""
     if observed.job is None or companions.ANNOTATION not in observed.job.annotations:
         return ()
-    there = {group.kind for group in observed.pod_groups}
+    there = {group.kind for group in observed.pod_groups if not group.foreign}
     return tuple(each for each in companions.of(observed.job) if text(each, "kind") in there)
 
 
+# Co-scheduling tries a gang that waits again when any PodGroup changes, not when pods end. So a group has to
+# be there until it counts no pods: else the gang would wait for minutes, beside nodes that are free.
+_COUNTING: Final = frozenset({"Scheduling", "Running"})
+
+
 def companions_left(observed: Observed) -> tuple[Manifest, ...]:
-    """What stands beside a job that has ended; some schedulers would keep room for it."""
+    """What stands beside a job that has ended; some schedulers would keep room for it.
+
+    Not before it says itself that the job's pods have ended: who waits for their room is told by it.
+    """
     job = observed.job
-    return _beside(observed) if job is not None and job.end is not None and not job.deleting else ()
+    if job is None or job.end is None or job.deleting:
+        return ()
+    counted = any(group.phase in _COUNTING for group in observed.pod_groups)
+    return () if counted else _beside(observed)
 
 
 def lacks_companions(observed: Observed) -> bool:
     """Whether a job that goes on is without what was to stand beside it."""
     job = observed.job
     if job is None or companions.ANNOTATION not in job.annotations or is_over(observed):
+        return False
+    if any(group.foreign for group in observed.pod_groups):  # Nothing can be made under its name.
         return False
     return len(_beside(observed)) < len(companions.of(job))
 
@@ -115,6 +128,24 @@ def is_over(observed: Observed) -> bool:
     """Whether a job has ended, or is about to be gone: what it has left is all that there will be."""
     job = observed.job
     return job is None or job.deleting or job.end is not None
+
+
+def runs_undisturbed(observed: Observed) -> bool:
+    """Whether every replica that a job asks for runs, and nothing about it tells of an end.
+
+    What changes of such a job, as the node or the readiness of a pod, asks for nothing to be done.
+    """
+    job = observed.job
+    if job is None or is_over(observed):
+        return False
+    own = [pod for pod in observed.pods if not pod.place and (not pod.owners or job.uid in pod.owners)]
+    return len(own) == job.replicas and all(_runs_undisturbed(pod) for pod in own)
+
+
+def _runs_undisturbed(pod: Pod) -> bool:
+    if pod.phase != "Running" or pod.deleted is not None or pod.disrupted is not None:
+        return False
+    return all(each.running_since is not None for each in pod.containers)
 
 
 def _kept(verdict: TaskPhase, now: datetime) -> Manifest:

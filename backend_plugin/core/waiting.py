@@ -1,76 +1,25 @@
 """What a job waits for: groups, queues, quotas, nodes, images, containers.
 
-Lives here: the tables from what schedulers and the kubelet say to a sentence. Does not: how long that is
-borne, and what Flyte is told.
+Lives here: the tables from what the scheduler of Kubernetes and the kubelet say to a sentence. Does not: the
+words of gang schedulers, which are in `scheduling.schedulers`; how long it is borne, and what Flyte is told.
 """
 
-import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
 from msgspec import structs
 
-from backend_plugin.core import deaths
+from backend_plugin.core import deaths, places
 from backend_plugin.core.observed import Container, Event, Observed, Pod, PodGroup
+from backend_plugin.core.scheduling.table import WORDS
+from backend_plugin.core.waits import Said, Stage, Wait
 from kfpytorch_common.causes import Cause
-
-
-class Stage(enum.IntEnum):
-    """How far the waiting has come; the first is told first."""
-
-    HELD = 0
-    """By a queue or a quota: no pod may be placed yet."""
-    UNPLACED = 1
-    STARTING = 2
-    """On a node, and not running yet."""
-    RESTARTING = 3
-    """It has run, and will run again."""
-
-
-class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One thing that is waited for, by some of the replicas."""
-
-    stage: Stage
-    cause: Cause
-    reason: str
-    """A word of Kubernetes or of the scheduler: ``Unschedulable``."""
-    said: str
-    replicas: tuple[str, ...] = ()
-    """Empty when the job waits as a whole."""
-    since: datetime | None = None
-
 
 _NODES: Final = re.compile(r"(\d{1,9})/(\d{1,9}) nodes are available: ?(.{0,2000})", re.DOTALL)
 _LACKING: Final = re.compile(r"^(\d{1,9}) Insufficient ([\w./-]{1,253})$")
 _OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (.+)$", re.DOTALL)
-_GAP: Final = re.compile(r"resource gap: map\[(.{0,1000})\]", re.DOTALL)
-_GAP_ENTRY: Final = re.compile(r"([a-zA-Z][\w./-]{0,252}):\{\{(\d{1,18}) (-?\d{1,2})\}")
-_GANG: Final = (
-    (
-        re.compile(r"enough sibling pods, current pods number: (\d{1,9}), minMember of group: (\d{1,9})"),
-        "{0} of the {1} members of its gang are there",
-    ),
-    (
-        re.compile(r"cannot proceed due to gated pods"),
-        "members of its gang are held back by scheduling gates",
-    ),
-    (
-        re.compile(r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"),
-        "not all of its gang has found a place",
-    ),
-    (re.compile(r"PodGroup not found"), "its PodGroup is not there"),
-)
-"""What co-scheduling says of a gang, in words that need no knowledge of it."""
-_UNUSED: Final = re.compile(
-    r"insufficient unused quota for (\S{1,253}) in flavor (\S{1,253}), (\S{1,40}) more needed"
-)
-_NEVER: Final = re.compile(
-    r"insufficient quota for (\S{1,253}) in flavor .{0,600}maximum capacity \((.{1,40})\)", re.DOTALL
-)
-_QUEUE: Final = re.compile(r"(LocalQueue|ClusterQueue) (\S{1,253}) (doesn't exist|is inactive|is stopped)")
 
 
 def of_job(observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cause]) -> list[Wait]:
@@ -80,56 +29,19 @@ def of_job(observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cau
     if complete and all(pod.placed for pod in pods):
         return []
     groups = [wait for group in observed.pod_groups if (wait := of_group(group)) is not None]
+    told = [wait for words in WORDS for wait in words.events(observed)]
     refusals = [] if complete else _of_refusals(observed.events)
-    return [*groups, *refusals, *_of_placeholders(observed.pods, pods, exit_codes)]
+    return [*groups, *told, *refusals, *places.waits(observed, pods, lambda pod: of_pod(pod, exit_codes))]
 
 
 def of_group(group: PodGroup) -> Wait | None:
     """What a PodGroup or a Workload says; None when it says nothing, or holds nothing back."""
-    by_type = {condition.type: condition for condition in group.conditions}
-    where = f"queue {group.queue}" if group.queue else f"{group.kind} {group.name}".strip()
-    for kind, holds, cause in _GROUP_CONDITIONS:
-        condition = by_type.get(kind)
-        if condition is not None and condition.true is holds:
-            said = quota(condition.message) or condition.message or condition.reason or kind
-            return Wait(
-                stage=Stage.HELD if cause is Cause.QUEUE else Stage.UNPLACED,
-                cause=cause,
-                reason=condition.reason or kind,
-                said=f"{where}: {said}",
-                since=condition.since,
-            )
-    if group.phase in _HELD_PHASES:
-        stage, cause, said = _HELD_PHASES[group.phase]
-        return Wait(stage=stage, cause=cause, reason=group.phase, said=f"{where}: {said}")
+    if group.foreign:
+        return None
+    for words in WORDS:
+        if group.api in ("", words.api) and (wait := words.group(group)) is not None:
+            return wait
     return None
-
-
-_GROUP_CONDITIONS: Final[Sequence[tuple[str, bool, Cause]]] = (
-    ("QuotaReserved", False, Cause.QUEUE),
-    ("Admitted", False, Cause.QUEUE),
-    ("PodGroupInitiallyScheduled", False, Cause.UNSCHEDULABLE),
-    ("Unschedulable", True, Cause.UNSCHEDULABLE),
-)
-"""Kueue's, the in-tree gang's, Volcano's and KAI's: the type, the value that holds the job, the cause."""
-
-_HELD_PHASES: Final = {
-    "Pending": (Stage.HELD, Cause.QUEUE, "the group is not admitted yet"),
-    "PreScheduling": (Stage.UNPLACED, Cause.UNSCHEDULABLE, "the group waits for its members"),
-    "Scheduling": (Stage.UNPLACED, Cause.UNSCHEDULABLE, "the group waits for its members to be placed"),
-}
-"""Volcano's and co-scheduling's; what the members themselves say is told before the latter."""
-
-
-def quota(message: str) -> str:
-    """Kueue's sentence on a quota, for a person; empty for any other text."""
-    if match := _UNUSED.search(message):
-        return f"waits for {match[3]} more {match[1]} (flavor {match[2]})"
-    if match := _NEVER.search(message):
-        return f"can never be admitted: it asks for more {match[1]} than the queue's {match[2]}"
-    if match := _QUEUE.search(message):
-        return f"{match[1]} {match[2]} {match[3]}"
-    return ""
 
 
 REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
@@ -161,20 +73,6 @@ def _of_refusals(events: Iterable[Event]) -> list[Wait]:
             since=last.at,
         )
     ]
-
-
-def _of_placeholders(
-    pods: Iterable[Pod], members: Sequence[Pod], exit_codes: Mapping[int, Cause]
-) -> list[Wait]:
-    """YuniKorn reserves with pods of its own, and only those are told why they wait."""
-    own = {pod.name for pod in members}
-    placeholders = [pod for pod in pods if pod.name.startswith("tg-") and pod.name not in own]
-    waits = merged(wait for pod in placeholders if (wait := of_pod(pod, exit_codes)) is not None)
-    if not waits:
-        return []
-    placed = sum(pod.placed for pod in placeholders)
-    said = f"{placed} of {len(placeholders)} places are reserved; {waits[0].said}"
-    return [structs.replace(waits[0], stage=Stage.UNPLACED, said=said, replicas=())]
 
 
 def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Wait | None:
@@ -212,27 +110,31 @@ def _of_unplaced(pod: Pod) -> Wait:
             replicas=(pod.replica,),
             since=pod.created,
         )
+    said = of_message(condition.message)
     return Wait(
         stage=Stage.UNPLACED,
         cause=Cause.UNSCHEDULABLE,
         reason=condition.reason or "Unschedulable",
-        said=unschedulable(condition.message),
+        said=said.said,
         replicas=(pod.replica,),
         since=condition.since or pod.created,
+        lacks=said.lacks,
+        queue=said.queue,
+        whole=bool(said.lacks) and said.gang,
+        raw=condition.message if said.said != condition.message.strip() else "",
     )
 
 
+def of_message(message: str) -> Said:
+    """What a scheduler tells a pod that has no place: in a gang scheduler's words, or what nodes lack."""
+    for words in WORDS:
+        if (said := words.message(message)) is not None:
+            return said
+    return Said(said=unschedulable(message), gang=False)
+
+
 def unschedulable(message: str) -> str:
-    """A scheduler's message, which resource and how many nodes first."""
-    if gap := _GAP.search(message):
-        lacking = [
-            f"{int(value) * 10.0 ** int(scale):g} {name}" for name, value, scale in _GAP_ENTRY.findall(gap[1])
-        ]
-        if lacking:
-            return f"the cluster lacks {', '.join(lacking)} for the whole gang"
-    for says, said in _GANG:
-        if found := says.search(message):
-            return said.format(*found.groups())
+    """The message of a scheduler that knows no gangs, which resource and how many nodes first."""
     nodes = _NODES.search(message)
     if nodes is None:
         return message.strip() or "no node has been found"
@@ -323,8 +225,8 @@ def merged(waits: Iterable[Wait]) -> list[Wait]:
     return sorted(alike.values(), key=_worst_first)
 
 
-def _worst_first(wait: Wait) -> tuple[int, bool, int, str, str]:
-    return wait.stage, not is_trouble(wait), -len(wait.replicas), wait.said, wait.reason
+def _worst_first(wait: Wait) -> tuple[int, bool, bool, int, str, str]:
+    return wait.stage, not is_trouble(wait), not wait.lacks, -len(wait.replicas), wait.said, wait.reason
 
 
 def is_trouble(wait: Wait) -> bool:

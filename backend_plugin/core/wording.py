@@ -12,7 +12,8 @@ from backend_plugin.core import error_text
 from backend_plugin.core.deaths import Death
 from backend_plugin.core.status import JobStatus, State
 from backend_plugin.core.values import JsonValue
-from backend_plugin.core.waiting import Stage, Wait, is_trouble
+from backend_plugin.core.waiting import is_trouble
+from backend_plugin.core.waits import Note, Stage, Wait
 from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
 from kfpytorch_common.causes import remedy as remedy_of
 
@@ -74,6 +75,15 @@ def job(status: JobStatus) -> str:
 def remedy(cause: Cause) -> str:
     """What a person can do, in one sentence; empty where the cause speaks for itself."""
     return CLUSTER_REMEDIES.get(cause) or REMEDIES.get(cause, "")
+
+
+def hint(wait: Wait) -> str:
+    """What a person can do about what is waited for."""
+    if wait.remedy:
+        return wait.remedy
+    if wait.never and wait.cause is Cause.QUEUE:
+        return "there will never be that much for it: ask for less, or for another queue"
+    return remedy(wait.cause)
 
 
 def outputs(status: JobStatus) -> str:
@@ -161,14 +171,19 @@ def names(replicas: Sequence[str]) -> str:
 
 def wait(wait: Wait) -> str:
     """One thing that is waited for."""
-    if not wait.replicas:
+    if _is_of_all(wait):
         return wait.said
     verb = {Stage.STARTING: "starting", Stage.RESTARTING: "restarting"}.get(wait.stage, "waiting for a node")
     reason = f", {wait.reason}" if wait.reason and wait.stage is not Stage.UNPLACED else ""
     return f"{names(wait.replicas)} {verb}{reason}: {wait.said}"
 
 
-def living(status: JobStatus, phase: str) -> str:
+def _is_of_all(wait: Wait) -> bool:
+    """Whether the job waits as a whole."""
+    return wait.whole or not wait.replicas
+
+
+def living(status: JobStatus, phase: str, notes: Sequence[Note]) -> str:
     """What is the case at this moment, in full."""
     begun = f"{status.ready} of {status.total} replicas ready"
     if status.state is State.SUSPENDED:
@@ -178,13 +193,17 @@ def living(status: JobStatus, phase: str) -> str:
     elif status.state is State.RESTARTING and status.condition is not None:
         begun = f"{begun}; {status.condition.message}"
     said = [wait_of for each in status.waits[:6] if (wait_of := wait(each))]
-    hint = remedy(status.waits[0].cause) if status.waits and is_trouble(status.waits[0]) else ""
+    what_helps = hint(status.waits[0]) if status.waits and is_trouble(status.waits[0]) else ""
+    aloud = [note.said for note in notes]
     if not said:
-        return begun
-    return lines(f"{said[0]} ({begun})", *said[1:], hint)
+        return lines(begun, *aloud)
+    first = status.waits[0]
+    is_news = first.raw not in first.said and _is_of_all(first)
+    raw = f"in its scheduler's words: {first.raw}" if is_news else ""
+    return lines(f"{said[0]} ({begun})", *said[1:], *aloud, what_helps, raw)
 
 
-def info(status: JobStatus, cause: Cause | None) -> Mapping[str, JsonValue]:
+def info(status: JobStatus, cause: Cause | None, notes: Sequence[Note]) -> Mapping[str, JsonValue]:
     """The present state for Flyte's custom info, which changes while the phase stays the same."""
     said: dict[str, JsonValue] = {
         "state": status.state.value,
@@ -197,6 +216,9 @@ def info(status: JobStatus, cause: Cause | None) -> Mapping[str, JsonValue]:
         said["cause"] = cause.value
     if status.waits:
         said["waits"] = [shortened(wait(each)) for each in status.waits[:6]]
+        said["details"] = [shortened(each.raw or each.said) for each in status.waits[:6]]
+    if notes:
+        said["notes"] = [shortened(note.said) for note in notes]
     if status.death is not None:
         said["failed"] = status.death.failure.replica
     return said

@@ -20,14 +20,20 @@ _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
 
 @dataclass(kw_only=True)
 class Gang(Config):
-    """All replicas start together or none does.
+    """All replicas start together or none does, where the platform has a gang scheduler.
+
+    What its scheduler cannot do is refused. Where there is none, ``scheduler``, if it is said, must be
+    ``"none"``, the time-outs are kept, and nothing else has an effect. Read by our backend only; Flyte's
+    own passes over it.
 
     Args:
-        scheduler: Who sees to it, by the platform's name for it. Default: the platform's.
+        scheduler: Who sees to it: the platform's own, one of its choices, where it is ``auto`` one that the
+            cluster has, or ``"none"``: the job is left to whoever schedules pods one by one. Default: the
+            platform's.
         queue: The queue that the job waits in.
         min_member: How many replicas must find a place before any starts. Default: all of them; the
             fewest nodes of an `Elastic` task.
-        priority_class_name: The priority of the gang.
+        priority_class_name: The priority of the gang: a PriorityClass, for Kueue a WorkloadPriorityClass.
         queue_timeout_seconds: How long the job may wait in its queue; not part of its run time.
         pending_timeout_seconds: How long its pods may wait for nodes, once the queue let it go.
 
@@ -54,7 +60,9 @@ class Gang(Config):
 
 @dataclass(kw_only=True)
 class TrainJob(Config):
-    """What only Kubeflow Trainer v2 knows; nothing of it reaches a PyTorchJob.
+    """What only Kubeflow Trainer v2 knows.
+
+    Nothing of it reaches a PyTorchJob, which is all that our backend writes so far.
 
     Args:
         runtime: The training runtime to start from. Default: the platform's.

@@ -15,6 +15,7 @@ from backend_plugin.core.settings import Settings
 from backend_plugin.core.shapes import read, whole_numbers
 from backend_plugin.core.values import Manifest
 
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
 NO_TEMPLATE: Final[Mapping[str, Any]] = {}
 
 # By the key of the pod's spec: the pattern of every container, and of the primary.
@@ -39,8 +40,16 @@ def find(
             ):
                 said = whole_numbers(manifest)
                 whole, found = read(said, "PodTemplate", f"podTemplates.{place}.{wanted}")
-                return (NO_TEMPLATE if found else whole.get("template", NO_TEMPLATE)), found
+                return (NO_TEMPLATE if found else _as_written(whole.get("template", NO_TEMPLATE))), found
     return NO_TEMPLATE, [_missing(name, namespace, settings)] if name else []
+
+
+def _as_written(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without the scheduler that the API server writes into every PodTemplate which names none."""
+    spec = template.get("spec", {})
+    if spec.get("schedulerName") != _DEFAULT_SCHEDULER:
+        return template
+    return {**template, "spec": _without(spec, ("schedulerName",))}
 
 
 def _missing(name: str, namespace: str, settings: Settings) -> Problem:

@@ -3,7 +3,7 @@
 Lives here: an annotation of the job, written and read. Does not: what they say; see `schedulers`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -50,7 +50,7 @@ def of(job: Job) -> Sequence[Manifest]:
         said = _DECODER.decode(written)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return ()
-    if len(said) != 1 or any((each.api_version, each.kind) not in _MADE for each in said):
+    if len(said) != 1 or any((each.api_version, each.kind) not in _made() for each in said):
         return ()
     metadata: Manifest = {
         "name": job.name,
@@ -69,6 +69,10 @@ def of(job: Job) -> Sequence[Manifest]:
     ]
 
 
+def _made() -> Container[tuple[str, str]]:
+    return {each.makes for styles in ADAPTERS.values() for each in styles.values() if each.makes}
+
+
 def _owner(job: Job) -> Manifest:
     return {
         "apiVersion": "kubeflow.org/v1",
@@ -80,5 +84,4 @@ def _owner(job: Job) -> Manifest:
     }
 
 
-_MADE: Final = frozenset(each.makes for styles in ADAPTERS.values() for each in styles.values())
 _DECODER: Final = msgspec.json.Decoder(tuple[_Companion, ...])

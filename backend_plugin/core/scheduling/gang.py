@@ -5,7 +5,7 @@ scheduler is told; see `schedulers`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from backend_plugin.core import job as vocabulary
 from backend_plugin.core.job import Role, TrainingJob
@@ -42,9 +42,13 @@ class Gang:
     """The job's, which no other attempt has."""
     namespace: str
     members: Sequence[Member]
+    identity: Mapping[str, str] = field(default_factory=dict)
+    """The label by which its pods are ours."""
     scheduler_name: str = ""
     """Whom the pods wait for; empty where it does not matter."""
     queue: str = ""
+    admission_queue: str = ""
+    """Where the job waits to be let go, before its scheduler sees it; empty: nowhere."""
     priority_class_name: str = ""
     """What the author says of the gang as a whole."""
     timeout_seconds: int | None = None
@@ -67,8 +71,8 @@ class Gang:
         return self.priority_class_name or (of_pods.pop() if len(of_pods) == 1 else "")
 
 
-def members(job: TrainingJob, manifest: Manifest) -> Sequence[Member]:
-    """The replicas of the PyTorchJob that a job has become."""
+def members(job: TrainingJob, manifest: Manifest, defaults: Amounts = requests.NOTHING) -> Sequence[Member]:
+    """The replicas of the PyTorchJob that a job has become; `defaults` as in `requests.of_replica`."""
     specs = section(manifest, "spec", "pytorchReplicaSpecs")
     roles = [group.role for group in job.groups]
     least = min_counts(job)
@@ -80,7 +84,7 @@ def members(job: TrainingJob, manifest: Manifest) -> Sequence[Member]:
                 role=group.role,
                 count=group.replicas,
                 min_count=least[group.role],
-                request=requests.of_replica(spec, group.role, roles),
+                request=requests.of_replica(spec, group.role, roles, defaults),
                 spec=spec,
             )
         )

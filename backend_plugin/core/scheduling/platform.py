@@ -1,22 +1,26 @@
 """Which gang scheduler a platform has: the section ``kfpytorch.gang`` of the settings.
 
-Lives here: what it says, and what it cannot mean. Does not: how its values are read; see `settings.reading`.
+Lives here: what it says, and what it cannot mean. Does not: how its values are read, see `settings.reading`;
+nor what a cluster shows, see `selection`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import shown
 from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT, Adapter
-from backend_plugin.core.scheduling.table import ADAPTERS, REFUSED, Table
+from backend_plugin.core.scheduling.combination import admitting, combined
+from backend_plugin.core.scheduling.table import ADAPTERS, IN_TREE
 from kfpytorch_common import labels
 
 NONE: Final = "none"
-OPERATOR: Final = "operator"
-"""The style in which the operator makes the group, of every job that there is."""
+AUTO: Final = "auto"
+PATH: Final = "kfpytorch.gang"
+LOCAL_QUEUE: Final = "local-queue"
+PARTS: Final = ("by_namespace", "by_project", "choices")
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -31,65 +35,163 @@ class Ganging:
     """What pods call it; empty: as its own documentation does."""
     queue: str = ""
     """Of jobs whose author names none."""
+    local_queue: str = ""
+    """Where jobs wait to be let go before the scheduler sees them, if their author names no other; empty:
+    nothing lets them go."""
     timeout: timedelta = timedelta(0)
     """How long those that have found a place wait for the others; zero: as long as the scheduler says."""
-    adapters: Table | None = None
-    """In place of those that there are."""
+    by_namespace: "Mapping[str, Ganging]" = field(default_factory=dict)
+    """What is said in place of this for the jobs of a namespace; itself without parts."""
+    by_project: "Mapping[str, Ganging]" = field(default_factory=dict)
+    """The same for those of a project and domain (``flytesnacks/production``); they come first."""
+    choices: "Mapping[str, Ganging]" = field(default_factory=dict)
+    """The same for authors who name the scheduler."""
 
     @property
     def adapter(self) -> Adapter | None:
         """How the scheduler is told of a gang; None without one."""
-        return self.styles.get(self.style)
+        places, admits = self.styles.get(self.style), admitting(ADAPTERS)
+        if places is None or not self.local_queue or admits is None:
+            return places
+        return combined(places, admits[1])
 
     @property
-    def styles(self) -> dict[str, Adapter]:
+    def styles(self) -> Mapping[str, Adapter]:
         """The ways in which the scheduler can be used."""
-        return {**(self.adapters or ADAPTERS).get(self.scheduler, {})}
+        return ADAPTERS.get(self.scheduler, {})
+
+    @property
+    def parts(self) -> "Iterator[tuple[str, Ganging]]":
+        """All that is said in place of this, and where."""
+        for name in PARTS:
+            for key, part in getattr(self, name).items():
+                yield f"{PATH}.{name.replace('_', '-')}.{key}", part
+
+    @property
+    def makes_groups(self) -> bool:
+        """Whether there may be jobs with an object beside them that is ours to make."""
+        alone = self.scheduler == AUTO or (self.adapter is not None and self.adapter.makes is not None)
+        return alone or any(part.makes_groups for _, part in self.parts)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether a job's scheduler may hang on what the cluster has."""
+        return self.scheduler == AUTO or any(part.is_found for _, part in self.parts)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing of it has to do with gangs, so that no cluster need be looked at."""
+        return self.scheduler == NONE and all(part.is_silent for _, part in self.parts)
+
+
+def read(said: Mapping[str, Any]) -> Ganging:
+    """From the fields of a section; a part that names a scheduler is whole, any other adds to the section."""
+    whole = {key: value for key, value in said.items() if key not in PARTS}
+
+    def part(mine: Mapping[str, Any]) -> Ganging:
+        return Ganging(**mine) if "scheduler" in mine else Ganging(**{**whole, **mine})
+
+    choices = {name: Ganging(**{"scheduler": name, **each}) for name, each in said.get("choices", {}).items()}
+    parts: Any = {
+        name: {str(key): part(each) for key, each in said.get(name, {}).items()}
+        for name in ("by_namespace", "by_project")
+    }
+    return Ganging(**whole, **parts, choices=choices)
 
 
 def problems(said: Ganging) -> Iterator[Problem]:
     """What the section cannot mean."""
-    if said.scheduler == NONE:
-        yield from _not_understood(said, frozenset(), "without a scheduler")
+    found = [*_problems(said, PATH)]
+    yield from found
+    told = {(each.field.rpartition(".")[2], each.value) for each in found}
+    for path, part in said.parts:
+        for problem in _problems(part, path):
+            # What a part has from the section is told once.
+            if (problem.field.rpartition(".")[2], problem.value) not in told:
+                yield problem
+    for key in said.by_project:
+        if key.count("/") != 1 or not all(key.split("/")):
+            message = "is not a project with its domain"
+            yield _problem(f"{PATH}.by-project", key, message, "write PROJECT/DOMAIN")
+    for key in said.choices.keys() & {AUTO, NONE}:
+        yield _problem(f"{PATH}.choices", key, "is no gang scheduler", "leave it out")
+
+
+def _problems(said: Ganging, path: str) -> Iterator[Problem]:
+    if said.scheduler in (NONE, AUTO):
+        whom = f"to {AUTO}, which finds it" if said.scheduler == AUTO else "without a scheduler"
+        # Whichever it will be may understand them.
+        understood = frozenset({QUEUE, TIMEOUT} if said.scheduler == AUTO else ())
+        yield from _not_understood(said, understood, whom, path)
         if said.style:
-            yield _problem("style", said.style, "means nothing without a scheduler", "name the scheduler")
+            yield _problem(f"{path}.style", said.style, f"means nothing {whom}", "name the scheduler")
+        yield from _no_values(said, path)
     elif not said.styles:
-        known = ", ".join([NONE, *(said.adapters or ADAPTERS)])
-        why = REFUSED.get(said.scheduler, "is no gang scheduler that this backend knows")
-        yield _problem("scheduler", said.scheduler, why, f"write one of {known}")
-    elif said.adapter is None:
-        yield _of_style(said)
+        yield _unknown(said, path)
+    elif said.styles.get(said.style) is None:
+        yield _of_style(said, path)
     else:
-        yield from _not_understood(said, said.adapter.understands, f"to {said.scheduler}")
-        yield from _no_values(said)
+        understands = said.styles[said.style].understands
+        yield from _not_understood(said, understands, f"to {said.scheduler}", path)
+        yield from _no_values(said, path)
+        yield from _of_local_queue(said, said.styles[said.style], path)
 
 
-def _of_style(said: Ganging) -> Problem:
+def _unknown(said: Ganging, path: str) -> Problem:
+    known = ", ".join([AUTO, NONE, *sorted(ADAPTERS)])
+    why = IN_TREE_WHY if said.scheduler == IN_TREE else "is no gang scheduler that this backend knows"
+    return _problem(f"{path}.scheduler", said.scheduler, why, f"write one of {known}")
+
+
+IN_TREE_WHY: Final = (
+    "cannot be told of a PyTorchJob: from Kubernetes 1.36 on a pod names its group in spec.schedulingGroup "
+    "(1.35: spec.workloadRef), and the kind of a PyTorchJob drops what its schema does not know"
+)
+
+
+def _of_style(said: Ganging, path: str) -> Problem:
     if "" in said.styles:
-        return _problem("style", said.style, f"means nothing to {said.scheduler}", "leave it out")
+        return _problem(f"{path}.style", said.style, f"means nothing to {said.scheduler}", "leave it out")
     message = f"does not say who makes the groups of {said.scheduler}"
     remedy = (
         "write operator if the training-operator runs with --gang-scheduler-name, and plugin if it does not"
     )
-    return _problem("style", said.style, message, remedy)
+    return _problem(f"{path}.style", said.style, message, remedy)
 
 
-def _not_understood(said: Ganging, understands: frozenset[str], whom: str) -> Iterator[Problem]:
+def _of_local_queue(said: Ganging, adapter: Adapter, path: str) -> Iterator[Problem]:
+    if not said.local_queue:
+        return
+    where = f"{path}.{LOCAL_QUEUE}"
+    if adapter.admits:
+        message = f"means nothing to {said.scheduler} alone"
+        yield _problem(where, said.local_queue, message, "write queue")
+    elif adapter.not_after_admission:
+        message = f"means nothing to {said.scheduler}: {adapter.not_after_admission}"
+        yield _problem(where, said.local_queue, message, "leave it out, or have another scheduler")
+
+
+def _not_understood(said: Ganging, understands: frozenset[str], whom: str, path: str) -> Iterator[Problem]:
     values = {QUEUE: said.queue, TIMEOUT: said.timeout, SCHEDULER_NAME: said.scheduler_name}
+    if said.scheduler == NONE:
+        values[LOCAL_QUEUE] = said.local_queue
     for key, value in values.items():
         if value and key not in understands:
-            yield _problem(key, str(value), f"means nothing {whom}", "leave it out")
+            yield _problem(f"{path}.{key}", str(value), f"means nothing {whom}", "leave it out")
 
 
-def _no_values(said: Ganging) -> Iterator[Problem]:
-    if not labels.is_value(said.queue):
-        yield _problem(QUEUE, said.queue, "is not the name of a queue", f"write {labels.VALUE}")
+def _no_values(said: Ganging, path: str) -> Iterator[Problem]:
+    for key, queue in ((QUEUE, said.queue), (LOCAL_QUEUE, said.local_queue)):
+        if not labels.is_value(queue):
+            yield _problem(f"{path}.{key}", queue, "is not the name of a queue", f"write {labels.VALUE}")
     if said.scheduler_name and not labels.is_subdomain(said.scheduler_name):
         remedy = f"write {labels.SUBDOMAIN}"
-        yield _problem(SCHEDULER_NAME, said.scheduler_name, "is not the name of a scheduler", remedy)
+        message = "is not the name of a scheduler"
+        yield _problem(f"{path}.{SCHEDULER_NAME}", said.scheduler_name, message, remedy)
     if said.timeout % _SECOND:
-        yield _problem(TIMEOUT, str(said.timeout), "is no whole number of seconds", "write 30s, 5m or 1h")
+        message = "is no whole number of seconds"
+        yield _problem(f"{path}.{TIMEOUT}", str(said.timeout), message, "write 30s, 5m or 1h")
 
 
-def _problem(key: str, value: str, message: str, remedy: str) -> Problem:
-    return Problem(field=f"kfpytorch.gang.{key}", value=shown(value), message=message, remedy=remedy)
+def _problem(path: str, value: str, message: str, remedy: str) -> Problem:
+    return Problem(field=path, value=shown(value), message=message, remedy=remedy)

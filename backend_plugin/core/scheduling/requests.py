@@ -5,6 +5,7 @@ Lives here: a finished pod's spec → amounts by resource. Does not: what its co
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from backend_plugin.core.job import Role
@@ -14,6 +15,7 @@ from backend_plugin.core.shapes import amount_text
 from backend_plugin.core.values import Manifest
 
 Amounts: TypeAlias = Mapping[str, Quantity]
+NOTHING: Final[Amounts] = MappingProxyType({})
 
 # By default; a platform that gives its operator another one has an init container that we cannot know.
 _INIT_PYTORCH: Final[Manifest] = {
@@ -25,16 +27,23 @@ _OF_WHOLE_PODS: Final = ("cpu", "memory")
 _PAGES: Final = "hugepages-"
 
 
-def of_replica(spec: Manifest, role: Role, roles: Iterable[Role]) -> Amounts:
-    """What a replica asks for, with what its operator puts into its pod."""
+def of_replica(spec: Manifest, role: Role, roles: Iterable[Role], defaults: Amounts = NOTHING) -> Amounts:
+    """What a replica asks for, with what its operator puts into its pod.
+
+    Args:
+        spec: Of its pod.
+        role: Its own.
+        roles: Of the job.
+        defaults: What a container gets, by the LimitRanges of its namespace, of which it says nothing.
+    """
     is_waiting = role is Role.WORKER and Role.MASTER in roles
-    return of_pod(spec, [_INIT_PYTORCH] if is_waiting else [])
+    return of_pod(spec, [_INIT_PYTORCH] if is_waiting else [], defaults)
 
 
-def of_pod(spec: Manifest, more: Sequence[Manifest] = ()) -> Amounts:
+def of_pod(spec: Manifest, more: Sequence[Manifest] = (), defaults: Amounts = NOTHING) -> Amounts:
     """What a pod of this spec asks for; `more` are further init containers, after its own."""
-    of_containers = _of_containers(spec, more)
-    return summed([{**of_containers, **_of_whole(spec, of_containers)}, _amounts(section(spec, "overhead"))])
+    of_containers = _of_containers(spec, more, defaults)
+    return summed([{**of_containers, **_of_whole(spec, of_containers)}, amounts(section(spec, "overhead"))])
 
 
 def summed(parts: Iterable[Amounts]) -> Amounts:
@@ -54,33 +63,35 @@ def written(amounts: Amounts) -> dict[str, str]:
     return {name: amount.text for name, amount in sorted(amounts.items()) if amount}
 
 
-def _of_containers(spec: Manifest, more: Sequence[Manifest]) -> Amounts:
+def _of_containers(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
     """All that run at once: the containers with the sidecars, or an init container with those before it."""
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []
     for container in [*entries(spec, "initContainers"), *more]:
-        asked = _of_container(container)
+        asked = {**defaults, **_of_container(container)}
         if text(container, "restartPolicy") == "Always":
             sidecars.append(asked)
         else:
             peaks.append(summed([asked, *sidecars]))
-    together = summed([*map(_of_container, entries(spec, "containers")), *sidecars])
+    running = [{**defaults, **_of_container(each)} for each in entries(spec, "containers")]
+    together = summed([*running, *sidecars])
     names = {name for part in (together, *peaks) for name in part}
     return {name: max(part[name] for part in (together, *peaks) if name in part) for name in names}
 
 
 def _of_container(container: Manifest) -> Amounts:
     resources = section(container, "resources")
-    return {**_amounts(section(resources, "limits")), **_amounts(section(resources, "requests"))}
+    return {**amounts(section(resources, "limits")), **amounts(section(resources, "requests"))}
 
 
 def _of_whole(spec: Manifest, of_containers: Amounts) -> Amounts:
     """What the pod says for all of its containers; a limit counts only where nobody has a request."""
     resources = section(spec, "resources")
-    limits, requests = (_amounts(section(resources, part)) for part in ("limits", "requests"))
+    limits, requests = (amounts(section(resources, part)) for part in ("limits", "requests"))
     said = {**limits, **{name: of_containers[name] for name in limits if name in of_containers}, **requests}
     return {name: said[name] for name in said if name in _OF_WHOLE_PODS or name.startswith(_PAGES)}
 
 
-def _amounts(said: Manifest) -> Amounts:
+def amounts(said: Manifest) -> Amounts:
+    """Of what a manifest writes."""
     return {name: parse(amount_text(amount)) for name, amount in said.items()}

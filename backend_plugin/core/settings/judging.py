@@ -18,6 +18,8 @@ class Judging:
     """How long the operator has to notice a job; the first status of a busy one takes a minute or two."""
     queue_timeout: timedelta = timedelta(0)
     """How long a job may wait for a queue, a gang scheduler, a quota or nodes."""
+    queue_timeouts: Mapping[str, timedelta] = field(default_factory=dict)
+    """The same by why it waits, in place of that: a cause, or ``never`` for what will never be there."""
     pending_timeout: timedelta = timedelta(hours=1)
     """How long a replica that has a node may take to start; images of tens of gigabytes take their time."""
     active_deadline: timedelta = timedelta(0)

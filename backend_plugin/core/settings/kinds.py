@@ -179,6 +179,21 @@ def duration(value: Any) -> timedelta:
         raise Wrong("is longer than anybody waits", "write 0 for no limit") from refusal
 
 
+WAITS: Final = (
+    "never",
+    *(each.value for each in (Cause.QUEUE, Cause.QUOTA, Cause.UNSCHEDULABLE, Cause.CONFIG)),
+)
+"""Why a job is held: by these causes (`config`: its queue does not exist), or by what will never be there."""
+
+
+def durations_by_cause(value: Any) -> dict[str, timedelta]:
+    """Times under why a job is held."""
+    pairs = _pairs(value)
+    if unknown := [each for each in pairs if each not in WAITS]:
+        raise Wrong(f"has {unknown[0]!r} for why a job waits", f"write one of {', '.join(WAITS)}")
+    return {why: duration(said) for why, said in pairs.items()}
+
+
 def causes(value: Any) -> dict[int, Cause]:
     """Causes under exit codes."""
     return {_exit_code(code): _cause(cause) for code, cause in _pairs(value).items()}

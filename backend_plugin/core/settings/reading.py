@@ -4,13 +4,12 @@ Lives here: which key is which setting, of which kind. To add a setting, add a f
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.scheduling import platform
-from backend_plugin.core.scheduling.platform import Ganging
 from backend_plugin.core.settings import kinds
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.settings.kinds import Read, Wrong
@@ -21,7 +20,15 @@ from backend_plugin.core.settings.values import TRAINING_ENV, Ours, Settings, Ta
 _LONGEST_SHOWN: Final = 80
 
 # A reader for each key, or for each key of a section below.
-_Readers: TypeAlias = "Mapping[str, Read | _Readers]"
+_Readers: TypeAlias = "Mapping[str, Read | _Readers | _ByName]"
+
+
+@dataclass(frozen=True, slots=True)
+class _ByName:
+    """Sections under names that whoever writes them chooses."""
+
+    readers: _Readers
+
 
 # Settings of Flyte's section that concern what a connector never does: they may stand there and mean nothing.
 _OF_OTHERS: Final = frozenset({
@@ -77,6 +84,7 @@ _GRACES: Final[Mapping[str, str]] = {
 _JUDGING: Final[_Readers] = {
     "no-status-timeout": kinds.duration,
     "queue-timeout": kinds.duration,
+    "queue-timeouts": kinds.durations_by_cause,
     "active-deadline": kinds.duration,
     "unseen-pod-patience": kinds.duration,
     "settling-time": kinds.duration,
@@ -97,12 +105,19 @@ _LOGS: Final[_Readers] = {
     "templates": kinds.log_templates,
     "dynamic-log-links": kinds.log_templates_by_name,
 }
-_GANG: Final[_Readers] = {
+_OF_GANGS: Final[_Readers] = {
     "scheduler": kinds.text,
     "style": kinds.text,
     "scheduler-name": kinds.text,
     "queue": kinds.text,
+    "local-queue": kinds.text,
     "timeout": kinds.duration,
+}
+_GANG: Final[_Readers] = {
+    **_OF_GANGS,
+    "by-namespace": _ByName(_OF_GANGS),
+    "by-project": _ByName(_OF_GANGS),
+    "choices": _ByName({key: reader for key, reader in _OF_GANGS.items() if key != "scheduler"}),
 }
 _OURS: Final[_Readers] = {
     "gang": _GANG,
@@ -130,7 +145,7 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = Non
     problems: list[Problem] = []
     said = _read(section, _ALL, "", problems)
     ours = said.pop("kfpytorch", {})
-    gang = Ganging(**_fields(ours.pop("gang", {})))
+    gang = platform.read(_deep_fields(ours.pop("gang", {})))
     if not problems:
         problems.extend(platform.problems(gang))
     if problems:
@@ -148,6 +163,16 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = Non
 
 def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in said.items()}
+
+
+def _deep_fields(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with the sections that have names of their own."""
+    return {
+        key: {name: _fields(section) for name, section in value.items()}
+        if isinstance(value, Mapping)
+        else value
+        for key, value in _fields(said).items()
+    }
 
 
 def _env(flytes: dict[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
@@ -182,6 +207,8 @@ def _read(section: Any, readers: _Readers, path: str, problems: list[Problem]) -
             problems.append(_problem(name, value, Wrong("is not a setting", _nearest(str(key), readers))))
         elif value in (None, {}, []):
             continue  # A key with nothing behind it says nothing, to Flyte as well.
+        elif isinstance(reader, _ByName):
+            said[key] = _read_named(value, reader, f"{name}.", problems)
         elif isinstance(reader, Mapping):
             said[key] = _read(value, reader, f"{name}.", problems)
         else:
@@ -190,6 +217,12 @@ def _read(section: Any, readers: _Readers, path: str, problems: list[Problem]) -
             except Wrong as wrong:
                 problems.append(_problem(name, value, wrong))
     return said
+
+
+def _read_named(section: Any, reader: _ByName, path: str, problems: list[Problem]) -> dict[str, Any]:
+    """The same of sections under names; one of which nothing is said is there, too."""
+    names = dict.fromkeys(section, reader.readers) if isinstance(section, Mapping) else {}
+    return {**{name: {} for name in names}, **_read(section, names, path, problems)}
 
 
 def _problem(path: str, value: Any, wrong: Wrong) -> Problem:

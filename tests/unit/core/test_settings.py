@@ -171,6 +171,8 @@ def test_every_field_of_judging_and_logs_can_be_said() -> None:
         ({"kfpytorch": {"judging": {"exit-codes": {"x": "config"}}}}, "has 'x' for an exit code"),
         ({"kfpytorch": {"judging": {"exit-codes": {256: "config"}}}}, "has '256' for an exit code"),
         ({"kfpytorch": {"judging": {"exit-codes": {1: "oom"}}}}, "has 'oom' for a cause"),
+        ({"kfpytorch": {"judging": {"queue-timeouts": {"image": "1m"}}}}, "has 'image' for why a job waits"),
+        ({"kfpytorch": {"judging": {"queue-timeouts": {"quota": "soon"}}}}, "is not a duration"),
         (
             {"kfpytorch": {"logs": {"templates": [{"uri": "x"}]}}},
             "Object contains unknown field `uri` - at `$[0]`",

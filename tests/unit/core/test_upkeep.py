@@ -4,13 +4,25 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, ended, error_file, job, pod, running
+from cluster import (
+    BEGAN,
+    FAILED,
+    RUNNING,
+    SUCCEEDED,
+    at,
+    condition,
+    ended,
+    error_file,
+    job,
+    pod,
+    running,
+)
 from msgspec import structs
 
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.kept_verdict import ANNOTATION
 from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
-from backend_plugin.core.observed import Observed, read_observed
+from backend_plugin.core.observed import PLACE, PLACE_OF, Observed, read_observed
 from backend_plugin.core.pipeline import judge, lasting
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.scheduling import companions
@@ -23,6 +35,7 @@ from backend_plugin.core.upkeep import (
     duties,
     is_over,
     lacks_companions,
+    runs_undisturbed,
 )
 from backend_plugin.core.values import Manifest
 
@@ -189,12 +202,30 @@ def test_a_job_that_goes_on_has_its_group_made_again() -> None:
     assert not lacks_companions(seen(waiting))
 
 
+def test_a_group_of_somebody_else_under_its_name_is_neither_made_nor_deleted() -> None:
+    written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
+    for said, left in ((job(started=None), lacks_companions), (job(SUCCEEDED), companions_left)):
+        said["metadata"]["annotations"] = {companions.ANNOTATION: written}
+        known = seen(said, pod_groups=[{"kind": "PodGroup"}])
+        theirs = structs.replace(known.pod_groups[0], foreign=True)
+        assert not left(structs.replace(known, pod_groups=(theirs,)))
+
+
 def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
     written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
     over = job(SUCCEEDED)
     over["metadata"]["annotations"] = {companions.ANNOTATION: written}
     for groups, kinds in (([], []), ([{"kind": "Workload"}], []), ([{"kind": "PodGroup"}], ["PodGroup"])):
         assert [each["kind"] for each in companions_left(seen(over, pod_groups=groups))] == kinds
+    # While it still counts pods, somebody else would not hear of their end without it.
+    for phase, kinds in (
+        ("Scheduling", []),
+        ("Running", []),
+        ("Finished", ["PodGroup"]),
+        ("Failed", ["PodGroup"]),
+    ):
+        counting = [{"kind": "PodGroup", "status": {"phase": phase}}]
+        assert [each["kind"] for each in companions_left(seen(over, pod_groups=counting))] == kinds
     # One that is the operator's is left to it, and that of a job that goes on to the job.
     there = [{"kind": "PodGroup"}]
     assert companions_left(seen(job(SUCCEEDED), pod_groups=there)) == ()
@@ -204,3 +235,56 @@ def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
     goes_on["metadata"]["annotations"] = {companions.ANNOTATION: written}
     assert companions_left(seen(goes_on, pod_groups=there)) == ()
     assert companions_left(seen(None)) == ()
+
+
+def placeholder() -> Any:
+    """As YuniKorn has them."""
+    said = running("worker-0")
+    return {**said, "metadata": {**said["metadata"], "labels": {PLACE_OF: "j", PLACE: "worker"}}}
+
+
+def of_another(said: Any) -> Any:
+    return {**said, "metadata": {**said["metadata"], "ownerReferences": [{"uid": "earlier"}]}}
+
+
+@pytest.mark.parametrize(
+    ("undisturbed", "what", "said", "workers"),
+    [
+        (True, "all run", job(RUNNING), [running("worker-0")]),
+        (False, "a replica is missing", job(RUNNING), []),
+        (False, "one only holds a place", job(RUNNING), [placeholder()]),
+        (False, "one is of an earlier job", job(RUNNING), [of_another(running("worker-0"))]),
+        (
+            True,
+            "beside an earlier job's",
+            job(RUNNING),
+            [running("worker-0"), of_another(running("worker-1"))],
+        ),
+        (False, "it is over", job(SUCCEEDED), [running("worker-0")]),
+        (False, "it is gone", None, [running("worker-0")]),
+        (False, "one waits", job(RUNNING), [pod("worker-0", "Pending")]),
+        (False, "one has ended", job(RUNNING), [ended("worker-0", 1)]),
+        (
+            False,
+            "one restarts",
+            job(RUNNING),
+            [pod("worker-0", container={"state": {"waiting": {"reason": "CrashLoopBackOff"}}})],
+        ),
+        (
+            False,
+            "one is about to be taken away",
+            job(RUNNING),
+            [pod("worker-0", conditions=[condition("DisruptionTarget")])],
+        ),
+        (
+            False,
+            "one is deleted",
+            job(RUNNING),
+            [pod("worker-0", metadata={"deletionTimestamp": at(90), "deletionGracePeriodSeconds": 30})],
+        ),
+    ],
+)
+def test_what_runs_undisturbed_is_left_alone(
+    undisturbed: bool, what: str, said: Any, workers: list[Any]
+) -> None:
+    assert runs_undisturbed(seen(said, running("master-0"), *workers)) is undisturbed, what

@@ -4,16 +4,41 @@ Its PodGroup is made by the operator, where that runs with ``--gang-scheduler-na
 queues; the priority of a gang is that of its pods.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable
 from typing import Final
 
-from backend_plugin.core.scheduling.adapter import MIN_MEMBER, SCHEDULER_NAME, TIMEOUT, Adapter, Marks
+from backend_plugin.core.observed import Observed, PodGroup
+from backend_plugin.core.scheduling.adapter import (
+    MIN_MEMBER,
+    SCHEDULER_NAME,
+    TIMEOUT,
+    Adapter,
+    Companion,
+    Marks,
+    Rank,
+    Seen,
+    Sighting,
+)
+from backend_plugin.core.scheduling.findings import Findings
 from backend_plugin.core.scheduling.gang import Gang
+from backend_plugin.core.scheduling.operated import (
+    FLAG,
+    OPERATOR,
+    PLUGIN,
+    unless_operator,
+    unless_ours,
+    without_operator,
+)
+from backend_plugin.core.scheduling.words import Words, amount
 from backend_plugin.core.values import Manifest
+from backend_plugin.core.waits import Lack, Note, Said, Stage, Wait
+from kfpytorch_common.causes import Cause
 
-_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+_GROUP: Final = "scheduling.x-k8s.io"
+_LABEL: Final = f"{_GROUP}/pod-group"
+_KEYS: Final = (f"{_GROUP}/",)
 # What its chart calls it.
-_MADE: Final = ("scheduling.x-k8s.io/v1alpha1", "PodGroup")
 _NAME: Final = "scheduler-plugins-scheduler"
 _UNDERSTANDS: Final = frozenset({MIN_MEMBER, TIMEOUT, SCHEDULER_NAME})
 
@@ -35,15 +60,8 @@ def _our_marks(gang: Gang) -> Marks:
     )
 
 
-def _group(gang: Gang) -> Sequence[Manifest]:
-    spec = {"minMember": gang.min_member, "minResources": gang.min_resources, **_timeout(gang)}
-    return [
-        {
-            "apiVersion": _MADE[0],
-            "kind": _MADE[1],
-            "spec": spec,
-        }
-    ]
+def _spec(gang: Gang) -> Manifest:
+    return {"minMember": gang.min_member, "minResources": gang.min_resources, **_timeout(gang)}
 
 
 def _timeout(gang: Gang) -> Manifest:
@@ -51,9 +69,104 @@ def _timeout(gang: Gang) -> Manifest:
     return {} if gang.timeout_seconds is None else {"scheduleTimeoutSeconds": gang.timeout_seconds}
 
 
+def _is_asked(name: str) -> bool:
+    """The operator takes every name but one for that of co-scheduling."""
+    return name.lower() != "volcano"
+
+
+def _operator(found: Findings, _: str) -> Seen | None:
+    if not found.operator_scheduler or not _is_asked(found.operator_scheduler):
+        return None
+    return Seen(
+        why=f"the training-operator runs with {FLAG}={found.operator_scheduler}",
+        scheduler_name=found.operator_scheduler,
+    )
+
+
+# ---- its words
+
+
+_GAP: Final = re.compile(r"resource gap: map\[(.{0,1000})\]", re.DOTALL)
+# The dump of a Go struct: the value, and the power of ten that it is to be multiplied with.
+_ENTRY: Final = re.compile(r"([a-zA-Z][\w./-]{0,252}):\{\{(\d{1,18}) (-?\d{1,2})\}")
+_SIBLINGS: Final = re.compile(
+    r"enough sibling pods, current pods number: (\d{1,9}), minMember of group: (\d{1,9})"
+)
+_OTHERS: Final = (
+    (
+        re.compile(r"cannot proceed due to gated pods"),
+        "members of its gang are held back by scheduling gates",
+    ),
+    (
+        re.compile(r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"),
+        "not all of its gang has found a place",
+    ),
+    # Of a pod that names no group it says in passing that it "can not find pod group": it means nothing.
+    (re.compile(r"PodGroup not found"), "its PodGroup was not there when its scheduler looked"),
+)
+
+
+def _message(message: str) -> Said | None:
+    if gap := _GAP.search(message):
+        lacks = [
+            Lack(resource=name, missing=amount(name, f"{value}e{scale}"))
+            for name, value, scale in _ENTRY.findall(gap[1])
+        ]
+        return Said(lacks=tuple(lacks)) if lacks else None
+    if found := _SIBLINGS.search(message):
+        return Said(said=f"{found[1]} of the {found[2]} members of its gang are there")
+    return next((Said(said=said) for says, said in _OTHERS if says.search(message)), None)
+
+
+_PHASES: Final = {
+    "Pending": "the group waits for its members to be made",
+    "PreScheduling": "the group waits for its members",
+    "Scheduling": "the group waits for its members to be placed",
+}
+"""What the members themselves say is told before it."""
+
+
+def _of_group(group: PodGroup) -> Wait | None:
+    said = _PHASES.get(group.phase)
+    if said is None:
+        return None
+    said = f"PodGroup {group.name}: {said}"
+    return Wait(stage=Stage.UNPLACED, cause=Cause.UNSCHEDULABLE, reason=group.phase, said=said)
+
+
+def _notes(observed: Observed) -> Iterable[Note]:
+    """Its controller gives a group its phase, and wakes up those that wait."""
+    waiting = [pod for pod in observed.pods if pod.scheduled is not None and not pod.placed]
+    for group in observed.pod_groups:
+        if group.api == _GROUP and not group.phase and waiting:
+            yield Note(
+                said=f"PodGroup {group.name} has no status: does scheduler-plugins-controller run? Without"
+                " it a gang that waits is looked at again after minutes only",
+                since=group.created,
+            )
+
+
+_WORDS: Final = Words(api=_GROUP, message=_message, group=_of_group, notes=_notes)
+
 STYLES: Final = {
-    "operator": Adapter(marks=_operators_marks, scheduler_name=_NAME, understands=_UNDERSTANDS),
-    "plugin": Adapter(
-        marks=_our_marks, companions=_group, makes=_MADE, scheduler_name=_NAME, understands=_UNDERSTANDS
+    OPERATOR: Adapter(
+        marks=_operators_marks,
+        by_operator=True,
+        scheduler_name=_NAME,
+        understands=_UNDERSTANDS,
+        keys=_KEYS,
+        words=_WORDS,
+        sighting=Sighting(rank=Rank.OPERATOR, sees=_operator),
+        denied=unless_operator(_GROUP, _is_asked),
+    ),
+    PLUGIN: Adapter(
+        marks=_our_marks,
+        companion=Companion(api_version=f"{_GROUP}/v1alpha1", kind="PodGroup", spec=_spec),
+        scheduler_name=_NAME,
+        understands=_UNDERSTANDS,
+        keys=_KEYS,
+        words=_WORDS,
+        sighting=Sighting(rank=Rank.API, sees=without_operator(_GROUP)),
+        denied=unless_ours(_GROUP),
     ),
 }

@@ -3,14 +3,37 @@
 Queue and priority are labels of the job.
 """
 
+import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SCHEDULER_NAME, Adapter, Marks
+from backend_plugin.core.conditions import Limit
+from backend_plugin.core.observed import Observed, PodGroup
+from backend_plugin.core.quantity import difference
+from backend_plugin.core.scheduling.adapter import (
+    MIN_MEMBER,
+    QUEUE,
+    SCHEDULER_NAME,
+    Adapter,
+    Marks,
+    QueueKind,
+    Rank,
+    Seen,
+    Sighting,
+)
+from backend_plugin.core.scheduling.findings import Findings
 from backend_plugin.core.scheduling.gang import Gang
+from backend_plugin.core.scheduling.operated import lacks
+from backend_plugin.core.scheduling.words import Words, amount
+from backend_plugin.core.waits import Lack, Said, Stage, Wait
+from kfpytorch_common.causes import Cause
+
+_PREFIX: Final = "kai.scheduler/"
+_API: Final = "scheduling.run.ai"
 
 
 def _marks(gang: Gang) -> Marks:
-    labels = {"kai.scheduler/queue": gang.queue, "priorityClassName": gang.priority_class_name}
+    labels = {f"{_PREFIX}queue": gang.queue, "priorityClassName": gang.priority_class_name}
     return Marks(
         job_labels={key: value for key, value in labels.items() if value},
         run_policy={"schedulingPolicy": {"minAvailable": gang.min_member}},
@@ -18,10 +41,88 @@ def _marks(gang: Gang) -> Marks:
     )
 
 
+def _queue(found: Findings, queue: str) -> Seen | None:
+    known = found.queues.get("kai")
+    if not found.has_api(_API) or not queue or (known is not None and queue not in known):
+        return None
+    return Seen(why=f"the cluster has {_API}, and the queue is {queue}")
+
+
+# ---- its words
+
+
+_MISSING: Final = re.compile(
+    r"Waiting for (\d{1,9}) pods for SubGroup ([\w.-]{1,63}), currently (\d{1,9}) exist"
+)
+_QUEUES: Final = {"OverLimit", "NonPreemptibleOverQuota", "PreemptionDelayNotElapsed", "QueueDoesNotExist"}
+
+
+def _message(message: str) -> Said | None:
+    found = _MISSING.search(message)
+    return found and Said(said=f"{found[3]} of the {found[1]} pods of {found[2]} are there")
+
+
+def _of_group(group: PodGroup) -> Wait | None:
+    """It says how much a queue gives, in numbers."""
+    for limit in group.limits:
+        is_queue = limit.reason in _QUEUES
+        unknown = limit.reason == "QueueDoesNotExist"
+        return Wait(
+            stage=Stage.HELD if is_queue else Stage.UNPLACED,
+            cause=Cause.CONFIG if unknown else Cause.QUEUE if is_queue else Cause.UNSCHEDULABLE,
+            reason=limit.reason or "Unschedulable",
+            said=limit.message or limit.reason,
+            since=group.created,
+            lacks=tuple(_lacks(limit)),
+            queue=limit.queue or group.queue,
+            raw=limit.message,
+        )
+    return None
+
+
+def _lacks(limit: Limit) -> Iterator[Lack]:
+    for resource, said in sorted(limit.asked.items()):
+        asked, most = amount(resource, said), amount(resource, limit.limit.get(resource, ""))
+        used = amount(resource, limit.used.get(resource, "0"))
+        # Without end is written as less than nothing.
+        if asked is not None and most is not None and used is not None and most.nano >= 0:
+            free = difference(most, used)
+            if free < asked:
+                yield Lack(resource=resource, missing=difference(asked, free), asked=asked, free=free)
+
+
+def _of_events(observed: Observed) -> Iterable[Wait]:
+    """That pods are yet to be made it tells of the group in an event."""
+    if any(group.limits for group in observed.pod_groups):
+        return
+    told = [each for each in observed.events if each.reason == "NotReady" and each.kind == "PodGroup"]
+    for event in told[-1:]:
+        if (said := _message(event.message)) is not None:
+            yield Wait(
+                stage=Stage.UNPLACED,
+                cause=Cause.UNSCHEDULABLE,
+                reason=event.reason,
+                said=said.said,
+                since=event.at,
+                raw=event.message,
+            )
+
+
 STYLES: Final = {
     "": Adapter(
         marks=_marks,
         scheduler_name="kai-scheduler",
         understands=frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME}),
+        words=Words(
+            api=_API,
+            message=_message,
+            group=_of_group,
+            events=_of_events,
+            groups=re.compile(r"pg-(?P<job>.{1,253})-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+        ),
+        keys=(_PREFIX,),
+        sighting=Sighting(rank=Rank.QUEUE, sees=_queue),
+        denied=lacks(_API),
+        queues=QueueKind(group=_API, plural="queues"),
     ),
 }

@@ -3,12 +3,22 @@
 Its priorities are WorkloadPriorityClasses. It counts all replicas, also of an elastic job.
 """
 
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from backend_plugin.core.scheduling.adapter import QUEUE, Adapter, Marks
+from backend_plugin.core.observed import Condition, PodGroup
+from backend_plugin.core.quantity import total
+from backend_plugin.core.scheduling.adapter import QUEUE, Adapter, Marks, QueueKind
+from backend_plugin.core.scheduling.findings import Findings
 from backend_plugin.core.scheduling.gang import Gang
+from backend_plugin.core.scheduling.operated import lacks
+from backend_plugin.core.scheduling.words import Words, amount
+from backend_plugin.core.waits import Lack, Said, Stage, Wait
+from kfpytorch_common.causes import Cause
 
-_PREFIX: Final = "kueue.x-k8s.io/"
+_API: Final = "kueue.x-k8s.io"
+_PREFIX: Final = f"{_API}/"
 
 
 def _marks(gang: Gang) -> Marks:
@@ -20,6 +30,153 @@ def _marks(gang: Gang) -> Marks:
     )
 
 
+def _denied(found: Findings) -> str:
+    if found.suspends_jobs is False:
+        return "Kueue leaves PyTorchJobs alone here, which is its default from 0.19 on"
+    return lacks(_API)(found)
+
+
+# ---- its words
+
+
+_POD_SET: Final = re.compile(r"couldn't assign flavors to pod set ([\w.-]{1,63})")
+_UNUSED: Final = re.compile(
+    r"insufficient unused quota for ([\w./-]{1,253}) in flavor [\w.-]{1,253}, (\S{1,40}) more needed"
+)
+_NEVER: Final = re.compile(
+    r"insufficient quota for ([\w./-]{1,253}) in flavor [\w.-]{1,253}, previously considered podsets requests"
+    r" \((\S{1,40})\) \+ current podset request \((\S{1,40})\) > maximum capacity \((\S{1,40})\)"
+)
+_MISSING: Final = re.compile(r"LocalQueue \S{1,253} doesn't exist")
+_QUEUE: Final = re.compile(
+    r"(LocalQueue|ClusterQueue) (\S{1,253}) "
+    r"(doesn't exist|not found|is inactive|is stopped|is terminating or missing)"
+)
+_STOPPED: Final = (
+    "the queue is stopped: it lets no job go until an admin sets its stopPolicy to None; wait for that, or"
+    " ask for another queue"
+)
+_INACTIVE: Final = (
+    "no job is let go until an admin has put that right, and `kubectl describe {kind} {name}{where}` says"
+    " why: it is stopped, or what it refers to is missing; or ask for another queue"
+)
+_ABSENT: Final = "it is not there, or about to go: an admin has to make it; or ask for another queue"
+_REMEDIES: Final[Mapping[str, str]] = {"is inactive": _INACTIVE, "is stopped": _STOPPED}
+_NOT_FOR_IT: Final = "namespace doesn't match ClusterQueue selector"
+_SELECTOR: Final = (
+    "the ClusterQueue of its queue is not for this namespace: an admin has to widen its namespaceSelector; or"
+    " ask for another queue"
+)
+_EVICTED_BY_STOP: Final = frozenset({"ClusterQueueStopped", "LocalQueueStopped"})
+
+
+def _message(message: str) -> Said | None:
+    if beyond := _NEVER.search(message):
+        resource = beyond[1]
+        asked = [amount(resource, beyond[2]), amount(resource, beyond[3])]
+        known = [each for each in asked if each is not None]
+        most = f"{total(known).text} {resource}" if len(known) == len(asked) else f"more {resource}"
+        said = f"can never be admitted: it asks for {most}, and all that there is are {beyond[4]}"
+        return Said(said=said, never=True)
+    pod_set = _POD_SET.search(message)
+    # Another flavor of the same resource would do as well.
+    found = dict(reversed(_UNUSED.findall(message)))
+    lacks = [
+        Lack(resource=each, missing=amount(each, more), upto=pod_set[1] if pod_set else "")
+        for each, more in sorted(found.items())
+    ]
+    if lacks:
+        return Said(lacks=tuple(lacks))
+    queue = _QUEUE.search(message)
+    return Said(said=queue[0]) if queue is not None else None
+
+
+def _remedy(message: str, evicted: str, namespace: str) -> str:
+    """What helps where it is the queue itself that lets nobody go; waiting for one's turn does not."""
+    if _NOT_FOR_IT in message:
+        return _SELECTOR
+    queue = _QUEUE.search(message)
+    if queue is None:
+        return ""
+    kind, name, state = queue.groups()
+    if state == "is inactive" and evicted in _EVICTED_BY_STOP:
+        return _STOPPED
+    if kind == "LocalQueue" and state == "doesn't exist":  # The task names it.
+        return ""
+    where = f" -n {namespace}" if kind == "LocalQueue" and namespace else ""
+    return _REMEDIES.get(state, _ABSENT).format(kind=kind.lower(), name=name, where=where)
+
+
+def _of_group(group: PodGroup) -> Wait | None:
+    by_type = {condition.type: condition for condition in group.conditions}
+    condition = _held(group, by_type)
+    if group.kind != "Workload" or condition is None:
+        return None
+    said = _message(condition.message) or Said()
+    evicted = by_type.get("Evicted")
+    evicted = evicted if evicted is not None and evicted.true else None
+    again = f"let go before and taken back ({evicted.reason or 'Evicted'}); " if evicted else ""
+    remedy = _remedy(condition.message, evicted.reason if evicted else "", group.namespace)
+    return Wait(
+        stage=Stage.HELD,
+        cause=Cause.CONFIG if _MISSING.search(condition.message) else Cause.QUEUE,
+        reason=condition.reason or condition.type,
+        said=said.said or condition.message or "not admitted yet",
+        again=again,
+        since=condition.since,
+        lacks=said.lacks,
+        queue=group.queue,
+        # In a queue that lets nobody go it is of no use to be the next.
+        ahead=None if remedy else group.ahead,
+        never=said.never,
+        remedy=remedy,
+        raw=_raw(condition.message, evicted.message if evicted else ""),
+    )
+
+
+def _held(group: PodGroup, by_type: Mapping[str, Condition]) -> Condition | None:
+    """What says that it has yet to be let go."""
+    reserved, admitted = by_type.get("QuotaReserved"), by_type.get("Admitted")
+    if reserved is not None and not reserved.true:
+        return reserved
+    # Until they agree, it says so of the checks only.
+    if reserved is not None and not (admitted and admitted.true) and (said := _unready(group.checks)):
+        return Condition(
+            type="Admitted", true=False, reason="AdmissionCheck", message=said, since=reserved.since
+        )
+    if admitted is not None and not admitted.true:
+        return admitted
+    if group.ahead and _is_queued(group):
+        return Condition(type="QuotaReserved", true=False, since=group.created)
+    return None
+
+
+def _unready(checks: Iterable[Condition]) -> str:
+    said = [f"{each.type}: {each.message or each.reason or 'Pending'}" for each in checks if not each.true]
+    return f"it has its room, and waits for a check: {'; '.join(said)}" if said else ""
+
+
+def _is_queued(group: PodGroup) -> bool:
+    """Also one of which it has yet to say anything: behind the first of a strict queue it says nothing."""
+    over = {each.type for each in group.conditions if each.true}
+    return group.kind == "Workload" and not over & {"QuotaReserved", "Finished"}
+
+
+def _raw(*said: str) -> str:
+    return "; ".join(each for each in said if each)
+
+
 STYLES: Final = {
-    "": Adapter(marks=_marks, understands=frozenset({QUEUE}), takes_singles=True, needs_queue=True),
+    "": Adapter(
+        marks=_marks,
+        understands=frozenset({QUEUE}),
+        keys=(_PREFIX,),
+        denied=_denied,
+        queues=QueueKind(group=_API, plural="localqueues", is_namespaced=True),
+        takes_singles=True,
+        needs_queue=True,
+        admits=True,
+        counts_all=True,
+        words=Words(api=_API, message=_message, group=_of_group, queued=_is_queued),
+    ),
 }

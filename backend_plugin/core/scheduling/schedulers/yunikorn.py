@@ -4,15 +4,33 @@ Those have to ask for exactly what the real ones ask for, and to be where these 
 given up, and the pods are scheduled one by one.
 """
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from backend_plugin.core.observed import PLACE, PLACE_OF, Event, Observed
 from backend_plugin.core.scheduling import requests
-from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SCHEDULER_NAME, TIMEOUT, Adapter, Marks
+from backend_plugin.core.scheduling.adapter import (
+    MIN_MEMBER,
+    QUEUE,
+    SCHEDULER_NAME,
+    TIMEOUT,
+    Adapter,
+    Marks,
+    Rank,
+    Seen,
+    Sighting,
+)
+from backend_plugin.core.scheduling.findings import Findings
 from backend_plugin.core.scheduling.gang import Gang, Member
+from backend_plugin.core.scheduling.words import Words, amount
 from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.waits import Lack, Note, Said, Stage, Wait
+from kfpytorch_common.causes import Cause
 
+_NAME: Final = "yunikorn"
 _PREFIX: Final = "yunikorn.apache.org/"
 _PLACES: Final = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")
 
@@ -20,7 +38,7 @@ _PLACES: Final = ("nodeSelector", "tolerations", "affinity", "topologySpreadCons
 def _marks(gang: Gang) -> Marks:
     labels = {f"{_PREFIX}app-id": gang.name, f"{_PREFIX}queue": gang.queue}
     # The same for every pod: whichever comes first speaks for all.
-    groups = [_task_group(member) for member in gang.members if member.min_count]
+    groups = [_task_group(gang, member) for member in gang.members if member.min_count]
     shared = {
         f"{_PREFIX}task-groups": msgspec.json.encode(groups).decode(),
         f"{_PREFIX}schedulingPolicyParameters": _parameters(gang),
@@ -38,12 +56,14 @@ def _marks(gang: Gang) -> Marks:
     )
 
 
-def _task_group(member: Member) -> Manifest:
+def _task_group(gang: Gang, member: Member) -> Manifest:
     places: dict[str, JsonValue] = {key: member.spec[key] for key in _PLACES if member.spec.get(key)}
     return {
         "name": member.name,
         "minMember": member.min_count,
         "minResource": requests.written(member.request),
+        # Of the pods that hold the places: only they are told why they wait.
+        "labels": {**gang.identity, PLACE: member.name, PLACE_OF: gang.name},
         **places,
     }
 
@@ -54,10 +74,118 @@ def _parameters(gang: Gang) -> str:
     return " ".join([*waits, "gangSchedulingStyle=Hard"])
 
 
+def _rewritten(found: Findings, _: str) -> Seen | None:
+    if found.admission_scheduler != _NAME:
+        return None
+    return Seen(why=f"an admission webhook gives every pod the scheduler {_NAME}")
+
+
+# ---- its words
+
+
+_NO_ROOM: Final = re.compile(
+    r"does not fit in queue '([^']{1,253})' \(requested map\[(.{0,1000}?)\], available map\[(.{0,1000}?)\]\)"
+)
+_OVER_QUOTA: Final = re.compile(
+    r"exceeds the available user quota \(requested map\[(.{0,1000}?)\], available map\[(.{0,1000}?)\]\)"
+)
+_ENTRY: Final = re.compile(r"([a-zA-Z][\w./-]{0,252}):(-?\d{1,18})")
+_WAITS: Final = re.compile(r"waiting for cluster resources|pending for the requested resources")
+_SKIPPED: Final = re.compile(r"queue quota has been exceed")
+_REJECTED: Final = re.compile(r"ApplicationRejected: (.{1,2000})", re.DOTALL)
+
+
+def _message(message: str) -> Said | None:
+    if found := _NO_ROOM.search(message):
+        return Said(
+            lacks=_lacks(found[2], found[3]), queue=found[1], said="its queue has no room for it", gang=False
+        )
+    if found := _OVER_QUOTA.search(message):
+        said = "its user has used up what the queue gives one"
+        return Said(lacks=_lacks(found[1], found[2]), said=said, gang=False)
+    if _WAITS.search(message):
+        return Said(said="neither its queue nor a node has room for it", gang=False)
+    if _SKIPPED.search(message):
+        return Said(said="its queue has no room for it", gang=False)
+    return None
+
+
+def _lacks(requested: str, available: str) -> tuple[Lack, ...]:
+    """What is short; a resource without a limit is not among the available."""
+    free = dict(_ENTRY.findall(available))
+    found = []
+    for each, asked in _ENTRY.findall(requested):
+        if each in free and int(free[each]) < int(asked):
+            # It counts processors in thousandths, under a name of its own.
+            resource, unit = ("cpu", "m") if each == "vcore" else (each, "")
+            found.append(
+                Lack(
+                    resource=resource,
+                    asked=amount(resource, asked + unit),
+                    free=amount(resource, free[each] + unit),
+                )
+            )
+    return tuple(sorted(found, key=lambda lack: lack.resource))
+
+
+def _of_events(observed: Observed) -> Iterable[Wait]:
+    """Of a rejected application the members that came late hear nothing, and wait for ever."""
+    told = [each for each in observed.events if "ApplicationFailed" in (each.reason, each.action)]
+    found = [said for each in told if (said := _REJECTED.search(each.message)) is not None]
+    why = [pod.message.strip() for pod in observed.pods if pod.reason == "ApplicationRejected"]
+    if found or why:
+        yield Wait(
+            stage=Stage.UNPLACED,
+            cause=Cause.CONFIG,
+            reason="ApplicationRejected",
+            said=f"its scheduler has rejected it: {found[-1][1].strip() if found else why[-1]}",
+            replicas=tuple(pod.replica for pod in observed.pods if pod.role and not pod.placed),
+            whole=True,
+            # The pod is told first, and the event, which says all, a moment later.
+            never=bool(found),
+        )
+
+
+_ALOUD: Final = {
+    "GangSchedulingFailed": "it is no gang any more: not all of its places were found in time, and its"
+    " scheduler (style Soft) places its pods one by one",
+    "PlaceholderCreateFailed": "it is no gang: its scheduler could not make the pods that hold its places,"
+    " and places its pods one by one; a quota, a LimitRange or PodSecurity may refuse them",
+    "TaskGroupsError": "it is no gang: its scheduler cannot read who belongs to it",
+}
+"""What it says in an event of one pod, and goes on."""
+_MISMATCH: Final = "not matching placeholder"
+
+
+def _notes(observed: Observed) -> Iterable[Note]:
+    told: dict[str, Event] = {}
+    for event in observed.events:
+        for word in (event.action, event.reason):
+            if word in _ALOUD:
+                told.setdefault(word, event)
+        if _MISMATCH in event.message:
+            told.setdefault(_MISMATCH, event)
+    for word, event in told.items():
+        said = _ALOUD.get(word) or (
+            "a pod asks for something else than what was held for it, and the place is given up: a webhook or"
+            " a LimitRange has changed it"
+        )
+        yield Note(said=f"{said} ({event.message})" if event.message else said)
+
+
 STYLES: Final = {
     "": Adapter(
         marks=_marks,
-        scheduler_name="yunikorn",
+        scheduler_name=_NAME,
         understands=frozenset({QUEUE, TIMEOUT, MIN_MEMBER, SCHEDULER_NAME}),
+        words=Words(
+            message=_message,
+            events=_of_events,
+            notes=_notes,
+            places=re.compile(r"tg-.{1,28}-.{1,20}-[a-z0-9]{1,10}"),
+        ),
+        keys=(_PREFIX,),
+        sighting=Sighting(rank=Rank.ADMISSION, sees=_rewritten),
+        not_after_admission="it has queues of its own, and holds no places for a job that is let go again",
     ),
 }

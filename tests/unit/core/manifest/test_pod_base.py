@@ -66,6 +66,17 @@ def test_a_pod_template_that_the_task_names_has_to_exist() -> None:
     assert problem == ("metadata.podTemplateName", '"named"', message)
 
 
+@pytest.mark.parametrize(
+    ("stored", "meant"), [("default-scheduler", None), ("of-the-template", "of-the-template")]
+)
+def test_the_scheduler_that_the_api_server_fills_in_was_named_by_nobody(
+    stored: str, meant: str | None
+) -> None:
+    base = pod_template(schedulerName=stored)
+    made = pod(container(), {"default-pod-template-name": "base"}, base)
+    assert made["spec"].get("schedulerName") == meant
+
+
 def test_a_pod_is_laid_onto_its_template() -> None:
     base = pod_template(
         "named",

@@ -4,15 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from builders import a_run, a_template, decoded
+from builders import a_run, a_template
 
 from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
-from backend_plugin.core.observed import read_job
+from backend_plugin.core.manifest import names
+from backend_plugin.core.observed import PLACE, PLACE_OF, read_job
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.scheduling import companions, platform, table
-from backend_plugin.core.scheduling import manifests as ganged
-from backend_plugin.core.scheduling.adapter import Adapter, Marks
+from backend_plugin.core.scheduling import companions
 from kfpytorch_common import labels
 
 FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
@@ -47,13 +46,16 @@ def refused(*said: Any, **more: Any) -> list[str]:
     [
         (
             {"scheduler": "volcanoe"},
-            ['scheduler="volcanoe": is no gang scheduler that this backend knows; write one of none, '],
+            ['scheduler="volcanoe": is no gang scheduler that this backend knows; write one of auto, none, '],
         ),
         (
             {"scheduler": "in-tree"},
-            ['scheduler="in-tree": cannot be told of a PyTorchJob, whose kind drops the field'],
+            ['scheduler="in-tree": cannot be told of a PyTorchJob: from Kubernetes 1.36 on a pod'],
         ),
-        ({"scheduler": "auto"}, ['scheduler="auto": is no gang scheduler']),
+        (
+            {"scheduler": "auto", "style": "plugin", "scheduler-name": "a"},
+            ['scheduler-name="a": means nothing to auto, which finds it', 'style="plugin": means nothing'],
+        ),
         ({"style": "plugin"}, ['style="plugin": means nothing without a scheduler; name the scheduler']),
         (
             {"queue": "a", "timeout": "1s"},
@@ -213,7 +215,10 @@ def test_of_a_role_that_may_be_missing_nothing_is_reserved() -> None:
     master, worker = pods(job)["Master"]["metadata"], pods(job)["Worker"]["metadata"]
     of_yunikorn = "yunikorn.apache.org/"
     groups = json.loads(worker["annotations"][of_yunikorn + "task-groups"])
+    labels = groups[0].pop("labels")
     assert groups == [{"name": "master", "minMember": 1, "minResource": {"cpu": "1", "memory": "1Gi"}}]
+    # By these the pods that hold the places are seen.
+    assert labels.keys() == {names.IDENTITY, PLACE, PLACE_OF}
     assert of_yunikorn + "task-group-name" not in worker["annotations"]
     assert of_yunikorn + "queue" not in worker["labels"]
     assert worker["annotations"].items() < master["annotations"].items()
@@ -256,16 +261,6 @@ def test_what_a_template_leaves_empty_is_filled_in_and_what_it_contradicts_is_re
         'metadata.labels.kueue.x-k8s.io/queue-name="b": contradicts the gang, for which it is a; '
         "leave it out of the task, its PodTemplate and the settings, or say the same"
     ]
-
-
-def test_a_seventh_is_a_module_and_a_row() -> None:
-    seventh = Adapter(marks=lambda gang: Marks(pod_labels={"seventh/size": str(gang.min_member)}))
-    said = platform.Ganging(scheduler="seventh", adapters={**table.ADAPTERS, "seventh": {"": seventh}})
-    assert list(platform.problems(said)) == []
-    (plain,) = planned({})
-    (job,) = ganged(decoded(FIVE), plain, said)
-    for pod in pods(job).values():
-        assert pod["metadata"]["labels"]["seventh/size"] == "5"
 
 
 def test_a_priority_is_that_of_all_pods() -> None:
@@ -319,3 +314,46 @@ def test_what_is_ours_to_say_of_a_job_no_author_says() -> None:
     (job,) = planned({}, metadata={"metadata": theirs})
     annotations = job["metadata"]["annotations"]
     assert (annotations.get("team"), companions.ANNOTATION in annotations) == ("a", False)
+
+
+@pytest.mark.parametrize(
+    ("ganging", "key", "why"),
+    [
+        (
+            PLUGIN,
+            "yunikorn.apache.org/queue",
+            "speaks to yunikorn, and the gang is for coscheduling: a pod has one",
+        ),
+        (
+            {"scheduler": "kai"},
+            "scheduling.x-k8s.io/pod-group",
+            "speaks to coscheduling, and the gang is for kai: a",
+        ),
+        (
+            {"scheduler": "kueue", "queue": "a"},
+            "yunikorn.apache.org/app-id",
+            "speaks to yunikorn, and the gang is for kueue: it has queues of its own, and holds no places",
+        ),
+    ],
+)
+def test_two_schedulers_for_one_job_are_refused(ganging: Any, key: str, why: str) -> None:
+    template: Any = {
+        "metadata": {"name": "gang", "namespace": "flyte"},
+        "template": {"metadata": {"labels": {key: "x"}}, "spec": {"containers": []}},
+    }
+    task = {"metadata": {"podTemplateName": "gang"}}
+    # It stands on every pod, and is told once.
+    (problem,) = refused(ganging, pod_templates=[template], **task)
+    assert problem.startswith(f'metadata.labels.{key}="x": {why}')
+    template["template"]["metadata"]["labels"] = {key: ""}
+    planned(ganging, pod_templates=[template], **task)
+
+
+def test_a_queue_of_kueue_that_a_task_names_in_a_label_is_left_to_it() -> None:
+    label = {"kueue.x-k8s.io/queue-name": "b"}
+    job, _ = planned(PLUGIN, metadata={"metadata": {"labels": label}})
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "b"
+    (problem,) = refused({"scheduler": "yunikorn"}, metadata={"metadata": {"labels": label}})
+    assert problem.startswith(
+        'metadata.labels.kueue.x-k8s.io/queue-name="b": speaks to kueue, and the gang is'
+    )

@@ -3,9 +3,14 @@
 from typing import Any
 
 import pytest
+from builders import a_run, a_template
 
+from backend_plugin.core import settings
 from backend_plugin.core.job import Role
-from backend_plugin.core.scheduling.requests import of_pod, of_replica, times, written
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.quantity import NotAQuantity
+from backend_plugin.core.scheduling.findings import Findings
+from backend_plugin.core.scheduling.requests import amounts, of_pod, of_replica, times, written
 
 
 def container(cpu: str = "", *, limits: Any = None, **said: Any) -> dict[str, Any]:
@@ -88,3 +93,27 @@ def test_many_of_a_pod_are_summed_exactly() -> None:
     spec = {"containers": [container(limits={"cpu": "100m", "memory": "1536Mi", "ephemeral-storage": "1k"})]}
     assert written(times(10, of_pod(spec))) == {"cpu": "1", "ephemeral-storage": "10k", "memory": "15Gi"}
     assert written(times(0, of_pod(spec))) == {}
+
+
+def test_what_a_container_does_not_say_its_namespace_says() -> None:
+    defaults = amounts({"cpu": "100m", "memory": "1Gi"})
+    spec = {
+        "containers": [container("2"), container(limits={"memory": "3Gi"})],
+        "initContainers": [sidecar("1")],
+    }
+    assert written(of_pod(spec, (), defaults)) == {"cpu": "3100m", "memory": "5Gi"}
+    # The operator's own init container, too.
+    many = amounts({"ephemeral-storage": "1Gi"})
+    alone = written(of_replica({"containers": []}, Role.WORKER, [Role.MASTER, Role.WORKER], many))
+    assert alone == {"cpu": "50m", "memory": "10Mi", "ephemeral-storage": "1Gi"}
+
+
+def test_a_gang_is_as_large_as_its_namespace_makes_it() -> None:
+    found = Findings(container_defaults={"ephemeral-storage": "1Gi"})
+    section = settings.read({"kfpytorch": {"gang": {"scheduler": "coscheduling", "style": "plugin"}}})
+    custom = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
+    _, group = plan(a_template(custom), a_run(), section, (), found).manifests
+    spec: Any = group["spec"]
+    assert spec["minResources"] == {"cpu": "5", "memory": "5Gi", "ephemeral-storage": "5Gi"}
+    with pytest.raises(NotAQuantity):
+        Findings(container_defaults={"cpu": "one"})

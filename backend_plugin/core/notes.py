@@ -1,0 +1,58 @@
+"""What is not as it was asked for, and goes on in silence: said aloud once it has lasted.
+
+Lives here: what no scheduler's own module knows, because it is the scheduler that is missing. Does not: when
+it has lasted; see `judgement`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from backend_plugin.core.observed import Job, Observed, Pod
+from backend_plugin.core.scheduling import asks
+from backend_plugin.core.scheduling.asks import Asks
+from backend_plugin.core.scheduling.table import WORDS
+from backend_plugin.core.waits import Note
+
+
+def notes(observed: Observed, pods: Sequence[Pod]) -> tuple[Note, ...]:
+    """Of a job that goes on, with its own pods."""
+    job = observed.job
+    gang = asks.of(job.annotations) if job is not None else asks.NOBODY
+    told = [note for words in WORDS for note in words.notes(observed)]
+    return (*told, *_foreign(observed), *_unserved(observed, pods, gang), *_ungrouped(observed, job, gang))
+
+
+def _foreign(observed: Observed) -> Iterator[Note]:
+    for group in observed.pod_groups:
+        if group.foreign:
+            yield Note(
+                said=f"a {group.kind} {group.name} was there before the job, and is not the job's: it can"
+                " have no group; delete that one, or start another attempt",
+            )
+
+
+def _unserved(observed: Observed, pods: Sequence[Pod], gang: Asks) -> Iterator[Note]:
+    """Pods of which nobody has said a word; who holds places for them does, through these."""
+    heard = {event.name for event in observed.events if event.kind == "Pod"}
+    waiting = [pod for pod in pods if pod.phase == "Pending" and not pod.placed and pod.deleted is None]
+    silent = [pod for pod in waiting if pod.scheduled is None and pod.name not in heard]
+    spoken = len(silent) < len(waiting) or any(not pod.role for pod in observed.pods)
+    if silent and not spoken:
+        name = f"is there a scheduler called {gang.scheduler_name}" if gang.scheduler_name else ""
+        yield Note(
+            said="no scheduler has said a word of its pods: "
+            f"{name or 'is there one that goes by the schedulerName of these pods'}, and does it run?",
+            since=max((pod.created for pod in silent if pod.created is not None), default=None),
+        )
+
+
+def _ungrouped(observed: Observed, job: Job | None, gang: Asks) -> Iterator[Note]:
+    """An operator that cannot make the group of a job, or its pods before the group, only logs it."""
+    if job is None or not gang.by_operator or job.started is not None or observed.pods:
+        return
+    if observed.pod_groups or any(each.true and each.type == "Suspended" for each in job.conditions):
+        return
+    queue = f"; is there a queue {gang.queue}, and is it open?" if gang.queue else ""
+    yield Note(
+        said=f"its operator has made neither a PodGroup nor pods, and says why in its own log only{queue}",
+        since=job.created,
+    )

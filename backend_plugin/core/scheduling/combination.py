@@ -1,0 +1,91 @@
+"""One job, told of by two: the one lets it begin, the other places its pods.
+
+Lives here: what the two say together, and which two cannot. Does not: any scheduler.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.protojson import shown
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.scheduling.adapter import Adapter, Marks
+from backend_plugin.core.scheduling.gang import Gang
+from backend_plugin.core.scheduling.table import Table
+from backend_plugin.core.values import Manifest
+
+_PARTS: Final = ("labels", "annotations")
+
+
+def combined(places: Adapter, admits: Adapter) -> Adapter:
+    """`places` for the pods of a job that `admits` lets begin."""
+
+    def first(gang: Gang) -> Marks:
+        # The priority of the pods is for both: a class of the other kind need not be there.
+        return admits.marks(replace(gang, queue=gang.admission_queue, priority_class_name=""))
+
+    def both(gang: Gang) -> Marks:
+        marks, before = places.marks(gang), first(gang)
+        return replace(
+            marks,
+            job_labels={**marks.job_labels, **before.job_labels},
+            run_policy={**marks.run_policy, **before.run_policy},
+        )
+
+    return replace(
+        places,
+        marks=both,
+        understands=places.understands | admits.understands,
+        of_singles=replace(admits, marks=first) if admits.takes_singles else None,
+    )
+
+
+def admitting(table: Table) -> tuple[str, Adapter] | None:
+    """Who of them lets jobs begin, and its name."""
+    named = ((name, each) for name, styles in table.items() for each in styles.values())
+    return next(((name, each) for name, each in named if each.admits), None)
+
+
+def strangers(manifest: Manifest, chosen: str, table: Table) -> Iterator[Problem]:
+    """Where a job or a pod speaks to another scheduler than the one that was chosen for it."""
+    mine = next(iter(table[chosen].values()))
+    for name, styles in table.items():
+        other = next(iter(styles.values()))
+        why = "" if name == chosen else _against(mine, other)
+        for path, key, value in _said(manifest, other) if why else ():
+            yield Problem(
+                field=f"{path}.{key}",
+                value=shown(value),
+                message=f"speaks to {name}, and the gang is for {chosen}: {why}",
+                remedy="leave it out of the task, its PodTemplate and the settings",
+            )
+
+
+def _against(mine: Adapter, other: Adapter) -> str:
+    """Why not both."""
+    if not (mine.admits or other.admits):
+        return "a pod has one scheduler"
+    return mine.not_after_admission or other.not_after_admission
+
+
+def _said(manifest: Manifest, other: Adapter) -> Iterator[tuple[str, str, str]]:
+    """What is said to it, and where first; what a template leaves empty says nothing."""
+    found: dict[tuple[str, str], str] = {}
+    for path, metadata in _metadata(manifest):
+        for part in _PARTS:
+            said = section(metadata, part)
+            for key in said:
+                if key.startswith(tuple(other.keys)) and text(said, key):
+                    found.setdefault((key, text(said, key)), f"{path}.{part}")
+    return ((path, key, value) for (key, value), path in found.items())
+
+
+def _metadata(manifest: Manifest) -> Iterator[tuple[str, Manifest]]:
+    yield "metadata", section(manifest, "metadata")
+    replicas: Mapping[str, object] = section(manifest, "spec", "pytorchReplicaSpecs")
+    for role in replicas:
+        yield (
+            f"{role.lower()} pod",
+            section(manifest, "spec", "pytorchReplicaSpecs", role, "template", "metadata"),
+        )

@@ -1,0 +1,25 @@
+"""The gangs of Kubernetes itself, which no PyTorchJob can have: only what they say of those who wait."""
+
+from typing import Final
+
+from backend_plugin.core.observed import PodGroup
+from backend_plugin.core.scheduling.words import Words
+from backend_plugin.core.waits import Stage, Wait
+from kfpytorch_common.causes import Cause
+
+
+def _of_group(group: PodGroup) -> Wait | None:
+    for condition in group.conditions:
+        if condition.type == "PodGroupInitiallyScheduled" and not condition.true:
+            return Wait(
+                stage=Stage.UNPLACED,
+                cause=Cause.UNSCHEDULABLE,
+                reason=condition.reason or condition.type,
+                said=condition.message or "the gang has found no place yet",
+                since=condition.since,
+                queue=group.queue,
+            )
+    return None
+
+
+WORDS: Final = Words(api="scheduling.k8s.io", group=_of_group)

@@ -1,0 +1,325 @@
+"""Who schedules a job: what the platform says, what its author says, and what the cluster is found to have.
+
+Lives here: the choice, why it was made, and what the cluster has against it. Does not: looking, see
+`kube.findings`; nor what the chosen one is told, see `wishes`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Final
+
+from backend_plugin.core import job as vocabulary
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import Run, TrainingJob
+from backend_plugin.core.protojson import shown
+from backend_plugin.core.scheduling.adapter import QUEUE, TIMEOUT, Adapter, Seen
+from backend_plugin.core.scheduling.combination import admitting
+from backend_plugin.core.scheduling.findings import Findings
+from backend_plugin.core.scheduling.operated import OPERATOR
+from backend_plugin.core.scheduling.platform import AUTO, IN_TREE_WHY, LOCAL_QUEUE, NONE, PATH, Ganging
+from backend_plugin.core.scheduling.table import ADAPTERS, IN_TREE
+
+_TASK: Final = "custom.kfpytorch.gang"
+_DEFAULT_QUEUE: Final = "default"
+"""Kueue puts what names no queue into the one of this name, where a namespace has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """One scheduler for a job, or none."""
+
+    gang: Ganging
+    """What holds for the job: a scheduler of the table or `NONE`, never `AUTO`."""
+    reasons: Sequence[str] = ()
+    """Why, as sentences; the first says what was chosen."""
+    problems: Sequence[Problem] = ()
+    """Why there is none for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What somebody has said, and where."""
+
+    gang: Ganging
+    path: str
+    why: str
+
+
+def select(platform: Ganging, job: TrainingJob, found: Findings) -> Selection:
+    """Who schedules a job."""
+    wish = job.gang or vocabulary.Gang()
+    said = _of_run(platform, job.run)
+    offered = _offered(said.gang, platform, found)
+    if wish.scheduler is not None and wish.scheduler not in offered:
+        return Selection(gang=Ganging(), problems=(_not_offered(wish.scheduler, offered, found),))
+    if wish.scheduler == NONE:
+        return Selection(gang=Ganging(), reasons=("No gang: the task says Gang(scheduler='none').",))
+    if wish.scheduler not in (None, AUTO, said.gang.scheduler):
+        if wish.scheduler not in platform.choices:
+            return _found(said, wish, found)
+        path = f"{PATH}.choices.{wish.scheduler}"
+        why = f"the task says Gang(scheduler='{wish.scheduler}'), which {PATH}.choices allows"
+        said = _Said(gang=platform.choices[wish.scheduler], path=path, why=why)
+    return _found(said, wish, found) if said.gang.scheduler == AUTO else _explicit(said, wish, found)
+
+
+def _of_run(platform: Ganging, run: Run) -> _Said:
+    """What is said for the jobs of a project and domain, of a namespace, or of all: the first there is."""
+    project = f"{run.project}/{run.domain}"
+    for name, key, parts in (
+        ("by-project", project, platform.by_project),
+        ("by-namespace", run.namespace, platform.by_namespace),
+    ):
+        if key in parts:
+            path = f"{PATH}.{name}.{key}"
+            return _Said(gang=parts[key], path=path, why=f"{path} says so")
+    whole = replace(platform, by_project={}, by_namespace={}, choices={})
+    return _Said(gang=whole, path=PATH, why=f"{PATH} says so")
+
+
+def _offered(said: Ganging, platform: Ganging, found: Findings) -> tuple[str, ...]:
+    """An operator gangs every job, so that nobody can do without."""
+    is_auto = said.scheduler == AUTO
+    is_forced = said.style == OPERATOR or (is_auto and found.operator_scheduler)
+    sighted = [
+        name
+        for name, styles in ADAPTERS.items()
+        if is_auto and any(each.sighting for each in styles.values())
+    ]
+    none = () if is_forced else (NONE,)
+    admits = admitting(ADAPTERS) if is_auto else None
+    alone = () if admits is None else (admits[0],)
+    return tuple(dict.fromkeys([said.scheduler, *none, *platform.choices, *sighted, *alone]))
+
+
+def _not_offered(wanted: str, offered: Sequence[str], found: Findings) -> Problem:
+    message = "is not a gang scheduler that a job can have on this platform"
+    if wanted == IN_TREE:
+        message = IN_TREE_WHY + _in_tree_here(found)
+    return _problem(f"{_TASK}.scheduler", wanted, message, f"leave it out, or write {' or '.join(offered)}")
+
+
+def _in_tree_here(found: Findings) -> str:
+    if found.kubernetes is None:
+        return ""
+    versions = [each for each in (found.apis or {}).get("scheduling.k8s.io", ()) if each != "v1"]
+    kept = {True: "keeps", False: "drops", None: "may keep"}[found.keeps_scheduling_group]
+    served = f"serves scheduling.k8s.io/{', '.join(versions)}" if versions else "serves none of its kinds"
+    return f"; this cluster is Kubernetes {found.kubernetes}, {served}, and {kept} the field of a pod"
+
+
+# ---- what a platform names
+
+
+def _explicit(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
+    gang, adapter = said.gang, said.gang.adapter
+    if adapter is None:
+        return Selection(gang=gang, reasons=(f"No gang: {said.why}.",))
+    reasons = [f"{_called(gang)}: {said.why}."]
+    problems = [*_against(gang, adapter, found, said.path), *_unknown_queues(gang, wish, found, said.path)]
+    return Selection(gang=gang, reasons=(*reasons, *_noted(gang, found)), problems=tuple(problems))
+
+
+def _against(gang: Ganging, adapter: Adapter, found: Findings, path: str) -> Iterator[Problem]:
+    """What a cluster shows that cannot be used as the settings say."""
+    remedy = f"write {AUTO}, and the cluster is looked at, or put the cluster right"
+    if denied := adapter.denied(found):
+        key, value = ("style", gang.style) if gang.style else ("scheduler", gang.scheduler)
+        yield _problem(f"{path}.{key}", value, f"cannot be on this cluster: {denied}", remedy)
+    admits = admitting(ADAPTERS)
+    if gang.local_queue and admits is not None and (denied := admits[1].denied(found)):
+        message = f"cannot be on this cluster: {denied}"
+        yield _problem(
+            f"{path}.{LOCAL_QUEUE}", gang.local_queue, message, "leave it out, or put the cluster right"
+        )
+
+
+def _unknown_queues(gang: Ganging, wish: vocabulary.Gang, found: Findings, path: str) -> Iterator[Problem]:
+    for key, scheduler, mine, theirs in _queues(gang, wish):
+        known = found.queues.get(scheduler)
+        queue = theirs or mine
+        if queue and known is not None and queue not in known:
+            yield _no_queue(f"{_TASK}.queue" if theirs else f"{path}.{key}", queue, scheduler, known)
+
+
+def _no_queue(field: str, queue: str, whose: str, known: Sequence[str]) -> Problem:
+    near = get_close_matches(queue, known, n=3) or sorted(known)[:3]
+    remedy = f"write {' or '.join(near)}" if near else f"make a queue of {whose} for this namespace"
+    return _problem(field, queue, f"is no queue that {whose} has for this namespace", remedy)
+
+
+def _queues(gang: Ganging, wish: vocabulary.Gang) -> Iterator[tuple[str, str, str, str]]:
+    """The settings' key, whose queue it is, what the platform says of it, and what the author does."""
+    admits = admitting(ADAPTERS)
+    is_both = bool(gang.local_queue) and admits is not None
+    if admits is not None and is_both:
+        yield LOCAL_QUEUE, admits[0], gang.local_queue, wish.queue or ""
+    yield QUEUE, gang.scheduler, gang.queue, "" if is_both else wish.queue or ""
+
+
+# ---- what a cluster shows
+
+
+def _found(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
+    """The surest of those that are there; of those of the wanted name, if one is."""
+    wanted = None if wish.scheduler == AUTO else wish.scheduler
+    # Where the job waits first, the author's queue is the one of that.
+    queue = said.gang.queue if _admission(said.gang, wish, found)[0] else wish.queue or said.gang.queue
+    passed, ranked = [], []
+    for name, style, adapter in _sighted(wanted):
+        sighting = adapter.sighting
+        seen = sighting.sees(found, queue) if sighting else None
+        if sighting is None or seen is None:
+            continue
+        if denied := adapter.denied(found):
+            passed.append(f"Not {_titled(name, style)}: {denied}.")
+            continue
+        ranked.append((sighting.rank, _settled(said.gang, (name, style, adapter), seen), seen))
+    if not ranked:
+        return _nobody(said, wish, found)
+    _, gang, seen = min(ranked, key=lambda each: each[0])
+    others = [
+        f"{_titled(each.scheduler, each.style)} is there, too." for _, each, _ in ranked if each is not gang
+    ]
+    return _with_admission(gang, said, wish, found, [f"{_called(gang)}: {seen.why}.", *others, *passed])
+
+
+def _sighted(wanted: str | None) -> Iterator[tuple[str, str, Adapter]]:
+    for name, styles in ADAPTERS.items():
+        for style, adapter in styles.items():
+            if wanted in (None, name):
+                yield name, style, adapter
+
+
+def _settled(said: Ganging, which: tuple[str, str, Adapter], seen: Seen) -> Ganging:
+    """What is said of whichever scheduler it is, as far as it is understood."""
+    name, style, adapter = which
+    return Ganging(
+        scheduler=name,
+        style=style,
+        scheduler_name=seen.scheduler_name,
+        queue=said.queue if QUEUE in adapter.understands else "",
+        timeout=said.timeout if TIMEOUT in adapter.understands else timedelta(0),
+    )
+
+
+def _nobody(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
+    """No scheduler of pods; a job may still wait in a queue to be let go."""
+    admits = admitting(ADAPTERS)
+    # Whoever lets jobs go has it, where it is the only one that there is.
+    queue, why = _admission(said.gang, wish, found, said.gang.queue)
+    if admits is not None and queue and wish.scheduler in (None, AUTO, admits[0]):
+        gang = Ganging(scheduler=admits[0], queue=queue)
+        reasons = (f"{_called(gang)}: {why}.", "No scheduler of gangs of pods is found.")
+        problems = tuple(_unknown_queues(gang, wish, found, said.path))
+        return Selection(gang=gang, reasons=reasons, problems=problems)
+    astray = [*_queue_of_nobody(said, wish, found)]
+    if wish.scheduler not in (None, AUTO):
+        astray = astray or [*_not_there(wish.scheduler, why, found)]
+        return Selection(gang=Ganging(), problems=tuple(astray))
+    nobody = f"No gang, and jobs of several replicas may block each other: nothing is found{_missing(found)}."
+    reasons = (nobody, *([f"{why}."] if why else ()))
+    return Selection(gang=Ganging(), reasons=reasons, problems=tuple(astray))
+
+
+def _not_there(wanted: str, why: str, found: Findings) -> Iterator[Problem]:
+    """Why a task cannot have the scheduler that it names."""
+    known = found.queues.get(wanted)
+    if known and not why:
+        yield _problem(f"{_TASK}.queue", "", f"is needed by {wanted}", f"write {' or '.join(known[:3])}")
+    else:
+        missing = f"cannot be on this cluster: {why}" if why else "is not found on this cluster"
+        yield _problem(f"{_TASK}.scheduler", wanted, f"{missing}{_missing(found)}", "leave it out")
+
+
+def _queue_of_nobody(said: _Said, wish: vocabulary.Gang, found: Findings) -> Iterator[Problem]:
+    """A job that names a queue, where there are queues and none is called so, would not wait in any."""
+    queue = wish.queue or said.gang.queue
+    theirs = {name: queues for name, queues in found.queues.items() if wish.scheduler in (None, AUTO, name)}
+    known = sorted({each for queues in theirs.values() for each in queues})
+    unseen = [name for name in found.unknown if name in ADAPTERS]
+    if queue and theirs and queue not in known and not unseen:
+        whose = " or ".join(sorted(theirs))
+        field = f"{_TASK}.queue" if wish.queue else f"{said.path}.{QUEUE}"
+        yield _no_queue(field, queue, whose, known)
+
+
+def _with_admission(
+    gang: Ganging, said: _Said, wish: vocabulary.Gang, found: Findings, reasons: list[str]
+) -> Selection:
+    """The same, and who lets the job begin, where somebody does."""
+    adapter = ADAPTERS[gang.scheduler][gang.style]
+    queue, why = _admission(said.gang, wish, found)
+    if queue and adapter.not_after_admission:
+        reasons.append(
+            f"Not after queue {queue}, for {gang.scheduler} is told: {adapter.not_after_admission}."
+        )
+    elif queue:
+        gang = replace(gang, local_queue=queue)
+        reasons.append(f"The job waits in queue {queue} first: {why}.")
+    elif why:
+        reasons.append(f"{why}.")
+    problems = _unknown_queues(gang, wish, found, said.path)
+    return Selection(gang=gang, reasons=(*reasons, *_noted(gang, found)), problems=tuple(problems))
+
+
+def _admission(said: Ganging, wish: vocabulary.Gang, found: Findings, alone: str = "") -> tuple[str, str]:
+    """The queue in which a job waits to be let go, with the reason; or none, with what is against it.
+
+    `alone` is the settings' own queue, where nobody else can have it.
+    """
+    admits = admitting(ADAPTERS)
+    name = admits[0] if admits else ""
+    known = found.queues.get(name, ())
+    choices = (
+        (said.local_queue, bool(said.local_queue), f"{PATH}.{LOCAL_QUEUE} says so"),
+        (wish.queue or "", wish.queue in known, f"{name} has it in this namespace, and the task names it"),
+        (alone, alone in known, f"{name} has it in this namespace, and {PATH} names it"),
+        (_DEFAULT_QUEUE, _DEFAULT_QUEUE in known, f"{name} has a queue of this name in the namespace"),
+    )
+    queue, _, why = next((each for each in choices if each[1]), ("", False, ""))
+    others = [each for each, queues in found.queues.items() if each != name and wish.queue in queues]
+    if queue == _DEFAULT_QUEUE and wish.queue != queue and not said.local_queue and others:
+        return "", f"Not after queue {queue}: the task's {wish.queue} is one of {others[0]}"
+    if queue and admits and (denied := admits[1].denied(found)):
+        return "", f"Not after queue {queue}: {denied}"
+    return queue, why
+
+
+def _missing(found: Findings) -> str:
+    """What was not seen that might have shown another."""
+    lines = [f"; {name.replace('_', '-')} cannot be told: {why}" for name, why in found.unknown.items()]
+    return "".join(lines) or ("; nobody has looked at the cluster" if found.apis is None else "")
+
+
+def _noted(gang: Ganging, found: Findings) -> Iterator[str]:
+    """What an admin should know of the two together."""
+    if found.operator_scheduler and gang.style != OPERATOR:
+        yield (
+            f"The training-operator runs with --gang-scheduler-name={found.operator_scheduler}, and makes a "
+            "group of every job, which is of no use to these."
+        )
+    if found.schedulers is not None and (name := gang.scheduler_name or _name(gang)) not in (
+        "",
+        *found.schedulers,
+    ):
+        yield f"No pod was bound by {name} lately."
+
+
+def _name(gang: Ganging) -> str:
+    return ADAPTERS[gang.scheduler][gang.style].scheduler_name
+
+
+def _called(gang: Ganging) -> str:
+    """What was chosen, as the beginning of a sentence."""
+    return f"Gangs are for {_titled(gang.scheduler, gang.style)}"
+
+
+def _titled(name: str, style: str) -> str:
+    return f"{name} ({style})" if style else name
+
+
+def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
+    return Problem(field=path, value=shown(value), message=message, remedy=remedy)

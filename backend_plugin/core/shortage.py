@@ -1,0 +1,57 @@
+"""One sentence on who waits for how much of what, and why that is not there.
+
+Lives here: the words for numbers. Does not: the numbers, which schedulers and the job itself say.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from backend_plugin.core.quantity import difference
+from backend_plugin.core.scheduling.asks import Asks
+from backend_plugin.core.waits import Lack, Wait
+
+
+def sentence(wait: Wait, asks: Asks) -> str:
+    """``waiting for 4 nvidia.com/gpu in queue team-a: 8 asked, 4 free; 2 jobs ahead``."""
+    queue = wait.queue or (asks.queue if wait.lacks else "")
+    where = f" in queue {queue}" if queue else " in the cluster" if wait.lacks else ""
+    ahead = _ahead(wait.ahead)
+    if not wait.lacks:
+        return f"{f'queue {queue}: ' if queue else ''}{wait.again}{wait.said}{ahead}"
+    counted = [(_lead(lack), ", ".join(_numbers(lack, asks))) for lack in wait.lacks]
+    if len(counted) == 1:
+        ((lead, numbers),) = counted
+        said = f"waiting for {lead}{where}{f': {numbers}' if numbers else ''}"
+    else:
+        leads = (f"{lead} ({numbers})" if numbers else lead for lead, numbers in counted)
+        said = f"waiting for {_and([*leads])}{where}"
+    return f"{wait.again}{said}{ahead}"
+
+
+def _lead(lack: Lack) -> str:
+    return lack.resource if lack.missing is None else f"{lack.missing.text} {lack.resource}"
+
+
+def _numbers(lack: Lack, asks: Asks) -> Iterator[str]:
+    asked = lack.asked or asks.amount(lack.resource)
+    if asked is None:
+        return
+    yield f"{asked.text} asked"
+    if lack.held is not None:
+        yield f"{lack.held.text} held"
+        return
+    counted = lack.asked or asks.amount(lack.resource, lack.upto)
+    free = lack.free
+    if free is None and lack.missing is not None and counted is not None:
+        free = difference(counted, lack.missing)
+    if free is not None and free.nano >= 0:
+        yield f"{free.text} free"
+
+
+def _ahead(count: int | None) -> str:
+    if count is None:
+        return ""
+    return "; next in its queue" if not count else f"; {count} job{'s' if count > 1 else ''} ahead"
+
+
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]])

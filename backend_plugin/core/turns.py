@@ -1,0 +1,159 @@
+"""That a job which has run waits again, and that it runs again: said on the job, as events of Kubernetes.
+
+Lives here: which turn a job has taken, and the event. Does not: what Flyte is told, which is RUNNING all the
+while. A turn is told once, whoever sees it: its event is called the same, and events say what was told.
+"""
+
+import enum
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core import status as statuses
+from backend_plugin.core.observed import Event, Job, Pod
+from backend_plugin.core.settings.judging import Judging
+from backend_plugin.core.status import JobStatus, State
+from backend_plugin.core.task_phase import Phase, TaskPhase
+from backend_plugin.core.values import Manifest
+
+_KIND: Final = "PyTorchJob"
+_REPORTER: Final = "kfpytorch"
+_LONGEST: Final = 1024
+"""Bytes of a message that an API server takes."""
+_KEPT: Final = timedelta(hours=1)
+"""For as long events are kept, unless a cluster says otherwise: later nobody could tell that it was told."""
+
+
+class Way(enum.Enum):
+    """Which way it went; as the event's reason has it."""
+
+    WAITS = "WaitingForResources"
+    RUNS = "Resumed"
+
+
+_REASONS: Final = frozenset(way.value for way in Way)
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a job that has run does now."""
+
+    way: Way
+    event: Manifest | None = None
+    """To be written; None where it was told, or need not be."""
+
+
+def is_likely(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bool:
+    """Whether a closer look is of use: most jobs have nothing to say, which is seen at a glance."""
+    if job.deleting or job.end is not None or not job.uid:
+        return False
+    conditions = {condition.type: condition.true for condition in job.conditions}
+    if not conditions.keys() & {"Running", "Restarting"}:
+        return False
+    return (
+        conditions.get("Suspended", False) or any(not pod.placed for pod in pods) or bool(_told(job, events))
+    )
+
+
+def of(
+    status: JobStatus, events: Iterable[Event], verdict: TaskPhase, judging: Judging, now: datetime
+) -> Turn | None:
+    """The turn that a job is in; None where it is in none, or nothing is known yet."""
+    job = status.job
+    if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
+        return None
+    told = _told(job, events)
+    last = told[-1] if told else None
+    since = _waits_since(status, judging, now)
+    if since is not None:
+        is_told = last is not None and last.reason == Way.WAITS.value and _is_after(last, since)
+        if is_told or now - since > _KEPT:
+            return Turn(way=Way.WAITS)
+        return Turn(way=Way.WAITS, event=_event(Way.WAITS, job, since, verdict, now))
+    if not _is_whole(status):
+        return None
+    if last is None or last.reason != Way.WAITS.value or last.at is None or now - last.at > _KEPT:
+        return Turn(way=Way.RUNS)
+    return Turn(way=Way.RUNS, event=_event(Way.RUNS, job, last.at, verdict, now))
+
+
+def _told(job: Job, events: Iterable[Event]) -> list[Event]:
+    """Our own events about the job, the last one last."""
+    own = [each for each in events if is_own(each) and each.name == job.name and _is_of(each, job)]
+    # A second is the finest that is written; who runs again has waited before.
+    return sorted(own, key=lambda event: (event.at is not None, event.at, event.reason == Way.RUNS.value))
+
+
+def is_own(event: Event) -> bool:
+    """Whether it is one of those that are written here."""
+    return event.kind == _KIND and event.reason in _REASONS
+
+
+def _is_of(event: Event, job: Job) -> bool:
+    """Whether it is not of an earlier job of the name."""
+    return event.at is None or job.created is None or event.at >= job.created
+
+
+def _is_after(event: Event, moment: datetime) -> bool:
+    return event.at is not None and event.at >= moment
+
+
+def _waits_since(status: JobStatus, judging: Judging, now: datetime) -> datetime | None:
+    """Since when it waits again; None where it does not, or nobody has said why and it may pass."""
+    held = statuses.held(status)
+    since: datetime | None
+    if status.state is State.SUSPENDED:
+        said, since = bool(held), status.condition.since if status.condition is not None else None
+    elif lost := [pod for pod in status.pods if _is_unplaced(pod) and pod.replica in status.replaced]:
+        names = {pod.replica for pod in lost}
+        # What a group says may be of the moment before its member came again.
+        said = any(wait.reason and names & {*wait.replicas} for wait in held)
+        # The same for whoever looks, also when only some of them have been looked at.
+        since = min((pod.created for pod in lost if pod.created is not None), default=None)
+    else:
+        return None
+    overdue = since is not None and now - since > judging.unseen_pod_patience
+    return since if said or overdue else None
+
+
+def _is_unplaced(pod: Pod) -> bool:
+    return not pod.placed and pod.deleted is None and pod.phase in ("Pending", "")
+
+
+def _is_whole(status: JobStatus) -> bool:
+    """Whether nothing is missing of it any more; where fewer would do, those that were lost are there."""
+    if status.state is not State.RUNNING:
+        return False
+    if status.job is not None and status.job.scales:
+        lost = [pod for pod in status.pods if pod.replica in status.replaced]
+        return status.ready > 0 and all(pod.phase in ("Running", "Succeeded") for pod in lost)
+    return status.ready + sum(pod.phase == "Succeeded" for pod in status.pods) >= status.total
+
+
+def _event(way: Way, job: Job, since: datetime, verdict: TaskPhase, now: datetime) -> Manifest:
+    """In the form in which operators write events, so that `kubectl describe` shows it beside theirs."""
+    turn = hashlib.sha256(f"{job.uid} {way.value} {since.isoformat()}".encode()).hexdigest()
+    said = verdict.message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
+    at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{job.name}.{turn[:16]}", "namespace": job.namespace},
+        "involvedObject": {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": _KIND,
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+        },
+        "type": "Warning" if way is Way.WAITS else "Normal",
+        "reason": way.value,
+        "message": said,
+        "source": {"component": _REPORTER},
+        "reportingComponent": _REPORTER,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }

@@ -1,0 +1,273 @@
+"""One gang, told to every scheduler: what each of them reads, by hand, beside what we write.
+
+A master of 2 processors and 4Gi, four workers of 4 processors, 16Gi and a GPU, in the queue ml-team; and the
+elastic one of two to four such workers. The golden plans hold the whole objects; here stands what they have
+to mean. What a TrainJob would say is not here: no job is written as one.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend_plugin.cli import requests
+from backend_plugin.core.errors import InvalidSettings
+
+HERE = Path(__file__).parent
+WHOLE = {"cpu": "18", "memory": "68Gi", "nvidia.com/gpu": "4"}
+LEAST = {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "2"}
+OF_MASTER = {"cpu": "2", "memory": "4Gi"}
+OF_WORKER = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}
+PLACES = {
+    "nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+}
+NAME = "f7c2a91b-n0-0-b52a1fe4a236"
+ROLES = ("Master", "Worker")
+OURS = ("kfpytorch.flyte.org/", "cluster-autoscaler.kubernetes.io/", "app.kubernetes.io/", "execution-id")
+
+
+def planned(name: str) -> list[Any]:
+    request = json.loads((HERE / f"gang_{name}" / "request.json").read_text())
+    return list(json.loads(json.dumps(requests.render(request)["manifests"], default=dict)))
+
+
+def theirs(said: Any) -> dict[str, Any]:
+    return {key: value for key, value in (said or {}).items() if not key.startswith(OURS)}
+
+
+def read_of_pods(job: Any) -> dict[str, dict[str, Any]]:
+    """Of each role what a scheduler reads off its pods."""
+    found = {}
+    for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
+        metadata, spec = replica["template"]["metadata"], replica["template"]["spec"]
+        said = {
+            **theirs(metadata.get("labels")),
+            **theirs(metadata.get("annotations")),
+            "schedulerName": spec.get("schedulerName"),
+            "priorityClassName": spec.get("priorityClassName"),
+        }
+        found[role] = {key: value for key, value in said.items() if value is not None}
+    return found
+
+
+def read_of_job(job: Any) -> dict[str, Any]:
+    """What the operator, or who lets jobs begin, reads off the job."""
+    policy = {key: value for key, value in job["spec"]["runPolicy"].items() if key != "cleanPodPolicy"}
+    return {**theirs(job["metadata"]["labels"]), **policy}
+
+
+HIGH = {"priorityClassName": "train-high"}
+PERMIT = {"scheduleTimeoutSeconds": 120}
+GROUP = {"minMember": 5, "minResources": WHOLE}
+SMALL = {"minMember": 2, "minResources": LEAST}
+# By the folder: what is read off the job, what off the pods of both roles, and the group that is ours.
+EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
+    "coscheduling_operator": (
+        {"schedulingPolicy": {"minAvailable": 5, "minResources": WHOLE, **PERMIT}},
+        HIGH,
+        None,
+    ),
+    "coscheduling_operator_elastic": (
+        {"schedulingPolicy": {"minAvailable": 2, "minResources": LEAST, **PERMIT}},
+        HIGH,
+        None,
+    ),
+    "coscheduling_plugin": (
+        {},
+        {
+            "scheduling.x-k8s.io/pod-group": NAME,
+            "schedulerName": "scheduler-plugins-scheduler",
+            **HIGH,
+        },
+        ("scheduling.x-k8s.io/v1alpha1", {**GROUP, **PERMIT}),
+    ),
+    "coscheduling_plugin_elastic": (
+        {},
+        {
+            "scheduling.x-k8s.io/pod-group": NAME,
+            "schedulerName": "scheduler-plugins-scheduler",
+            **HIGH,
+        },
+        ("scheduling.x-k8s.io/v1alpha1", {**SMALL, **PERMIT}),
+    ),
+    "volcano_operator": (
+        {
+            "schedulingPolicy": {
+                "minAvailable": 5,
+                "minResources": WHOLE,
+                "queue": "ml-team",
+                "priorityClass": "train-high",
+            }
+        },
+        HIGH,
+        None,
+    ),
+    "volcano_operator_elastic": (
+        {
+            "schedulingPolicy": {
+                "minAvailable": 2,
+                "minResources": LEAST,
+                "queue": "ml-team",
+                "priorityClass": "train-high",
+            }
+        },
+        HIGH,
+        None,
+    ),
+    "volcano_plugin": (
+        {},
+        {
+            "scheduling.k8s.io/group-name": NAME,
+            "volcano.sh/task-spec": "{role}",
+            "schedulerName": "volcano",
+            **HIGH,
+        },
+        (
+            "scheduling.volcano.sh/v1beta1",
+            {**GROUP, "minTaskMember": {"master": 1, "worker": 4}, "queue": "ml-team", **HIGH},
+        ),
+    ),
+    "volcano_plugin_elastic": (
+        {},
+        {
+            "scheduling.k8s.io/group-name": NAME,
+            "volcano.sh/task-spec": "{role}",
+            "schedulerName": "volcano",
+            **HIGH,
+        },
+        (
+            "scheduling.volcano.sh/v1beta1",
+            {**SMALL, "minTaskMember": {"worker": 2}, "queue": "ml-team", **HIGH},
+        ),
+    ),
+    # Kueue's priority is a WorkloadPriorityClass, and it has no fewest: all four workers are counted.
+    "kueue": (
+        {
+            "kueue.x-k8s.io/queue-name": "ml-team",
+            "kueue.x-k8s.io/priority-class": "train-high",
+            "suspend": True,
+        },
+        {},
+        None,
+    ),
+    "kueue_elastic": (
+        {
+            "kueue.x-k8s.io/queue-name": "ml-team",
+            "kueue.x-k8s.io/priority-class": "train-high",
+            "suspend": True,
+        },
+        {},
+        None,
+    ),
+    # KAI makes its own group of the job: five with a master among them, or two.
+    "kai": (
+        {
+            "kai.scheduler/queue": "ml-team",
+            "priorityClassName": "train",
+            "schedulingPolicy": {"minAvailable": 5},
+        },
+        {"schedulerName": "kai-scheduler"},
+        None,
+    ),
+    "kai_elastic": (
+        {
+            "kai.scheduler/queue": "ml-team",
+            "priorityClassName": "train",
+            "schedulingPolicy": {"minAvailable": 2},
+        },
+        {"schedulerName": "kai-scheduler"},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_scheduler_reads_what_the_gang_is(name: str) -> None:
+    of_job, of_pods, group = EXAMPLES[name]
+    job, *beside = planned(name)
+    roles = ("Worker",) if name.endswith("_elastic") else ROLES
+    assert read_of_job(job) == of_job
+    assert read_of_pods(job) == {
+        role: {key: str(value).replace("{role}", role.lower()) for key, value in of_pods.items()}
+        for role in roles
+    }
+    assert job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 4
+    assert [(each["apiVersion"], each["spec"]) for each in beside] == ([group] if group else [])
+    for each in beside:
+        (owner,) = each["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["controller"]) == ("PyTorchJob", NAME, True)
+        assert each["metadata"]["name"] == job["metadata"]["name"] == NAME
+
+
+@pytest.mark.parametrize(
+    ("name", "members"), [("yunikorn", {"master": 1, "worker": 4}), ("yunikorn_elastic", {"worker": 2})]
+)
+def test_yunikorn_holds_for_each_role_the_places_that_its_pods_ask_for(name: str, members: Any) -> None:
+    (job,) = planned(name)
+    assert read_of_job(job) == {}
+    prefix = "yunikorn.apache.org/"
+    told = read_of_pods(job)
+    assert {role.lower() for role in told} == set(members)
+    groups = {said.pop(f"{prefix}task-groups") for said in told.values()}
+    # The same on every pod: the first that is seen speaks for all.
+    (written,) = groups
+    found = {each.pop("name"): each for each in json.loads(written)}
+    requests_of = {"master": OF_MASTER, "worker": OF_WORKER}
+    for role, count in members.items():
+        labels = found[role].pop("labels")
+        assert all(key.startswith("kfpytorch.flyte.org/") for key in labels), "for us to see them by"
+        places = PLACES if role == "worker" else {}
+        assert found.pop(role) == {"minMember": count, "minResource": requests_of[role], **places}
+    assert found == {}
+    for role, said in told.items():
+        assert said == {
+            f"{prefix}app-id": NAME,
+            f"{prefix}queue": "root.ml-team",
+            f"{prefix}task-group-name": role.lower(),
+            f"{prefix}schedulingPolicyParameters": "placeholderTimeoutInSeconds=600 gangSchedulingStyle=Hard",
+            "schedulerName": "yunikorn",
+            **HIGH,
+        }
+
+
+def test_kubernetes_own_groups_no_pytorchjob_can_name() -> None:
+    request = json.loads((HERE / "gang_kai" / "request.json").read_text())
+    with pytest.raises(
+        InvalidSettings, match=r"in-tree.*cannot be told of a PyTorchJob: from Kubernetes 1.36"
+    ):
+        requests.render({**request, "settings": {"kfpytorch": {"gang": {"scheduler": "in-tree"}}}})
+
+
+@pytest.mark.parametrize("scheduler", ["coscheduling", "yunikorn"])
+def test_of_the_published_guides_templates_a_gang_comes(scheduler: str) -> None:
+    """What they say stays, what they leave empty is filled in, and what else an admin adds is kept."""
+    job, *beside = planned(f"guide_template_{scheduler}")
+    names = {"coscheduling": "scheduler-plugins-scheduler", "yunikorn": "yunikorn"}
+    assert [each["kind"] for each in beside] == (["PodGroup"] if scheduler == "coscheduling" else [])
+    for role, said in read_of_pods(job).items():
+        assert said["schedulerName"] == names[scheduler]
+        assert (said["team"], said["example.org/note"]) == ("vision", "kept")
+        assert all(said.values())
+        if scheduler == "yunikorn":
+            assert said["yunikorn.apache.org/task-group-name"] == role.lower()
+            sizes = [each["minMember"] for each in json.loads(said["yunikorn.apache.org/task-groups"])]
+            assert sizes == [1, 4]
+        else:
+            assert said["scheduling.x-k8s.io/pod-group"] == NAME
+            assert beside[0]["spec"]["minMember"] == 5
+
+
+def test_kueue_lets_a_job_go_whose_pods_co_scheduling_places() -> None:
+    job, group = planned("coscheduling_after_kueue")
+    assert read_of_job(job) == {"kueue.x-k8s.io/queue-name": "ml-team", "suspend": True}
+    plain, same = planned("coscheduling_plugin")
+    assert read_of_pods(job) == read_of_pods(plain)
+    assert group == same
+
+
+def test_what_a_cluster_is_found_to_have_makes_the_same_of_auto() -> None:
+    job, group = planned("auto")
+    plain, same = planned("volcano_plugin")
+    assert (read_of_job(job), read_of_pods(job), group) == (read_of_job(plain), read_of_pods(plain), same)

@@ -1,0 +1,30 @@
+"""What a cluster is found to have, as it is kept."""
+
+import msgspec
+import pytest
+
+from backend_plugin.core.scheduling.findings import NOTHING, Findings
+
+FULL = {"admission_scheduler": "exceeded quota", "suspends_jobs": "exceeded quota"}
+
+
+def test_what_could_not_be_tried_is_as_it_was() -> None:
+    last = Findings(admission_scheduler="yunikorn", operator_scheduler="volcano", queues={"kueue": ("a",)})
+    now = Findings(kubernetes="1.36.1", unknown={**FULL, "operator_scheduler": "none", "kueue": "no"})
+    assert now.after(last) == Findings(
+        kubernetes="1.36.1",
+        admission_scheduler="yunikorn",
+        # Of these what was said before may be wrong by now.
+        unknown={"suspends_jobs": "exceeded quota", "operator_scheduler": "none", "kueue": "no"},
+    )
+    assert now.after(NOTHING) == now
+
+
+def test_what_was_tried_again_counts() -> None:
+    now = Findings(admission_scheduler="default-scheduler", suspends_jobs=False)
+    assert now.after(Findings(admission_scheduler="yunikorn", suspends_jobs=True)) == now
+
+
+def test_what_is_no_amount_is_refused_by_its_name() -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"container-defaults\.cpu=1x is no quantity"):
+        msgspec.convert({"container-defaults": {"cpu": "1x"}}, Findings)

@@ -1,0 +1,468 @@
+"""Which scheduler a job is for, by what was said and by what a cluster was found to have, and why."""
+
+from typing import Any
+
+import pytest
+from builders import a_run, a_template
+
+from backend_plugin.core import settings
+from backend_plugin.core.errors import InvalidSettings, InvalidTask
+from backend_plugin.core.job import Plan
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.scheduling.findings import NOTHING, Findings
+
+FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
+GROUPS = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai", "kueue.x-k8s.io")
+AUTO = {"scheduler": "auto"}
+
+
+def has(*groups: str, **said: Any) -> Findings:
+    """A cluster of these API groups, whose operator runs without a gang scheduler."""
+    facts = {"operator_scheduler": "", **said}
+    return Findings(apis=dict.fromkeys((*groups, "kubeflow.org"), ("v1",)), **facts)
+
+
+def planned(ganging: Any, found: Findings = NOTHING, **said: Any) -> Plan:
+    gang = said.pop("gang", None)
+    custom = {**FIVE, **({"kfpytorch": {"gang": gang}} if gang else {})}
+    run = a_run(**said.pop("run", {}))
+    template = a_template(custom, **{key: said.pop(key) for key in ("metadata",) if key in said})
+    return plan(template, run, settings.read({"kfpytorch": {"gang": ganging}}), (), found)
+
+
+def refused(ganging: Any, found: Findings = NOTHING, **said: Any) -> list[str]:
+    with pytest.raises(InvalidTask) as caught:
+        planned(ganging, found, **said)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def of(made: Plan) -> tuple[str, str]:
+    """Whom the pods are for, and where the job waits."""
+    job: Any = made.manifests[0]
+    labels = job["metadata"]["labels"]
+    said = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"].get("schedulerName", "")
+    policy = "policy" if "schedulingPolicy" in job["spec"]["runPolicy"] else ""
+    group = made.manifests[1]["apiVersion"] if made.manifests[1:] else ""
+    queue = labels.get("kueue.x-k8s.io/queue-name", "")
+    return " ".join(filter(None, [said, policy, str(group)])), queue
+
+
+COSCHEDULING = "scheduler-plugins-scheduler scheduling.x-k8s.io/v1alpha1"
+VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
+
+
+@pytest.mark.parametrize(
+    ("found", "ganging", "expected", "why"),
+    [
+        (
+            has(*GROUPS, admission_scheduler="yunikorn", operator_scheduler="volcano"),
+            AUTO,
+            "yunikorn",
+            "Gangs are for yunikorn: an admission webhook gives every pod the scheduler yunikorn.",
+        ),
+        (
+            has(*GROUPS, operator_scheduler="Volcano"),
+            {**AUTO, "queue": "a"},
+            "policy",
+            "Gangs are for volcano (operator): the training-operator runs with --gang-scheduler-name=V",
+        ),
+        (
+            has(*GROUPS, operator_scheduler="theirs"),
+            AUTO,
+            "policy",
+            "Gangs are for coscheduling (operator): the training-operator runs with --gang-",
+        ),
+        (
+            has(*GROUPS, queues={"kai": ("a", "b")}),
+            {**AUTO, "queue": "a"},
+            "kai-scheduler policy",
+            "Gangs are for kai: the cluster has scheduling.run.ai, and the queue is a.",
+        ),
+        (has(*GROUPS), {**AUTO, "queue": "a"}, "kai-scheduler policy", "Gangs are for kai: the cluster has"),
+        # Without a queue of it, KAI is passed over.
+        (
+            has(*GROUPS),
+            AUTO,
+            VOLCANO,
+            "Gangs are for volcano (plugin): the cluster has scheduling.volcano.sh",
+        ),
+        (
+            has(*GROUPS, queues={"kai": ("b",)}),
+            {**AUTO, "queue": "a"},
+            VOLCANO,
+            "Gangs are for volcano (plug",
+        ),
+        (
+            has("scheduling.x-k8s.io"),
+            AUTO,
+            COSCHEDULING,
+            "Gangs are for coscheduling (plugin): the cluster has",
+        ),
+        (has(), AUTO, "", "No gang, and jobs of several replicas may block each other: nothing is found."),
+        (
+            NOTHING,
+            AUTO,
+            "",
+            "No gang, and jobs of several replicas may block each other: nothing is found; nobod",
+        ),
+        # Of an operator of which nothing is known it is not said that it makes none.
+        (
+            has(*GROUPS, operator_scheduler=None, unknown={"operator_scheduler": "forbidden; add {x}"}),
+            AUTO,
+            "",
+            "No gang, and jobs of several replicas may block each other: nothing is found; "
+            "operator-scheduler cannot be told: forbidden; add {x}.",
+        ),
+    ],
+)
+def test_the_surest_of_those_that_a_cluster_shows_is_chosen(
+    found: Findings, ganging: Any, expected: str, why: str
+) -> None:
+    made = planned(ganging, found)
+    assert of(made) == (expected, "")
+    assert made.reasons[0].startswith(why)
+
+
+def test_the_others_that_are_there_are_told_of() -> None:
+    made = planned({**AUTO, "timeout": "1m", "queue": "q"}, has(*GROUPS, operator_scheduler="volcano"))
+    assert list(made.reasons) == [
+        "Gangs are for volcano (operator): the training-operator runs with --gang-scheduler-name=volcano.",
+        "kai is there, too.",
+    ]
+    made = planned(AUTO, has(*GROUPS, schedulers=("default-scheduler",)))
+    assert list(made.reasons)[1:] == [
+        "coscheduling (plugin) is there, too.",
+        "No pod was bound by volcano lately.",
+    ]
+    made = planned(AUTO, has(admission_scheduler="yunikorn", operator_scheduler="volcano"))
+    assert "makes a group of every job, which is of no use to these" in made.reasons[-1]
+
+
+def test_what_a_cluster_shows_against_a_sighting_counts() -> None:
+    """An operator that runs with the flag, and kinds that are gone."""
+    made = planned(AUTO, has(operator_scheduler="volcano"))
+    assert of(made) == ("", "")
+    assert made.reasons[0].startswith("No gang, and jobs of several replicas may block each other: nothing")
+
+
+KUEUE = {"queues": {"kueue": ("default", "team-a")}, "suspends_jobs": True}
+
+
+@pytest.mark.parametrize(
+    ("found", "ganging", "gang", "expected"),
+    [
+        (has(*GROUPS, **KUEUE), AUTO, {}, (VOLCANO, "default")),
+        (has(*GROUPS, **KUEUE), {**AUTO, "local-queue": "team-a"}, {}, (VOLCANO, "team-a")),
+        (has(*GROUPS, **KUEUE), AUTO, {"queue": "team-a"}, (VOLCANO, "team-a")),
+        (has("kueue.x-k8s.io", **KUEUE), AUTO, {}, ("", "default")),
+        (has("kueue.x-k8s.io", **KUEUE), AUTO, {"queue": "team-a"}, ("", "team-a")),
+        (has(*GROUPS, **{**KUEUE, "suspends_jobs": False}), AUTO, {}, (VOLCANO, "")),
+        (has(*GROUPS, **{**KUEUE, "queues": {"kueue": ("team-a",)}}), AUTO, {}, (VOLCANO, "")),
+        (has(*GROUPS, admission_scheduler="yunikorn", **KUEUE), AUTO, {}, ("yunikorn", "")),
+        (has("kueue.x-k8s.io", **{**KUEUE, "suspends_jobs": False}), AUTO, {}, ("", "")),
+        (
+            NOTHING,
+            {"scheduler": "coscheduling", "style": "plugin", "local-queue": "a"},
+            {},
+            (COSCHEDULING, "a"),
+        ),
+        (
+            NOTHING,
+            {"scheduler": "coscheduling", "style": "operator", "local-queue": "a"},
+            {"queue": "b", "minMember": 3, "priorityClassName": "high"},
+            ("policy", "b"),
+        ),
+    ],
+)
+def test_a_job_may_wait_to_be_let_go_before_its_pods_are_placed(
+    found: Findings, ganging: Any, gang: Any, expected: tuple[str, str]
+) -> None:
+    made = planned(ganging, found, gang=gang)
+    assert of(made) == expected
+    job: Any = made.manifests[0]
+    assert job["spec"]["runPolicy"].get("suspend", False) is bool(expected[1])
+    # It counts the priority of the pods.
+    assert "kueue.x-k8s.io/priority-class" not in job["metadata"]["labels"]
+
+
+def test_why_a_job_waits_first_or_does_not_is_told() -> None:
+    assert planned(AUTO, has(*GROUPS, **KUEUE)).reasons[-1] == (
+        "The job waits in queue default first: kueue has a queue of this name in the namespace."
+    )
+    off = {**KUEUE, "suspends_jobs": False}
+    denied = (
+        "Not after queue default: Kueue leaves PyTorchJobs alone here, which is its default from 0.19 on."
+    )
+    assert planned(AUTO, has(*GROUPS, **off)).reasons[-1] == denied
+    assert planned(AUTO, has("kueue.x-k8s.io", **off)).reasons[-1] == denied
+    assert (
+        planned(AUTO, has("kueue.x-k8s.io", admission_scheduler="yunikorn", **KUEUE))
+        .reasons[-1]
+        .startswith("Not after queue default, for yunikorn is told: it has queues of its own")
+    )
+
+
+def test_the_queue_of_the_author_is_where_the_job_waits_first() -> None:
+    ganging = {"scheduler": "volcano", "style": "plugin", "queue": "of-volcano", "local-queue": "all"}
+    job, group = (each for each in planned(ganging, gang={"queue": "mine"}).manifests)
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "mine"  # type: ignore[index,call-overload]
+    assert group["spec"]["queue"] == "of-volcano"  # type: ignore[index,call-overload]
+
+
+def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
+    ganging = {"scheduler": "coscheduling", "style": "plugin", "local-queue": "a"}
+    one = a_template({"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 0}})
+    (job,) = plan(one, a_run(), settings.read({"kfpytorch": {"gang": ganging}})).manifests
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "a"  # type: ignore[index,call-overload]
+    pods: Any = job["spec"]["pytorchReplicaSpecs"]  # type: ignore[index,call-overload]
+    assert "schedulerName" not in pods["Master"]["template"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("ganging", "found", "begins"),
+    [
+        (
+            {"scheduler": "coscheduling", "style": "plugin"},
+            has(*GROUPS, operator_scheduler="volcano"),
+            'style="plugin": cannot be on this cluster: the training-operator runs with '
+            "--gang-scheduler-name=volcano, and writes its own groups over ours; write auto",
+        ),
+        (
+            {"scheduler": "volcano", "style": "operator"},
+            has(*GROUPS),
+            'style="operator": cannot be on this cluster: the training-operator runs without',
+        ),
+        (
+            {"scheduler": "volcano", "style": "operator"},
+            has(*GROUPS, operator_scheduler="scheduler-plugins-scheduler"),
+            'style="operator": cannot be on this cluster: the training-operator runs with '
+            "--gang-scheduler-name=scheduler-plugins-scheduler, and makes other groups",
+        ),
+        (
+            {"scheduler": "coscheduling", "style": "operator"},
+            has(*GROUPS, operator_scheduler="volcano"),
+            'style="operator": cannot be on this cluster: the training-operator runs with',
+        ),
+        (
+            {"scheduler": "coscheduling", "style": "operator"},
+            has(operator_scheduler="scheduler-plugins-scheduler"),
+            'style="operator": cannot be on this cluster: the cluster has no scheduling.x-k8s.io',
+        ),
+        (
+            {"scheduler": "volcano", "style": "plugin"},
+            has("scheduling.x-k8s.io"),
+            'style="plugin": cannot be on this cluster: the cluster has no scheduling.volcano.sh',
+        ),
+        (
+            {"scheduler": "kai"},
+            has(),
+            'scheduler="kai": cannot be on this cluster: the cluster has no scheduling.run.ai',
+        ),
+        (
+            {"scheduler": "kueue", "queue": "a"},
+            has("kueue.x-k8s.io", suspends_jobs=False),
+            'scheduler="kueue": cannot be on this cluster: Kueue leaves PyTorchJobs alone here',
+        ),
+        (
+            {"scheduler": "kai", "local-queue": "a"},
+            has("scheduling.run.ai"),
+            'local-queue="a": cannot be on this cluster: the cluster has no kueue.x-k8s.io',
+        ),
+        (
+            {"scheduler": "kueue", "queue": "team-b"},
+            has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}),
+            'queue="team-b": is no queue that kueue has for this namespace; write team-a',
+        ),
+        (
+            {"scheduler": "volcano", "style": "plugin", "queue": "a"},
+            has("scheduling.volcano.sh", queues={"volcano": ()}),
+            'queue="a": is no queue that volcano has for this namespace; make a queue of volcano',
+        ),
+        (
+            {"scheduler": "kai", "queue": "q", "local-queue": "x"},
+            has("scheduling.run.ai", "kueue.x-k8s.io", queues={"kai": ("q",), "kueue": ("team-a", "b")}),
+            'local-queue="x": is no queue that kueue has for this namespace; write b or team-a',
+        ),
+    ],
+)
+def test_what_a_cluster_shows_to_be_impossible_is_refused(ganging: Any, found: Findings, begins: str) -> None:
+    (problem,) = refused(ganging, found)
+    assert problem.startswith(f"kfpytorch.gang.{begins}")
+    # The same words mean something where nobody has looked.
+    planned(ganging)
+
+
+def test_a_queue_of_the_author_that_nobody_has_is_refused() -> None:
+    found = has("scheduling.run.ai", "kueue.x-k8s.io", queues={"kai": ("b",), "kueue": ("team-a",)})
+    unknown = 'custom.kfpytorch.gang.queue="teama": is no queue that {0} has for this namespace; write {1}'
+    assert refused({"scheduler": "kai"}, found, gang={"queue": "teama"}) == [unknown.format("kai", "b")]
+    both = {"scheduler": "kai", "local-queue": "team-a"}
+    assert refused(both, found, gang={"queue": "teama"}) == [unknown.format("kueue", "team-a")]
+
+
+ONLY_KUEUE = has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}, suspends_jobs=True)
+NO_QUEUE = ": is no queue that kueue has for this namespace; write team-a"
+
+
+@pytest.mark.parametrize(
+    ("ganging", "gang", "expected"),
+    [
+        ({**AUTO, "queue": "team-a"}, {}, []),
+        (AUTO, {"queue": "team-a", "scheduler": "kueue"}, []),
+        (AUTO, {"queue": "b"}, ['custom.kfpytorch.gang.queue="b"' + NO_QUEUE]),
+        (AUTO, {"queue": "b", "scheduler": "kueue"}, ['custom.kfpytorch.gang.queue="b"' + NO_QUEUE]),
+        ({**AUTO, "queue": "c"}, {}, ['kfpytorch.gang.queue="c"' + NO_QUEUE]),
+        (
+            AUTO,
+            {"scheduler": "kueue"},
+            ['custom.kfpytorch.gang.queue="": is needed by kueue; write team-a'],
+        ),
+    ],
+)
+def test_where_there_is_kueue_alone_its_queues_are_those_that_are_meant(
+    ganging: Any, gang: Any, expected: list[str]
+) -> None:
+    if expected:
+        assert refused(ganging, ONLY_KUEUE, gang=gang) == expected
+    else:
+        assert of(planned(ganging, ONLY_KUEUE, gang=gang)) == ("", "team-a")
+
+
+def test_why_a_task_cannot_have_the_kueue_that_it_names_is_told() -> None:
+    alone = has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}, suspends_jobs=False)
+    (problem,) = refused(AUTO, alone, gang={"queue": "team-a", "scheduler": "kueue"})
+    assert "cannot be on this cluster: Not after queue team-a: Kueue leaves PyTorchJobs alone" in problem
+
+
+def test_a_queue_that_cannot_be_looked_up_is_not_refused() -> None:
+    unseen = has("kueue.x-k8s.io", "scheduling.run.ai", queues={"kai": ("a",)}, unknown={"kueue": "no"})
+    assert "kueue cannot be told: no" in planned(AUTO, unseen, gang={"queue": "b"}).reasons[0]
+
+
+def test_who_names_a_queue_of_the_scheduler_does_not_wait_in_the_default_one_of_kueue() -> None:
+    queues = {"kueue": ("default",), "volcano": ("default", "team-b")}
+    found = has("kueue.x-k8s.io", "scheduling.volcano.sh", queues=queues, suspends_jobs=True)
+    made = planned(AUTO, found, gang={"queue": "team-b"})
+    assert of(made) == (VOLCANO, "")
+    group: Any = made.manifests[1]
+    assert group["spec"]["queue"] == "team-b"
+    assert made.reasons[-1] == "Not after queue default: the task's team-b is one of volcano."
+    assert of(planned(AUTO, found)) == (VOLCANO, "default")
+
+
+PARTS = {
+    "scheduler": "volcano",
+    "style": "plugin",
+    "queue": "all",
+    "by-namespace": {"project-development": {"scheduler": "kai"}, "theirs": {"queue": "theirs"}},
+    "by-project": {"project/staging": {"scheduler": "none"}},
+    "choices": {"yunikorn": {"queue": "root.a"}, "kai": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("run", "gang", "expected", "why"),
+    [
+        ({"namespace": "ours"}, {}, VOLCANO, "Gangs are for volcano (plugin): kfpytorch.gang says so."),
+        ({"namespace": "theirs"}, {}, VOLCANO, "kfpytorch.gang.by-namespace.theirs says so."),
+        ({}, {}, "kai-scheduler policy", "kfpytorch.gang.by-namespace.project-development says so."),
+        ({"domain": "staging"}, {}, "", "No gang: kfpytorch.gang.by-project.project/staging says so."),
+        ({}, {"scheduler": "yunikorn"}, "yunikorn", "the task says Gang(scheduler='yunikorn'), which"),
+        ({}, {"scheduler": "none"}, "", "No gang: the task says Gang(scheduler='none')."),
+        ({"namespace": "ours"}, {"scheduler": "volcano"}, VOLCANO, "Gangs are for volcano (plugin): kfp"),
+    ],
+)
+def test_the_nearest_word_counts(run: Any, gang: Any, expected: str, why: str) -> None:
+    made = planned(PARTS, run=run, gang=gang)
+    assert of(made) == (expected, "")
+    assert why in made.reasons[0]
+    queues = {"ours": "all", "theirs": "theirs"}
+    if expected == VOLCANO:
+        spec: Any = made.manifests[1]["spec"]
+        assert spec["queue"] == queues[run["namespace"]]
+
+
+def test_a_task_may_name_what_the_settings_allow_or_the_cluster_shows() -> None:
+    (problem,) = refused(PARTS, gang={"scheduler": "coscheduling"})
+    assert problem.endswith("on this platform; leave it out, or write kai or none or yunikorn")
+    found = has(*GROUPS)
+    assert of(planned(AUTO, found, gang={"scheduler": "coscheduling"})) == (COSCHEDULING, "")
+    assert of(planned(AUTO, found, gang={"scheduler": "auto"})) == (VOLCANO, "")
+    (problem,) = refused(AUTO, found, gang={"scheduler": "yunikorn"})
+    assert problem == 'custom.kfpytorch.gang.scheduler="yunikorn": is not found on this cluster; leave it out'
+    (problem,) = refused(AUTO, has(*GROUPS, operator_scheduler="volcano"), gang={"scheduler": "none"})
+    assert "leave it out, or write auto or yunikorn" in problem
+
+
+@pytest.mark.parametrize(
+    ("found", "ends"),
+    [
+        (NOTHING, "drops what its schema does not know; "),
+        (
+            Findings(
+                kubernetes="1.36.1",
+                apis={"scheduling.k8s.io": ("v1", "v1alpha2")},
+                keeps_scheduling_group=True,
+            ),
+            "; this cluster is Kubernetes 1.36.1, serves scheduling.k8s.io/v1alpha2, "
+            "and keeps the field of a pod; ",
+        ),
+        (
+            Findings(kubernetes="1.34.0", keeps_scheduling_group=False),
+            "; this cluster is Kubernetes 1.34.0, serves none of its kinds, and drops the field of a pod; ",
+        ),
+    ],
+)
+def test_the_gangs_of_kubernetes_itself_are_refused_with_the_version(found: Findings, ends: str) -> None:
+    (problem,) = refused(AUTO, found, gang={"scheduler": "in-tree"})
+    assert f"{ends}leave it out, or write auto or none" in problem
+
+
+@pytest.mark.parametrize(
+    ("said", "problems"),
+    [
+        (
+            {"by-namespace": {"a": {"scheduler": "volcano"}}},
+            ['by-namespace.a.style="": does not say who makes the groups of volcano'],
+        ),
+        (
+            {"scheduler": "kai", "queue": "a b", "by-namespace": {"a": {"timeout": "1s"}}},
+            ['queue="a b": is not the name', 'by-namespace.a.timeout="0:00:01": means nothing to kai'],
+        ),
+        ({"by-project": {"a": {"scheduler": "kai"}}}, ['by-project="a": is not a project with its domain']),
+        ({"choices": {"auto": {}}}, ['choices="auto": is no gang scheduler; leave it out']),
+        ({"choices": {"kai": {"scheduler": "x"}}}, ["choices.kai.scheduler='x': is not a setting"]),
+        ({"choices": "kai"}, ["choices='kai': is not a section"]),
+        ({"local-queue": "a"}, ['local-queue="a": means nothing without a scheduler']),
+        (
+            {"scheduler": "kueue", "local-queue": "a"},
+            ['local-queue="a": means nothing to kueue alone; write queue'],
+        ),
+        (
+            {"scheduler": "yunikorn", "local-queue": "a"},
+            ['local-queue="a": means nothing to yunikorn: it has queues of its own, and holds no places'],
+        ),
+    ],
+)
+def test_what_parts_cannot_mean_is_refused_where_it_stands(said: Any, problems: list[str]) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        settings.read({"kfpytorch": {"gang": said}})
+    told = [str(problem).removeprefix("kfpytorch.gang.") for problem in caught.value.problems]
+    assert len(told) == len(problems), told
+    for line, begin in zip(told, problems, strict=True):
+        assert line.startswith(begin)
+
+
+def test_groups_are_made_where_any_job_may_have_one_and_a_cluster_is_looked_at_where_any_may_be_a_gang() -> (
+    None
+):
+    def read(**said: Any) -> tuple[bool, bool]:
+        gang = settings.read({"kfpytorch": {"gang": said}}).kfpytorch.gang
+        assert gang.is_found is (said.get("scheduler") == "auto")
+        return gang.makes_groups, gang.is_silent
+
+    assert read() == (False, True)
+    assert read(scheduler="auto") == (True, False)
+    assert read(scheduler="kai") == (False, False)
+    assert read(scheduler="kai", choices={"volcano": {"style": "plugin"}}) == (True, False)
+    assert read(**{"by-namespace": {"a": {"scheduler": "kai"}}}) == (False, False)

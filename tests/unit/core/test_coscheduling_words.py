@@ -1,0 +1,76 @@
+# ruff: noqa: E501 - a row a text
+"""What co-scheduling says of a gang that waits, and what is told of it."""
+
+import pytest
+from cluster import verdict
+from waiting_gang import gang, group, members, told_members, waiting_line
+
+from backend_plugin.core.waiting import of_message
+
+API = "scheduling.x-k8s.io"
+SIBLINGS = (
+    "pre-filter pod j-master-0 cannot find enough sibling pods, current pods number: 3, minMember of group: 5"
+)
+TEXTS = {
+    f"0/4 nodes are available: {SIBLINGS}. preemption: 0/4 nodes are available.": "3 of the 5 members of its gang are there",
+    "0/4 nodes are available: pre-filter pod j-master-0 cannot proceed due to gated pods in the same PodGroup.": "members of its gang are held back by scheduling gates",
+    "PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter": "not all of its gang has found a place",
+    "optimistic rejection in PostFilter": "not all of its gang has found a place",
+    "podGroup ns/j failed recently": "not all of its gang has found a place",
+    "PodGroup not found": "its PodGroup was not there when its scheduler looked",
+    # Of a pod that names no group, on the same scheduler.
+    "0/4 nodes are available: 4 Insufficient nvidia.com/gpu. preemption: no victims, can not find pod group": "no node of 4 fits: 4 lack nvidia.com/gpu",
+    "resource gap: map[].": "resource gap: map[].",
+}
+
+
+@pytest.mark.parametrize(("message", "said"), TEXTS.items())
+def test_its_words_are_told_in_plain_ones(message, said):
+    assert of_message(message).said == said
+
+
+def test_what_lacks_is_told_against_what_is_asked():
+    gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]. preemption: not helpful."
+    assert waiting_line(*told_members(gap), job=gang()) == (
+        "waiting for 4 nvidia.com/gpu in the cluster: 10 asked, 6 free (0 of 5 replicas ready)"
+    )
+    told = verdict(gang(), *told_members(gap))
+    assert told.message.splitlines()[-1] == f"in its scheduler's words: {gap}"
+    assert told.info["details"] == [gap]
+
+
+def test_of_several_resources_each_has_its_numbers():
+    gap = "resource gap: map[memory:{{17179869184 0} {<nil>} 16Gi BinarySI} nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
+    assert waiting_line(*told_members(gap)) == (
+        "waiting for 16Gi memory (80Gi asked, 64Gi free) and 4 nvidia.com/gpu (10 asked, 6 free) in the cluster"
+        " (0 of 5 replicas ready)"
+    )
+
+
+def test_of_a_job_that_says_nothing_of_its_gang_only_what_lacks_is_told():
+    job = gang()
+    del job["metadata"]["annotations"]
+    gap = "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI} example.com/x:{{1 99} {<nil>} x}]."
+    assert waiting_line(*told_members(gap), job=job) == (
+        "waiting for 4 nvidia.com/gpu and example.com/x in the cluster (0 of 5 replicas ready)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "phase", "told"),
+    [
+        (20, "", False),
+        (300, "", True),
+        (300, "Scheduling", False),
+    ],
+)
+def test_a_group_that_nobody_follows_is_told_of(now, phase, told):
+    waits = told_members("podGroup ns/j failed recently")
+    said = verdict(gang(), *waits, pod_groups=[group(API, phase=phase)], now=now)
+    assert ("does scheduler-plugins-controller run?" in said.message) is told
+    assert ("notes" in said.info) is told
+
+
+def test_nothing_is_said_of_a_group_whose_members_have_yet_to_be_looked_at():
+    said = verdict(gang(), *members(), pod_groups=[group(API)], now=300)
+    assert "controller" not in said.message

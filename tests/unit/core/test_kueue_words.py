@@ -1,0 +1,186 @@
+# ruff: noqa: E501 - a row a text
+"""What Kueue says of a job in its queue, and what is told of it."""
+
+import pytest
+from cluster import BEGAN, RUNNING, condition, verdict
+from msgspec import structs
+from waiting_gang import first_line, gang, group, waiting_line
+
+from backend_plugin.core.observed import read_observed
+from backend_plugin.core.pipeline import lasting
+from backend_plugin.core.rules import Rules
+from backend_plugin.core.wording import remedy
+from kfpytorch_common.causes import Cause
+
+POD_SET = "couldn't assign flavors to pod set worker: "
+BEYOND = "insufficient quota for nvidia.com/gpu in flavor any, previously considered podsets requests (2) + current podset request (8) > maximum capacity (8)"
+SUSPENDED = condition("Suspended")
+
+
+def workload(message, *more, **said):
+    held = condition("QuotaReserved", "False", reason="Pending", message=message)
+    return group("kueue.x-k8s.io", held, *more, kind="Workload", spec={"queueName": "team"}, **said)
+
+
+TEXTS = {
+    POD_SET
+    + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free",
+    POD_SET
+    + "insufficient unused quota for memory in flavor any, 16Gi more needed, insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 16Gi memory (80Gi asked, 64Gi free) and 4 nvidia.com/gpu (10 asked, 6 free) in queue team",
+    # Only the master was counted.
+    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed": "waiting for 1 nvidia.com/gpu in queue team: 10 asked, 1 free",
+    # Of two flavors either would do.
+    "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, 9 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    POD_SET
+    + BEYOND: "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
+    BEYOND.replace(
+        "(2)", "(?)"
+    ): "queue team: can never be admitted: it asks for more nvidia.com/gpu, and all that there is are 8",
+    "LocalQueue team doesn't exist": "queue team: LocalQueue team doesn't exist",
+    "ClusterQueue cq is inactive": "queue team: ClusterQueue cq is inactive",
+    "something new": "queue team: something new",
+    "": "queue team: not admitted yet",
+}
+
+
+@pytest.mark.parametrize(("message", "said"), TEXTS.items())
+def test_its_words_are_told_in_plain_ones(message, said):
+    told = waiting_line(job=gang(SUSPENDED, started=None), pod_groups=[workload(message)])
+    assert told == f"{said} (suspended: a queue or a person holds it back)"
+
+
+def test_one_that_is_taken_back_while_it_runs_runs_on_for_flyte_and_waits_for_people():
+    evicted = condition("Evicted", reason="Preempted", message="Preempted to accommodate a workload")
+    full = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
+    job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
+    told = verdict(job, pod_groups=[workload(full, evicted)])
+    assert told.phase.value == "RUNNING"
+    assert first_line(told) == (
+        "let go before and taken back (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free"
+        " (suspended: a queue or a person holds it back)"
+    )
+    assert told.info["details"] == [f"{full}; Preempted to accommodate a workload"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said"), [(0, ""), (2, "queue team: not admitted yet; 2 jobs ahead"), (None, "")]
+)
+def test_behind_the_first_of_a_strict_queue_nothing_is_said_but_how_many_are_before_it(ahead, said):
+    silent = group("kueue.x-k8s.io", kind="Workload", spec={"queueName": "team", "priority": 3})
+    seen = read_observed({"job": gang(SUSPENDED, started=None), "pod_groups": [silent]})
+    assert seen.pod_groups[0].priority == 3
+    placed = structs.replace(seen.pod_groups[0], ahead=ahead)
+    told, until = lasting(structs.replace(seen, pod_groups=(placed,)), Rules(), BEGAN)
+    held = "suspended: a queue or a person holds it back"
+    assert first_line(told) == (f"{said} ({held})" if said else held)
+    # It changes without a word about the job.
+    assert (until - BEGAN).total_seconds() == (600 if ahead is None else 20)
+
+
+def test_one_that_was_admitted_again_is_not_taken_back():
+    admitted = [condition("QuotaReserved"), condition("Admitted"), condition("Evicted", "False")]
+    group_of = group("kueue.x-k8s.io", *admitted, kind="Workload", spec={"queueName": "team"})
+    told = verdict(gang(started=None), pod_groups=[group_of])
+    assert "waits" not in told.info
+
+
+CHECKS = [
+    {"name": "nodes", "state": "Pending", "message": "ETA: 10 min", "lastTransitionTime": "x"},
+    {"name": "budget", "state": "Ready"},
+    {"name": "other"},
+]
+
+
+@pytest.mark.parametrize(
+    "more", [[], [condition("Admitted", "False", message="The workload has no reservation")]]
+)
+def test_one_that_has_its_room_and_not_every_check_waits_for_the_checks(more):
+    reserved = [condition("QuotaReserved"), *more]
+    of_checks = {"kind": "Workload", "spec": {"queueName": "team"}, "admissionChecks": CHECKS}
+    job = gang(SUSPENDED, started=None)
+    told = waiting_line(job=job, pod_groups=[group("kueue.x-k8s.io", *reserved, **of_checks)])
+    assert told == (
+        "queue team: it has its room, and waits for a check: nodes: ETA: 10 min; other: Pending"
+        " (suspended: a queue or a person holds it back)"
+    )
+    admitted = group("kueue.x-k8s.io", condition("QuotaReserved"), condition("Admitted"), **of_checks)
+    assert "waits" not in verdict(job, pod_groups=[admitted]).info
+
+
+STOPPED = "the queue is stopped: it lets no job go until an admin sets its stopPolicy to None; wait for that, or ask for another queue"
+INACTIVE = "no job is let go until an admin has put that right, and `kubectl describe {}` says why: it is stopped, or what it refers to is missing; or ask for another queue"
+ABSENT = "it is not there, or about to go: an admin has to make it; or ask for another queue"
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "hint"),
+    [
+        (
+            POD_SET + BEYOND,
+            "queue",
+            "there will never be that much for it: ask for less, or for another queue",
+        ),
+        (
+            "LocalQueue team doesn't exist",
+            "config",
+            "the task asks for something that this cluster does not have or allow; change the task",
+        ),
+        ("something new", "queue", remedy(Cause.QUEUE)),
+        ("ClusterQueue cq is inactive", "queue", INACTIVE.format("clusterqueue cq")),
+        ("LocalQueue team is inactive", "queue", INACTIVE.format("localqueue team")),
+        ("ClusterQueue cq is stopped", "queue", STOPPED),
+        ("LocalQueue team is stopped", "queue", STOPPED),
+        ("ClusterQueue cq doesn't exist", "queue", ABSENT),
+        ("ClusterQueue cq not found", "queue", ABSENT),
+        ("LocalQueue team is terminating or missing", "queue", ABSENT),
+        (
+            "Workload namespace doesn't match ClusterQueue selector",
+            "queue",
+            "the ClusterQueue of its queue is not for this namespace: an admin has to widen its namespaceSelector;"
+            " or ask for another queue",
+        ),
+    ],
+)
+def test_what_helps_is_not_to_wait_where_waiting_does_not(message, cause, hint):
+    told = verdict(gang(SUSPENDED, started=None), pod_groups=[workload(message)])
+    assert (told.phase.value, told.cause and told.cause.value) == ("WAITING_FOR_RESOURCES", cause)
+    assert told.message.splitlines()[1] == hint
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("LocalQueue team is inactive", "localqueue team -n flytesnacks-development"),
+        ("ClusterQueue cq is inactive", "clusterqueue cq"),
+    ],
+)
+def test_a_queue_of_a_namespace_is_shown_by_it(message, shown):
+    said = workload(message)
+    of_namespace = {**said, "metadata": {**said["metadata"], "namespace": "flytesnacks-development"}}
+    told = verdict(gang(SUSPENDED, started=None), pod_groups=[of_namespace])
+    assert told.message.splitlines()[1] == INACTIVE.format(shown)
+
+
+@pytest.mark.parametrize("reason", ["ClusterQueueStopped", "LocalQueueStopped", "Preempted"])
+def test_one_whose_queue_was_stopped_while_it_ran_is_told_that_it_is_stopped(reason):
+    evicted = condition("Evicted", reason=reason, message="The ClusterQueue is stopped")
+    job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
+    told = verdict(job, pod_groups=[workload("ClusterQueue cq is inactive", evicted)])
+    assert told.phase.value == "RUNNING"
+    assert (told.message.splitlines()[1] == STOPPED) == (reason != "Preempted")
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [("ClusterQueue cq is stopped", ""), ("something new", "; next in its queue")],
+)
+def test_in_a_queue_that_lets_nobody_go_nobody_is_the_next(message, said):
+    seen = read_observed({"job": gang(SUSPENDED, started=None), "pod_groups": [workload(message)]})
+    placed = structs.replace(seen.pod_groups[0], ahead=0)
+    told, _ = lasting(structs.replace(seen, pod_groups=(placed,)), Rules(), BEGAN)
+    assert first_line(told).startswith(f"queue team: {message}{said} (suspended")
+
+
+def test_another_kind_of_its_api_group_says_nothing():
+    other = {**workload("x"), "kind": "LocalQueue"}
+    assert "waits" not in verdict(gang(started=None), pod_groups=[other]).info

@@ -1,0 +1,53 @@
+"""What goes on in silence is said aloud."""
+
+from cluster import BEGAN, condition, verdict
+from msgspec import structs
+from waiting_gang import event, gang, group, holder, members
+
+from backend_plugin.core.observed import read_observed
+from backend_plugin.core.pipeline import judge
+from backend_plugin.core.rules import Rules
+
+SILENCE = "no scheduler has said a word of its pods: "
+
+
+def test_a_scheduler_that_nobody_runs_is_named_after_a_while():
+    job = gang(schedulerName="yunikron")
+    assert "notes" not in verdict(job, *members(), now=30).info
+    told = verdict(job, *members(), now=90)
+    assert told.phase.value == "WAITING_FOR_RESOURCES"
+    said = f"{SILENCE}is there a scheduler called yunikron, and does it run?"
+    assert told.info["notes"] == [said]
+    assert said in told.message.splitlines()
+
+
+def test_of_a_job_that_names_none_the_pods_are_to_be_looked_at():
+    told = verdict(gang(), *members(), now=90)
+    assert told.info["notes"] == [
+        f"{SILENCE}is there one that goes by the schedulerName of these pods, and does it run?"
+    ]
+
+
+def test_whoever_says_a_word_of_one_of_them_is_there():
+    said = event("is queued and waiting for allocation", reason="Scheduling")
+    condemned = members(4, condition("PodScheduled", "False", reason="Unschedulable", message="m"))
+    for more in (
+        {"events": [said]},
+        {"pods": [condemned[0], *members()[1:]]},
+        {"pods": [*members(), holder("x", "worker")]},
+    ):
+        pods = more.pop("pods", members())
+        assert "notes" not in verdict(gang(), *pods, now=90, **more).info
+
+
+def test_a_group_of_somebody_else_under_the_name_of_the_jobs_is_told_of():
+    seen = read_observed(
+        {"job": gang(started=None), "pod_groups": [group("scheduling.x-k8s.io", phase="Pending")]}
+    )
+    stranger = structs.replace(seen.pod_groups[0], foreign=True)
+    told = judge(structs.replace(seen, pod_groups=(stranger,)), Rules(), BEGAN)
+    assert "waits" not in told.info
+    assert told.info["notes"] == [
+        "a PodGroup j was there before the job, and is not the job's: it can have no group; delete that one,"
+        " or start another attempt"
+    ]

@@ -1,0 +1,75 @@
+# ruff: noqa: E501 - a row a case
+"""How long a job may wait, by why it waits: queue time is not run time."""
+
+import pytest
+from cluster import RUNNING, condition, running, verdict
+from waiting_gang import gang, group, told_members
+
+from backend_plugin.core import settings
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.rules import Rules
+
+FULL = "couldn't assign flavors to pod set worker: insufficient unused quota for cpu in flavor any, 4 more needed"
+BEYOND = (
+    "insufficient quota for cpu in flavor any, previously considered podsets requests (2)"
+    " + current podset request (8) > maximum capacity (8)"
+)
+NO_NODE = "0/3 nodes are available: 3 Insufficient cpu."
+
+
+def rules(deadlines=None, **said):
+    judging = settings.read({"kfpytorch": {"judging": said}}).judging
+    return Rules(judging=judging, deadlines=deadlines or Deadlines())
+
+
+def queued(message):
+    held = condition("QuotaReserved", "False", reason="Pending", message=message)
+    workload = group("kueue.x-k8s.io", held, kind="Workload", spec={"queueName": "team"})
+    return {"job": gang(condition("Suspended"), started=None), "pod_groups": [workload]}
+
+
+BY_CAUSE = {"queue-timeout": "10m", "queue-timeouts": {"queue": "0", "unschedulable": "2m", "never": "1m"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "now", "phase"),
+    [
+        (FULL, 100_000, "WAITING_FOR_RESOURCES"),
+        (BEYOND, 50, "WAITING_FOR_RESOURCES"),
+        (BEYOND, 70, "RETRYABLE_FAILED"),
+    ],
+)
+def test_a_queue_may_take_its_time_and_what_is_never_there_may_not(message, now, phase):
+    assert verdict(**queued(message), now=now, rules=rules(**BY_CAUSE)).phase.value == phase
+
+
+@pytest.mark.parametrize(("now", "phase"), [(100, "WAITING_FOR_RESOURCES"), (130, "RETRYABLE_FAILED")])
+def test_nodes_are_waited_for_as_long_as_their_cause_says(now, phase):
+    told = verdict(gang(), *told_members(NO_NODE), now=now, rules=rules(**BY_CAUSE))
+    assert told.phase.value == phase
+
+
+def test_a_cause_of_which_nothing_is_said_has_the_usual_time():
+    usual = rules(**{"queue-timeout": "10m", "queue-timeouts": {"quota": "1m"}})
+    assert verdict(**queued(FULL), now=590, rules=usual).phase.value == "WAITING_FOR_RESOURCES"
+    assert verdict(**queued(FULL), now=610, rules=usual).phase.value == "RETRYABLE_FAILED"
+
+
+def test_a_queue_that_does_not_exist_has_a_time_of_its_own():
+    judged = rules(**{"queue-timeouts": {"config": "1m"}})
+    told = verdict(**queued("LocalQueue team doesn't exist"), now=70, rules=judged)
+    assert (told.phase.value, told.cause and told.cause.value) == ("FAILED", "config")
+
+
+def test_what_the_author_says_wins():
+    own = rules(Deadlines(queue_seconds=30), **BY_CAUSE)
+    assert verdict(**queued(FULL), now=40, rules=own).phase.value == "RETRYABLE_FAILED"
+
+
+def test_the_deadline_counts_from_the_first_running():
+    limited = rules(**{"active-deadline": "1h"})
+    waited = gang({**RUNNING, "lastTransitionTime": "2026-01-01T10:00:00Z"}, workers=1)
+    pods = [running(name, since=36_000) for name in ("master-0", "worker-0")]
+    assert verdict(waited, *pods, now=36_000 + 3_500, rules=limited).phase.value == "RUNNING"
+    over = verdict(waited, *pods, now=36_000 + 3_700, rules=limited)
+    assert over.reason == "DeadlineExceeded"

@@ -1,0 +1,31 @@
+# ruff: noqa: E501 - a row a case
+"""One sentence on what is missing."""
+
+import pytest
+
+from backend_plugin.core.quantity import parse
+from backend_plugin.core.scheduling.asks import NOBODY
+from backend_plugin.core.shortage import sentence
+from backend_plugin.core.waits import Lack, Stage, Wait
+from kfpytorch_common.causes import Cause
+
+GPUS = Lack(resource="nvidia.com/gpu", missing=parse("4"), asked=parse("8"), free=parse("4"))
+
+
+def wait(*lacks, **said):
+    return Wait(stage=Stage.HELD, cause=Cause.QUEUE, reason="Pending", lacks=lacks, **{"said": "m", **said})
+
+
+@pytest.mark.parametrize(
+    ("waiting", "said"),
+    [
+        (wait(GPUS, queue="team-a", ahead=2), "waiting for 4 nvidia.com/gpu in queue team-a: 8 asked, 4 free; 2 jobs ahead"),
+        (wait(GPUS, queue="team-a", ahead=1), "waiting for 4 nvidia.com/gpu in queue team-a: 8 asked, 4 free; 1 job ahead"),
+        (wait(queue="team-a", ahead=0), "queue team-a: m; next in its queue"),
+        (wait(GPUS, again="taken back; "), "taken back; waiting for 4 nvidia.com/gpu in the cluster: 8 asked, 4 free"),
+        (wait(Lack(resource="cpu", asked=parse("8"), missing=parse("9"))), "waiting for 9 cpu in the cluster: 8 asked"),
+        (wait(), "m"),
+    ],
+)  # fmt: skip
+def test_how_much_of_what_and_why_it_is_not_there(waiting, said):
+    assert sentence(waiting, NOBODY) == said

@@ -1,0 +1,244 @@
+"""What a job that has run says on itself when it waits again, and when it runs again."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cluster import BEGAN, RUNNING, SUCCEEDED, at, condition, job, pod, running, unplaced
+from waiting_gang import gang, group
+
+from backend_plugin.core import turns
+from backend_plugin.core.observed import read_observed
+from backend_plugin.core.pipeline import judge, turn
+from backend_plugin.core.rules import Rules
+from backend_plugin.core.turns import Turn, Way
+
+NO_ROOM = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+STOPPED = {**RUNNING, "status": "False"}
+SUSPENDED = condition("Suspended", since=150)
+ALL = [running(name) for name in ("master-0", "worker-0")]
+
+
+def anew(manifest: Any, created: float = 160) -> Any:
+    """In the place of one that was lost."""
+    metadata = {**manifest["metadata"], "creationTimestamp": at(created)}
+    return {**manifest, "metadata": metadata}
+
+
+LOST = [running("master-0"), anew(unplaced("worker-0", NO_ROOM))]
+
+
+def workload(message: str = "couldn't assign flavors") -> Any:
+    held = condition("QuotaReserved", "False", since=151, reason="Pending", message=message)
+    evicted = condition("Evicted", since=149, reason="Preempted")
+    return group("kueue.x-k8s.io", held, evicted, kind="Workload", spec={"queueName": "team"})
+
+
+def taken(said: Any, *pods: Any, now: float = 200, **more: Any) -> Turn | None:
+    observed = read_observed({"job": said, "pods": list(pods), **more})
+    return turn(observed, Rules(), BEGAN + timedelta(seconds=now))
+
+
+def way(said: Any, *pods: Any, **more: Any) -> Way | None:
+    found = taken(said, *pods, **more)
+    return found.way if found is not None else None
+
+
+def event(said: Any, *pods: Any, **more: Any) -> Any:
+    found = taken(said, *pods, **more)
+    return found.event if found is not None else None
+
+
+def told(reason: str, seconds: float, **more: Any) -> Any:
+    about = {"kind": "PyTorchJob", "name": "j"}
+    return {"involvedObject": about, "reason": reason, "lastTimestamp": at(seconds), **more}
+
+
+def test_a_job_that_a_queue_takes_back_says_on_what_it_waits() -> None:
+    said = gang(STOPPED, SUSPENDED, started=None)
+    seen = {"job": said, "pods": [], "pod_groups": [workload()]}
+    sentence = judge(read_observed(seen), Rules(), BEGAN + timedelta(seconds=200)).message.splitlines()[0]
+    written = event(said, pod_groups=[workload()])
+    name = written["metadata"].pop("name")
+    assert written == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "ns"},
+        "involvedObject": {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "name": "j",
+            "namespace": "ns",
+            "uid": "u",
+        },
+        "type": "Warning",
+        "reason": "WaitingForResources",
+        "message": sentence,
+        "source": {"component": "kfpytorch"},
+        "reportingComponent": "kfpytorch",
+        "firstTimestamp": at(200),
+        "lastTimestamp": at(200),
+        "count": 1,
+    }
+    assert sentence.startswith("queue team: let go before and taken back (Preempted); ")
+    # Another server, later and with other words, calls it the same; the next turn is another.
+    assert name == event(said, pod_groups=[workload("other")], now=240)["metadata"]["name"]
+    again = gang(STOPPED, condition("Suspended", since=190), started=None)
+    assert name != event(again, pod_groups=[workload()])["metadata"]["name"]
+    assert name.startswith("j.")
+
+
+def test_a_member_that_is_lost_and_finds_no_node_is_told_once_though_others_are_lost_with_it() -> None:
+    first = event(job(RUNNING), *LOST)
+    assert first["message"].startswith("worker-0 waiting for a node: no node of 4 fits")
+    # Which of them were looked at does not matter, nor which was made in the second after.
+    other = anew(unplaced("worker-1", NO_ROOM), created=161)
+    both = event(job(RUNNING, workers=2), *LOST, other)
+    assert both["metadata"]["name"] == first["metadata"]["name"]
+
+
+NEVER_LOOKED_AT = pod("worker-0", "Pending", node="")
+OWN_QUEUE = workload()
+INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
+
+
+@pytest.mark.parametrize(
+    ("said", "pods", "more", "expected"),
+    [
+        (job(RUNNING), ALL, {}, Way.RUNS),
+        (job(RUNNING), LOST, {}, Way.WAITS),
+        # A person has suspended it, and nobody says why; or a queue has yet to.
+        (job(STOPPED, SUSPENDED, started=None), [], {"now": 160}, None),
+        (job(STOPPED, SUSPENDED, started=None), [], {"now": 211}, Way.WAITS),
+        (gang(STOPPED, SUSPENDED, started=None), [], {"pod_groups": [OWN_QUEUE], "now": 152}, Way.WAITS),
+        # The same before it ever ran.
+        (gang(SUSPENDED, started=None), [], {"pod_groups": [OWN_QUEUE]}, None),
+        (job(started=1), LOST, {}, None),
+        # The scheduler has yet to look at it; or there is none.
+        (job(RUNNING), [ALL[0], anew(NEVER_LOOKED_AT)], {"now": 170}, None),
+        (job(RUNNING), [ALL[0], anew(NEVER_LOOKED_AT)], {"now": 221}, Way.WAITS),
+        (job(RUNNING), [ALL[0], anew(NEVER_LOOKED_AT)], {"pod_groups": [INCOMPLETE], "now": 170}, None),
+        # It has a node, and starts.
+        (job(RUNNING), [ALL[0], anew(pod("worker-0", "Pending"))], {}, None),
+        (job(RUNNING), [ALL[0], anew(pod("worker-0"))], {}, Way.RUNS),
+        # It is not there yet.
+        (job(RUNNING), ALL[:1], {}, None),
+        # Those that are done are not waited for.
+        (job(RUNNING), [ALL[0], pod("worker-0", "Succeeded")], {}, Way.RUNS),
+        # It is about to run again, or has ended.
+        (job(condition("Restarting")), ALL, {}, None),
+        (job(RUNNING, SUCCEEDED), ALL, {}, None),
+        (None, [], {}, None),
+    ],
+)
+def test_it_waits_again_once_somebody_says_why_and_runs_again_when_nothing_is_missing(
+    said: Any, pods: Any, more: Any, expected: Way | None
+) -> None:
+    assert way(said, *pods, **more) is expected
+
+
+ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
+
+
+def test_an_elastic_job_waits_for_those_that_it_has_lost_and_not_for_those_that_never_came() -> None:
+    said = job(RUNNING, workers=3)
+    said["spec"]["elasticPolicy"] = ELASTIC
+    never = unplaced("worker-2", NO_ROOM)
+    assert way(said, *ALL, never) is Way.RUNS
+    lost = anew(unplaced("worker-1", NO_ROOM))
+    assert way(said, *ALL, lost, never) is Way.WAITS
+    # That nobody has looked at one is not said of another.
+    silent = anew(pod("worker-1", "Pending", node=""))
+    assert way(said, *ALL, silent, never, now=170) is None
+    assert way(said, *ALL, anew(pod("worker-1", "Pending")), never) is None
+    assert way(said, *ALL, anew(running("worker-1")), never) is Way.RUNS
+
+
+WAITED, RESUMED = told("WaitingForResources", 161), told("Resumed", 161)
+
+
+@pytest.mark.parametrize(
+    ("pods", "events", "now", "is_written"),
+    [
+        (LOST, [], 200, True),
+        (LOST, [WAITED], 200, False),
+        # The first turn has another event; whatever order they come in, it has run again since.
+        (LOST, [told("WaitingForResources", 20)], 200, True),
+        (LOST, [RESUMED, WAITED], 200, True),
+        (LOST, [told("WaitingForResources", 161, lastTimestamp="")], 200, True),
+        # Of others, or about others.
+        (LOST, [{**WAITED, "involvedObject": {"kind": "PyTorchJob", "name": "k"}}], 200, True),
+        (LOST, [{**WAITED, "involvedObject": {"kind": "Pod", "name": "j"}}], 200, True),
+        (LOST, [told("Unhealthy", 161)], 200, True),
+        # Whether it was told cannot be known after an hour.
+        (LOST, [], 160 + 3600, True),
+        (LOST, [], 161 + 3600, False),
+        (ALL, [], 200, False),
+        (ALL, [WAITED], 200, True),
+        (ALL, [WAITED, RESUMED], 200, False),
+        (ALL, [{**WAITED, "lastTimestamp": ""}], 200, False),
+    ],
+)
+def test_what_was_told_is_read_off_events(pods: Any, events: Any, now: float, is_written: bool) -> None:
+    found = taken(job(RUNNING), *pods, events=events, now=now)
+    assert found is not None
+    assert (found.event is not None) == is_written
+
+
+def test_that_it_runs_again_is_one_event_for_each_time_that_it_waited() -> None:
+    written = event(job(RUNNING), *ALL, events=[WAITED])
+    assert (written["type"], written["reason"], written["message"]) == (
+        "Normal",
+        "Resumed",
+        "2 of 2 replicas ready",
+    )
+    later = event(job(RUNNING), *ALL, events=[WAITED], now=900)
+    other = event(job(RUNNING), *ALL, events=[told("WaitingForResources", 170)])
+    names = [each["metadata"]["name"] for each in (written, later, other)]
+    assert (names[0] == names[1], names[0] == names[2]) == (True, False)
+
+
+def test_a_message_is_as_long_as_an_api_server_takes() -> None:
+    lost = [running("master-0"), anew(unplaced("worker-0", "é" * 900))]
+    message = event(job(RUNNING), *lost)["message"]
+    assert 1_000 < len(message.encode()) <= 1_024
+    assert message.endswith("é")
+
+
+@pytest.mark.parametrize(
+    ("said", "pods", "events", "likely"),
+    [
+        (job(RUNNING), ALL, [], False),
+        (job(started=1), LOST, [], False),
+        (job(RUNNING), LOST, [], True),
+        (job(STOPPED, SUSPENDED), ALL, [], True),
+        (job(condition("Restarting")), ALL, [WAITED], True),
+        (job(RUNNING, SUCCEEDED), LOST, [], False),
+    ],
+)
+def test_most_jobs_are_not_looked_at_more_closely(said: Any, pods: Any, events: Any, likely: bool) -> None:
+    observed = read_observed({"job": said, "pods": pods, "events": events})
+    assert observed.job is not None
+    assert turns.is_likely(observed.job, observed.pods, observed.events) is likely
+
+
+@pytest.mark.parametrize("without", [{"uid": ""}, {"deletionTimestamp": at(190)}])
+def test_one_that_goes_says_nothing_more(without: Any) -> None:
+    said = job(RUNNING)
+    said["metadata"].update(without)
+    observed = read_observed({"job": said, "pods": LOST})
+    assert observed.job is not None
+    assert not turns.is_likely(observed.job, observed.pods, observed.events)
+
+
+def test_what_was_said_of_an_earlier_job_of_the_name_is_not_of_this_one() -> None:
+    earlier = told("WaitingForResources", -600)
+    assert way(job(RUNNING), *ALL, events=[earlier]) is Way.RUNS
+    assert event(job(RUNNING), *ALL, events=[earlier]) is None
+    assert event(job(RUNNING), *ALL, events=[told("WaitingForResources", 170)]) is not None
+
+
+def test_that_it_runs_again_is_no_news_after_an_hour() -> None:
+    waited = told("WaitingForResources", 170)
+    assert event(job(RUNNING), *ALL, events=[waited], now=170 + 3_599) is not None
+    assert event(job(RUNNING), *ALL, events=[waited], now=170 + 3_601) is None

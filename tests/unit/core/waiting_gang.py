@@ -1,0 +1,69 @@
+"""A job of ours that is a gang, with what its schedulers and queues say of it."""
+
+import json
+from typing import Any
+
+from cluster import Manifest, at, condition, job, pod, verdict
+
+from backend_plugin.core.observed import PLACE, PLACE_OF
+from backend_plugin.core.scheduling import asks
+from backend_plugin.core.task_phase import TaskPhase
+
+ASKS = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}
+
+
+def gang(*conditions: Manifest, workers: int = 4, started: float | None = 1, **said: Any) -> Manifest:
+    """A master and some workers, each of whom asks for two GPUs."""
+    roles = [
+        {"name": "master", "count": 1, "requests": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}},
+        {"name": "worker", "count": workers, "requests": ASKS},
+    ]
+    made = job(*conditions, workers=workers, started=started)
+    made["metadata"]["annotations"] = {asks.ANNOTATION: json.dumps({"roles": roles, **said})}
+    return made
+
+
+def members(workers: int = 4, *said: Manifest) -> list[Manifest]:
+    names = ["master-0", *(f"worker-{index}" for index in range(workers))]
+    return [pod(name, "Pending", node="", conditions=list(said)) for name in names]
+
+
+def told_members(message: str, workers: int = 4, reason: str = "Unschedulable") -> list[Manifest]:
+    return members(workers, condition("PodScheduled", "False", since=2, reason=reason, message=message))
+
+
+def holder(name: str, role: str, *said: Manifest, node: str = "") -> Manifest:
+    """A pod that holds a place."""
+    labels = {PLACE: role, PLACE_OF: "j"}
+    return {
+        "metadata": {"name": f"tg-j-{role}-{name}", "labels": labels, "creationTimestamp": at(2)},
+        "spec": {"nodeName": node},
+        "status": {"phase": "Running" if node else "Pending", "conditions": list(said)},
+    }
+
+
+def event(message: str, *, name: str = "j-master-0", kind: str = "Pod", **said: Any) -> Manifest:
+    about = {"kind": kind, "name": name}
+    return {"involvedObject": about, "message": message, "lastTimestamp": at(5), "reason": "X", **said}
+
+
+def group(api: str, *conditions: Manifest, kind: str = "PodGroup", **said: Any) -> Manifest:
+    spec = said.pop("spec", {"queue": "team"})
+    return {
+        "apiVersion": f"{api}/v1",
+        "kind": kind,
+        "metadata": {"name": "j", "creationTimestamp": at(1)},
+        "spec": spec,
+        "status": {"conditions": list(conditions), **said},
+    }
+
+
+def first_line(told: TaskPhase) -> str:
+    return told.message.partition("\n")[0]
+
+
+def waiting_line(*pods: Manifest, job: Manifest | None = None, **said: Any) -> str:
+    """The first line of what is told of a gang that waits."""
+    told = verdict(job or gang(), *pods, **said)
+    assert told.phase.value == "WAITING_FOR_RESOURCES", told
+    return first_line(told)
