@@ -27,10 +27,15 @@ SERVER: Final = "KFPYTORCH_SERVER"
 TOKEN: Final = "KFPYTORCH_TOKEN"  # noqa: S105 - a variable's name.
 """The variable with the token for it."""
 
+SERVING: Final = "SERVING"
+"""What a server says of its health that is well."""
+
 _SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
 _TLS: Final = "grpcs://"
 # Any answer that is one message comes out of the server's memory, or from one call of the cluster's.
 _PATIENCE: Final = 30.0
+# A probe that waits longer is none.
+_PROBE: Final = 5.0
 _START: Final = "start one: kfpytorch serve --cluster embedded"
 # What gRPC says of a server that does not know a method, and of one that is not there.
 _NO_METHOD: Final = "Method not found!"
@@ -150,6 +155,29 @@ def cancel_job(
     return _ask("CancelJob", request, wire.CancelJobResponse, server)
 
 
+def health(service: str = "", *, name: str = "", server: str | None = None) -> str:
+    """What a server says of itself, in the words of gRPC's health service.
+
+    Args:
+        service: ``liveness``: whether it answers at all; empty: whether it is ready.
+        name: By which its certificate knows it, if not by its address.
+        server: Whom to ask.
+
+    Raises:
+        NotAnswered: If it says nothing.
+    """
+    from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+    with connected(server, name) as (channel, metadata):
+        call = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=_serialized,
+            response_deserializer=HealthCheckResponse.FromString,
+        )
+        answer = call(HealthCheckRequest(service=service), metadata=metadata, timeout=_PROBE)
+        return str(HealthCheckResponse.ServingStatus.Name(answer.status))
+
+
 def list_nodes(*, server: str | None = None) -> list[wire.Node]:
     """The nodes of an embedded cluster."""
     return list(_ask("ListNodes", wire.ListNodesRequest(), wire.ListNodesResponse, server).nodes)
@@ -208,8 +236,15 @@ def _serialized(message: Message) -> bytes:
 
 
 @contextmanager
-def connected(server: str | None) -> Iterator[tuple["grpc.Channel", Metadata]]:
+def connected(
+    server: str | None, name: str = "", roots: str = ""
+) -> Iterator[tuple["grpc.Channel", Metadata]]:
     """A channel to the server, and what every call carries.
+
+    Args:
+        server: Whom to ask.
+        name: By which its certificate knows it, if not by its address.
+        roots: A file with the certificate that it has, or with its authority, if neither is known here.
 
     Raises:
         NotAnswered: For whatever goes wrong within.
@@ -220,11 +255,17 @@ def connected(server: str | None) -> Iterator[tuple["grpc.Channel", Metadata]]:
     token = found.token or (_of_file(found) if found.token_file else "")
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     # A proxy of the environment is not for servers that a person names.
-    options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
+    options: list[tuple[str, int | str]] = [
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.max_receive_message_length", -1),
+    ]
+    if name:
+        options.append(("grpc.ssl_target_name_override", name))
     if found.endpoint.startswith(_TLS):
-        roots = _content(found.roots, f"the certificate of {found.endpoint}") if found.roots else None
+        file = found.roots or roots
+        trusted = _content(file, f"the certificate of {found.endpoint}") if file else None
         channel = grpc.secure_channel(
-            found.endpoint.removeprefix(_TLS), grpc.ssl_channel_credentials(roots), options=options
+            found.endpoint.removeprefix(_TLS), grpc.ssl_channel_credentials(trusted), options=options
         )
     else:
         channel = grpc.insecure_channel(found.endpoint, options=options)

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import rich_click as click
@@ -37,6 +38,16 @@ def output_option(human: str) -> Callable[[Command], Command]:
     return click.option(
         "--output", "-o", type=click.Choice([human, "json"]), default=human, show_default=True
     )
+
+
+def duration(_: click.Context, __: click.Parameter, said: str) -> timedelta:
+    """What an option for a length of time says; as a callback of `click.option`."""
+    from backend_plugin.core.settings import kinds
+
+    try:
+        return kinds.duration(said)
+    except kinds.Wrong as wrong:
+        raise click.BadParameter(f"{said!r} {wrong.message}; {wrong.remedy}") from wrong
 
 
 @contextmanager

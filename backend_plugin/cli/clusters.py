@@ -19,6 +19,7 @@ from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell import discovery, small_files
 from backend_plugin.shell.cluster import Cluster
+from backend_plugin.shell.findings import Looks
 from backend_plugin.shell.orphans import Executions
 from backend_plugin.shell.people import Nodes
 from backend_plugin.shell.settings import ClusterKind, Embedded, ServerSettings
@@ -43,6 +44,8 @@ class Opened:
     """Those that can be told what to be; None where they are real."""
     executions: Executions | None = None
     """Flyte's objects; None where there are none."""
+    looks: Looks | None = None
+    """Who can tell what schedulers of gangs it has; None where there are none."""
     sight: Sight | None = None
     """How much of it is seen; None where that is all of it."""
     now: Callable[[], datetime] = _now
@@ -65,6 +68,7 @@ async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
             cluster=kubernetes,
             platform=platform,
             executions=kubernetes,
+            looks=kubernetes.looking,
             sight=kubernetes.sight,
             now=kubernetes.clock.now,
         )
@@ -102,6 +106,11 @@ def reachable(said: ServerSettings) -> None:
         from backend_plugin.kube import credentials
 
         asyncio.run(credentials.choose(kubernetes_options(said)).load())
+
+
+def named_namespaces(said: ServerSettings) -> tuple[str, ...]:
+    """Those that the settings name, and not by a pattern."""
+    return tuple(each for each in said.namespaces if not _PATTERN & set(each))
 
 
 def kubernetes_options(said: ServerSettings) -> KubernetesOptions:

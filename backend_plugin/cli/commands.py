@@ -7,7 +7,19 @@ from typing import Final
 import rich_click as click
 
 # Each is `command` in the module of its name.
-COMMANDS: Final = ("render", "explain", "serve", "demo", "jobs", "logs", "cancel", "nodes", "gc")
+COMMANDS: Final = (
+    "render",
+    "explain",
+    "serve",
+    "demo",
+    "jobs",
+    "logs",
+    "cancel",
+    "nodes",
+    "gc",
+    "health",
+    "doctor",
+)
 
 
 class _Commands(click.RichGroup):

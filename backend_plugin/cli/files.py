@@ -8,13 +8,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core import settings as platform
+from backend_plugin.core.scheduling.findings import NOTHING, Findings
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import small_files
 
 # Where `plugins.k8s` stands in the values of Flyte's two charts.
 _CHARTS: Final = (("configuration", "inline"), ("configmap", "k8s"))
+_OUR_CHART: Final = "kfpytorch-backend"
+# By its label: the object's own name hangs on the release's.
+_SETTINGS_OF: Final = (
+    "kubectl get configmap --all-namespaces --selector app.kubernetes.io/name=NAME "
+    "--output 'jsonpath={.items[*].data.settings\\.yaml}' > settings.yaml"
+)
+OUR_VALUES: Final = frozenset(
+    {
+        "gang",
+        "podTemplates",
+        "platform",
+        "namespaces",
+        "outputPrefixes",
+        "networkPolicy",
+        "doctor",
+        "spreadBy",
+    }
+)
+"""What stands in the values of our chart, and neither in those of Flyte's charts nor in settings."""
 
 
 def settings(file: str | None) -> platform.Settings:
@@ -34,9 +56,13 @@ def settings(file: str | None) -> platform.Settings:
 
 def section(said: Any, file: str) -> Mapping[str, Any]:
     """The ``plugins.k8s`` section of a mapping: itself, or where Flyte's configuration and charts have it."""
-    for path in _CHARTS:
-        inner = _inner(said, path)
-        said = said if inner is None else inner
+    _not_values(said, file)
+    for chart, part in _CHARTS:
+        values = _inner(said, (chart,))
+        if isinstance(values, Mapping):
+            # They mostly say much else, and may say nothing of this.
+            inner = values.get(part) or {}
+            said = {"plugins": inner.get("plugins") or {}} if isinstance(inner, Mapping) else inner
     plugins = said.get("plugins") if isinstance(said, Mapping) else None
     if plugins is not None:
         said = _with_logs(plugins) if isinstance(plugins, Mapping) else plugins
@@ -45,6 +71,21 @@ def section(said: Any, file: str) -> Mapping[str, Any]:
     if not isinstance(said, Mapping):
         raise Unreadable(f"settings {file}: hold no mapping; write Flyte's plugins.k8s section")
     return said
+
+
+def _not_values(said: Any, file: str) -> None:
+    """Refuse the values of our own chart, whose release has the settings that they come to in a ConfigMap.
+
+    Raises:
+        Unreadable: If it is those.
+    """
+    found = [key for key in said if key in OUR_VALUES] if isinstance(said, Mapping) else []
+    if found:
+        name = str(said.get("nameOverride") or _OUR_CHART)[:63].rstrip("-")
+        raise Unreadable(
+            f"settings {file}: are values of the chart {_OUR_CHART} ({', '.join(found)}), and no settings; "
+            f"those of its release are in a ConfigMap:\n  {_SETTINGS_OF.replace('NAME', name)}"
+        )
 
 
 def _with_logs(plugins: Mapping[str, Any]) -> Any:
@@ -72,6 +113,22 @@ def pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
                     raise Unreadable(f"pod template {file}: holds {there}; write a PodTemplate")
                 found.append(each)
     return found
+
+
+def findings(file: str | None) -> Findings:
+    """What a file says that a cluster has; nothing without one.
+
+    Raises:
+        Unreadable: If it cannot be read, or says something else.
+    """
+    if file is None:
+        return NOTHING
+    documents = _documents(file, "findings")
+    try:
+        return msgspec.convert(documents[0] if len(documents) == 1 else documents, Findings)
+    except msgspec.ValidationError as refusal:
+        remedy = "write what a server's log says that gangs go by"
+        raise Unreadable(f"findings {file}: {refusal}; {remedy}") from refusal
 
 
 def read(file: str) -> bytes:

@@ -5,15 +5,14 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import asking, ends, lines, serve_settings, tables
+from backend_plugin.cli import asking, cluster_options, ends, lines, serve_settings, tables
 from backend_plugin.core.errors import BackendError, InvalidSettings
-from backend_plugin.core.settings import kinds
 
 if TYPE_CHECKING:
     from backend_plugin.shell.orphans import Found, Orphanage, Suspect
@@ -36,13 +35,6 @@ _FAILED: Final = 1
 _UNCLEAR: Final = "of {jobs} jobs without an owner it cannot be told: {why}"
 
 
-def _duration(_: click.Context, __: click.Parameter, said: str) -> timedelta:
-    try:
-        return kinds.duration(said)
-    except kinds.Wrong as wrong:
-        raise click.BadParameter(f"{said!r} {wrong.message}; {wrong.remedy}") from wrong
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """What has become of one job."""
@@ -62,7 +54,7 @@ class _Row:
     metavar="DURATION",
     default="1h",
     show_default=True,
-    callback=_duration,
+    callback=asking.duration,
     help="Leave younger jobs, and those that have ended less than this ago.",
 )
 @click.option(
@@ -70,23 +62,24 @@ class _Row:
     metavar="DURATION",
     default="10s",
     show_default=True,
-    callback=_duration,
+    callback=asking.duration,
     help="How long to wait between the two looks of --delete.",
 )
-@click.option("--namespace", "-n", metavar="NAME", multiple=True, help="Jobs of these namespaces only.")
-@click.option("--settings", "-s", "file", metavar="FILE", envvar="KFPYTORCH_SETTINGS", help="YAML: server.")
-@click.option("--kubeconfig", metavar="FILE", help="Default: the pod's account, or kubectl's.")
-@click.option("--context", metavar="NAME", help="Of the kubeconfig. Default: its current one.")
+@click.option(
+    "--namespace",
+    "-n",
+    metavar="NAME",
+    multiple=True,
+    callback=cluster_options.namespaces,
+    help="Jobs of these namespaces only.",
+)
+@cluster_options.settings_option("server")
+@cluster_options.reached_options()
 @asking.output_option("table")
 def command(**said: Any) -> None:
     """``kfpytorch gc``, of what was typed."""
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # It is said below, once.
-    flags = {
-        "cluster": "kubernetes",
-        "namespaces": said["namespace"],
-        "kubernetes.kubeconfig": said["kubeconfig"],
-        "kubernetes.context": said["context"],
-    }
+    flags = {**cluster_options.flags(said), "namespaces": said["namespace"]}
     with asking.answered():
         try:
             settings = serve_settings.read(said["file"], flags).server.settings

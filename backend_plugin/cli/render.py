@@ -10,12 +10,13 @@ from typing import Any, Final
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import ends, files, lines, offline, requests, sources
+from backend_plugin.cli import cluster_options, ends, files, lines, offline, requests, sources
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
+from backend_plugin.core.job import Plan
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.values import Manifest
 
-_HELP: Final = """Print the manifests of TASK in FILE, without a cluster.
+_HELP: Final = """Print the manifests of TASK in FILE, without a cluster; with --server, as one stores them.
 
 FILE is a Python file with a `@task`, a serialized task (.pb, .json, or - for stdin), or an archive that
 `pyflyte package` wrote (.tgz). TASK may be left out where FILE holds one task.
@@ -23,8 +24,11 @@ FILE is a Python file with a `@task`, a serialized task (.pb, .json, or - for st
 \b
   $ kfpytorch render train.py train_model
   $ kfpytorch render train.py train_model --settings values.yaml -o json
+  $ kfpytorch render train.py train_model --server --namespace flytesnacks-development
   $ kfpytorch render flyte-package.tgz my.workflows.train_model
 """
+# What says nothing where no cluster is asked.
+_OF_SERVER: Final = ("namespace", *cluster_options.KEYS)
 
 
 @click.command(name="render", help=_HELP)
@@ -35,8 +39,19 @@ FILE is a Python file with a `@task`, a serialized task (.pb, .json, or - for st
 @click.option(
     "--pod-template", "-p", "pods", multiple=True, metavar="FILE", help="PodTemplates of the cluster."
 )
+@click.option("--findings", "-f", metavar="FILE", help="What the cluster has for gangs, for scheduler: auto.")
+@click.option("--explain", is_flag=True, default=None, help="Say on stderr who schedules the job, and why.")
 @click.option("--image", metavar="NAME", help="The image of tasks that name none. Default: flytekit's own.")
 @click.option("--output", "-o", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option("--server", is_flag=True, default=None, help="As a cluster would store them, by a dry run.")
+@click.option(
+    "--namespace",
+    "-n",
+    metavar="NAME",
+    callback=cluster_options.namespace,
+    help="Of --server. Default: project-development.",
+)
+@cluster_options.reached_options("Of --server. ")
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object a line.")
 def command(**said: Any) -> None:
     """``kfpytorch render``, of what was typed."""
@@ -44,21 +59,32 @@ def command(**said: Any) -> None:
         ends.refuse_beside_batch(said)
         lines.answer_all(requests.render, sys.stdin.buffer, sys.stdout.buffer)
         return
+    if not said["server"] and (astray := [each for each in _OF_SERVER if said[each] is not None]):
+        raise click.UsageError(f"--{astray[0]} says nothing without --server")
     if not said["file"]:
         raise click.UsageError("which file? Write: kfpytorch render FILE TASK")
     try:
-        _print(_rendered(said), said["output"])
+        planned = _rendered(said)
     except (InvalidTask, InvalidSettings) as refusal:
         ends.refuse_all(refusal.problems)
     except ends.Unreadable as error:
         ends.refuse(error)
+    else:
+        for reason in planned.reasons if said["explain"] else ():
+            click.echo(reason, err=True)
+        _print(planned.manifests, said["output"])
 
 
-def _rendered(said: Mapping[str, Any]) -> tuple[Manifest, ...]:
+def _rendered(said: Mapping[str, Any]) -> Plan:
     settings, pod_templates = files.settings(said["settings"]), files.pod_templates(said["pods"])
     template = sources.template(said["file"], said["task"], image=said["image"])
     template, run = offline.attempt(template, offline.inputs_of(said["inputs"], template))
-    return plan(template, run, settings, pod_templates).manifests
+    found = files.findings(said["findings"])
+    if said["server"]:
+        from backend_plugin.cli import render_server
+
+        return render_server.rendered(said, (template, run), settings, (pod_templates, found))
+    return plan(template, run, settings, pod_templates, found)
 
 
 def _print(manifests: tuple[Manifest, ...], form: str) -> None:

@@ -20,6 +20,7 @@ from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
 from backend_plugin.core.job import Run
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.protojson import parse
+from backend_plugin.core.scheduling.findings import NOTHING, Findings
 from backend_plugin.core.values import Manifest
 
 M = TypeVar("M", bound=Message)
@@ -36,7 +37,7 @@ def render(request: Mapping[str, Any]) -> Mapping[str, Any]:
         InvalidSettings: The same, of the settings.
     """
     template, run = asked(request)
-    planned = plan(template, run, settings_of(request), _pod_templates(request))
+    planned = plan(template, run, settings_of(request), _pod_templates(request), _findings(request))
     return {"manifests": planned.manifests}
 
 
@@ -86,6 +87,16 @@ def settings_of(request: Mapping[str, Any]) -> platform.Settings:
 @lru_cache(maxsize=_MOST_SETTINGS)
 def _read_settings(section: bytes) -> platform.Settings:
     return platform.read(msgspec.json.decode(section))
+
+
+def _findings(request: Mapping[str, Any]) -> Findings:
+    said = request.get("findings")
+    if said is None:
+        return NOTHING
+    try:
+        return msgspec.convert(said, Findings)
+    except msgspec.ValidationError as refusal:
+        raise invalid("findings", said, f"is not what can be found: {refusal}", "write its keys") from refusal
 
 
 def _pod_templates(request: Mapping[str, Any]) -> Sequence[Manifest]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import rich_click as click
 
-from backend_plugin.cli import ends, serve_check, serve_settings
+from backend_plugin.cli import cluster_options, ends, serve_check, serve_settings
 from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError, InvalidSettings
 
@@ -34,9 +34,7 @@ other commands find it by themselves. Every setting can stand in the file below 
 
 
 @click.command(name="serve", help=_HELP)
-@click.option(
-    "--settings", "-s", "file", metavar="FILE", envvar="KFPYTORCH_SETTINGS", help="YAML: server, plugins.k8s."
-)
+@cluster_options.settings_option("server, plugins.k8s")
 @click.option(
     "--cluster", metavar="KIND", help="Where jobs run: embedded, as processes of this machine; or kubernetes."
 )
@@ -70,10 +68,7 @@ other commands find it by themselves. Every setting can stand in the file below 
 @click.option("--code", metavar="DIR", help="Where the code of tasks is. Default: the current directory.")
 @click.option("--pass-env", metavar="NAME", multiple=True, help="Variables that replicas get, too.")
 @click.option("--pod-templates", metavar="PATH", help="YAML with PodTemplates, or a folder of such files.")
-@click.option(
-    "--kubeconfig", metavar="FILE", help="Of a Kubernetes. Default: the pod's account, or kubectl's."
-)
-@click.option("--context", metavar="NAME", help="Of the kubeconfig. Default: its current one.")
+@cluster_options.reached_options("Of a Kubernetes. ")
 @click.option("--check", is_flag=True, help="Print what is in force and what is wrong, and end.")
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Of --check.")
 def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  # noqa: FBT001 - click's.
@@ -94,7 +89,7 @@ def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  
 async def _serve(configuration: Configuration) -> None:
     """From nothing to a server that answers, and back again."""
     from backend_plugin.cli import clusters, serving
-    from backend_plugin.shell import discovery, logs, metrics, tracing
+    from backend_plugin.shell import discovery, garbage, logs, metrics, tracing
     from backend_plugin.shell.server import Server
 
     said = configuration.server.settings
@@ -122,6 +117,7 @@ async def _serve(configuration: Configuration) -> None:
             _LOG.info("listening at %s", reached.endpoint)
             clusters.tell(stack, said, reached)
 
+        stack.callback(asyncio.create_task(garbage.look_seldom(parts.cache.ready)).cancel)
         async with _beside(parts.run(), server.stop):
             await server.run(parts.cache.ready, started)
             await parts.orders.settle(serving.SETTLE_SECONDS)

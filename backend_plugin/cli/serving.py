@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backend_plugin.cli.clusters import Opened
+from backend_plugin.cli.clusters import Opened, named_namespaces
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell import credentials, people, server, service
 from backend_plugin.shell.allowed import Allowed
@@ -16,6 +16,7 @@ from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.endings import Endings
+from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.front import Front
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.keeper import Keeper
@@ -52,10 +53,13 @@ class Parts:
     metrics: Metrics
     orphans: Orphans | None
     """None where nothing could tell of one."""
+    found: Found | None
+    """None where there is nothing to be looked at."""
 
     async def run(self) -> None:
         """All that goes on behind the calls, until cancelled."""
-        await together(self.keeper.run(), *([self.orphans.run()] if self.orphans else []))
+        others = [each.run() for each in (self.orphans, self.found) if each is not None]
+        await together(self.keeper.run(), *others)
 
 
 def assembled(here: Opened, said: ServerSettings) -> Parts:
@@ -69,6 +73,7 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
     keeper = Keeper(cluster, cache, answers, Endings(cache, outcomes, orders))
     allowed = Allowed(prefixes=prefixes, namespaces=said.namespaces)
     orphans = _orphans(here, allowed, metrics, said)
+    found = _found(here, said)
     tasks = service.TaskService(
         service.Surroundings(
             cluster=cluster,
@@ -77,6 +82,7 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
             keeper=keeper,
             metrics=metrics,
             allowed=allowed,
+            found=found or NOBODY,
             asked=orphans.asked if orphans else lambda _: None,
         )
     )
@@ -96,7 +102,15 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
         orders=orders,
         metrics=metrics,
         orphans=orphans,
+        found=found,
     )
+
+
+def _found(here: Opened, said: ServerSettings) -> Found | None:
+    gang = here.platform.kfpytorch.gang
+    if here.looks is None or gang.is_silent:
+        return None
+    return Found(here.looks, gang, named_namespaces(said))
 
 
 def _orphans(here: Opened, allowed: Allowed, metrics: Metrics, said: ServerSettings) -> Orphans | None:

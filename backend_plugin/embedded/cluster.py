@@ -130,6 +130,16 @@ class EmbeddedCluster:
         if there is not None:
             self._store.remove(uid_of(there))
 
+    async def record(self, event: Manifest) -> None:
+        """Write an event about a job; see `Cluster.record`. One that is there is counted up."""
+        about = section(event, "involvedObject")
+        uid = text(about, "uid")
+        job = self._find(
+            "PyTorchJob", Name(namespace=text(about, "namespace"), name=text(about, "name"), uid=uid)
+        )
+        if job is not None:
+            self._recorder.record(job, event)
+
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """PodTemplates; see `Cluster.pod_templates`. One without a namespace is in every one."""
         return [

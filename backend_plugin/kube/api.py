@@ -92,7 +92,8 @@ class Api:
         """Ask until there is an answer; what was said on the way goes into `heard`."""
         loop = asyncio.get_running_loop()
         last, pause = loop.time() + self._patience, _FIRST_PAUSE
-        slots = self._slots_behind if question.method in _BEHIND else self._slots
+        is_behind = question.behind or question.method in _BEHIND
+        slots = self._slots_behind if is_behind else self._slots
         trouble: Answered | Unavailable
         while True:
             try:

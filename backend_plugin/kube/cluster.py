@@ -14,7 +14,7 @@ import msgspec
 
 from backend_plugin.core.errors import Refused
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.observed import Event, Job, PodGroup
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import credentials, kinds, listing, wire
@@ -22,8 +22,9 @@ from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.api import Api
 from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.container_logs import ContainerLog
+from backend_plugin.kube.findings import Looking
 from backend_plugin.kube.gathering import Gathering
-from backend_plugin.kube.kinds import JOBS, KINDS, POD_TEMPLATES, PODS, Resource, are_names
+from backend_plugin.kube.kinds import EVENTS, JOBS, KINDS, POD_TEMPLATES, PODS, Resource, are_names
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.owners import Owners
 from backend_plugin.kube.permissions import Permissions, Rule
@@ -58,6 +59,7 @@ class KubernetesCluster:
         self._permissions = Permissions()
         self._owners = Owners(self._api, self._permissions, options.refused_pause)
         self.sight: Final = Sight()
+        self.looking: Final = Looking(self._api, self._permissions, options)
         self._following: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -78,7 +80,7 @@ class KubernetesCluster:
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Make an object; see `Cluster.create`."""
-        resource = _resource(manifest)
+        resource = resource_of(manifest)
         namespace = text(section(manifest, "metadata"), "namespace") or "default"
         if not are_names(namespace):
             raise Refused(HTTPStatus.NOT_FOUND, "NotFound", f'namespaces "{namespace}" not found')
@@ -135,8 +137,32 @@ class KubernetesCluster:
         """Delete what stands beside a job; see `Cluster.delete_companion`."""
         found = section(manifest, "metadata")
         await self._delete(
-            _resource(manifest), Name(namespace=text(found, "namespace"), name=text(found, "name"))
+            resource_of(manifest), Name(namespace=text(found, "namespace"), name=text(found, "name"))
         )
+
+    async def record(self, event: Manifest) -> None:
+        """An event; see `Cluster.record`."""
+        namespace = text(section(event, "metadata"), "namespace")
+        if not are_names(namespace):
+            return
+        question = Question(
+            method="POST",
+            path=EVENTS.path(namespace),
+            query=_WRITTEN,
+            body=_encoded(event),
+            doubts=False,
+            behind=True,
+        )
+        rule = Rule(resource=EVENTS, verbs=("create",), namespace=self._scope(namespace))
+        try:
+            await self._api.ask(question)
+        except Answered as answer:
+            if answer.is_not_authorized:
+                self._permissions.missing(rule, answer.message)
+                return
+            if answer.reason != "AlreadyExists":
+                raise self._refusal(answer, rule) from answer
+        self._permissions.granted(rule)
 
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """PodTemplates; see `Cluster.pod_templates`."""
@@ -231,14 +257,16 @@ class KubernetesCluster:
         gatherings: dict[type[Record], Gathering] = {}
         for kind in KINDS:
             gatherings.setdefault(kind.record, Gathering(sink, kind.record))
-        after = gatherings[Job].complete
+        jobs, pods = gatherings[Job].complete, gatherings[Pod].complete
+        # Of a pod that holds a place only the pod itself says for which job.
+        after: dict[type[Record], tuple[asyncio.Event, ...]] = {PodGroup: (jobs,), Event: (jobs, pods)}
         places = [
             Place(
                 kind=kind,
                 namespace=namespace,
                 part=gatherings[kind.record].part(),
                 sight=self.sight,
-                after=after if kind.record in (Event, PodGroup) else None,
+                after=after.get(kind.record, ()),
             )
             for kind in KINDS
             for namespace in self._options.namespaces or ("",)
@@ -251,8 +279,8 @@ class KubernetesCluster:
         await self._connection.close()
 
 
-def _resource(manifest: Manifest) -> Resource:
-    """Where an object belongs; every kind that is made here has the plain plural."""
+def resource_of(manifest: Manifest) -> Resource:
+    """Where an object belongs; every kind that is made by us has the plain plural."""
     group, _, version = text(manifest, "apiVersion").rpartition("/")
     plural = text(manifest, "kind").lower() + "s"
     if not are_names(*filter(None, [group]), version, plural):  # They are parts of a path.

@@ -42,6 +42,8 @@ class Question:
     accept: str = "application/json"
     doubts: bool = True
     """Ask again where it is not permitted; no, where little hangs on it, or whoever asks comes again."""
+    behind: bool = False
+    """Nobody waits for it, so that it takes no turn from what somebody waits for."""
 
 
 class Connection:

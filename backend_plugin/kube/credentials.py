@@ -5,7 +5,7 @@ Lives here: reading it by the official package, as often as it may have changed.
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -114,6 +114,10 @@ class KubeConfig:
         load: Any = load_kube_config
         configuration = Configuration()
         seen = self._state_of_files()
+        if not seen:
+            raise CredentialsUnusable(
+                f"kubeconfig {self._files}: there is no such file; name one that kubectl can use"
+            )
         try:
             if self._loader is not None and seen == self._seen:
                 await self._loader.load_and_set(configuration)
@@ -130,16 +134,32 @@ class KubeConfig:
             *(AttributeError, LookupError, OSError, TypeError, ValueError),
             *(ClientError, ConfigException, YAMLError),
         ) as error:
-            raise CredentialsUnusable(
-                f"kubeconfig {self._files}: {error}; name one that kubectl can use"
-            ) from error
+            raise CredentialsUnusable(f"kubeconfig {self._files}: {self._told(error)}") from error
         return _access(configuration)
+
+    def _told(self, error: Exception) -> str:
+        """What is wrong, and what would be right; of a context that is not there, which are."""
+        there = self._contexts() if self._context else ()
+        if not there or self._context in there:
+            return f"{error}; name one that kubectl can use"
+        return f"has no context {self._context}; name one of its contexts: {', '.join(there)}"
+
+    def _contexts(self) -> Sequence[str]:
+        """What its files name; nothing where they are unusable by themselves."""
+        from kubernetes.aio.config.kube_config import KubeConfigMerger
+        from yaml import YAMLError
+
+        merger: Any = KubeConfigMerger
+        try:
+            return [str(each["name"]) for each in merger(self._files).config.value["contexts"]]
+        except (AttributeError, LookupError, OSError, TypeError, ValueError, YAMLError):
+            return ()
 
     def forget(self) -> None:
         """What a plugin gave is not used again, even if it has not expired."""
         self._loader = None
 
-    def _state_of_files(self) -> object:
+    def _state_of_files(self) -> Sequence[object]:
         paths = [Path(each).expanduser() for each in self._files.split(os.pathsep) if each]
         return [(found.st_mtime_ns, found.st_size, found.st_ino) for path in paths if (found := _stat(path))]
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import structs
+
 from backend_plugin.core.manifest.names import IDENTITY
 from backend_plugin.core.observed import (
     Event,
@@ -20,6 +22,7 @@ from backend_plugin.core.observed import (
     read_pod_group,
 )
 from backend_plugin.core.reading import section, text
+from backend_plugin.core.scheduling import table
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import wire
 from backend_plugin.kube.parsed import Parser
@@ -96,16 +99,28 @@ class Kind:
 
 def _our_event(manifest: Manifest) -> Event | None:
     about = section(manifest, "involvedObject")
-    return read_event(manifest) if _OURS.fullmatch(text(about, "name")) else None
+    name = text(about, "name")
+    return read_event(manifest) if _OURS.fullmatch(name) or table.may_be_of_gang(name) else None
 
 
 def _our_group(manifest: Manifest) -> PodGroup | None:
-    """Under the name of its job: Kueue and KAI have names of their own."""
+    """Under the name of its job: Kueue and KAI have names of their own. Or one that has taken that name."""
     for owner in wire.owners(manifest, OPERATED):
         if _OURS.fullmatch(owner):
             named = {**manifest, "metadata": {**wire.metadata(manifest), "name": owner}}
             return read_pod_group(named)
-    return None
+    # Those of a queue are called otherwise.
+    if text(manifest, "kind") == "PodGroup" and _OURS.fullmatch(text(wire.metadata(manifest), "name")):
+        return structs.replace(read_pod_group(manifest), foreign=True)
+    return _others(read_pod_group(manifest))
+
+
+def _others(group: PodGroup) -> PodGroup | None:
+    """Somebody else's, who may be before ours in a queue; of that only, where it is."""
+    if group.kind != "Workload":
+        return None
+    queue = group.queue if table.is_queued(group) else ""
+    return structs.replace(group, foreign=True, queue=queue, conditions=(), checks=())
 
 
 LABELLED: Final = {"labelSelector": IDENTITY}

@@ -4,7 +4,7 @@ Lives here: an object, a page, a change, and who makes them of bytes. Does not: 
 `pod_wire`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -46,7 +46,8 @@ class Change(NamedTuple):
 class Page:
     """Some objects of a list."""
 
-    items: Sequence[Seen]
+    items: Iterable[Seen]
+    """To be gone through once: each is read when it is its turn, which takes most of the time of a page."""
     version: str
     """The list's `resourceVersion`: a watch that begins there misses nothing."""
     rest: str

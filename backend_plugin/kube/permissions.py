@@ -25,9 +25,13 @@ class Rule:
 
     def __str__(self) -> str:
         """As it is added to a role."""
-        plural = f"{self.resource.plural}/{self.sub}" if self.sub else self.resource.plural
         group, verbs = self.resource.group or '""', ", ".join(self.verbs)
-        return f"{{apiGroups: [{group}], resources: [{plural}], verbs: [{verbs}]}}"
+        return f"{{apiGroups: [{group}], resources: [{self.plural}], verbs: [{verbs}]}}"
+
+    @property
+    def plural(self) -> str:
+        """As a role names what it is about."""
+        return f"{self.resource.plural}/{self.sub}" if self.sub else self.resource.plural
 
     @property
     def role(self) -> str:

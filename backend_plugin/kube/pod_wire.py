@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
-from backend_plugin.core.observed import Condition, Container, Pod, Termination
+from backend_plugin.core.observed import PLACE, PLACE_OF, Condition, Container, Pod, Termination
 from backend_plugin.core.reading import number, shared
 from backend_plugin.kube import answers, envelope
 from backend_plugin.kube.envelope import text
@@ -54,7 +54,7 @@ class PodParser:
         said = envelope.message(wire.PodList, envelope.unwrapped(body, b"PodList"))
         meta = said.metadata
         return Page(
-            items=[_seen(pod) for pod in said.items[:]],
+            items=map(_seen, said.items[:]),
             version=text(meta.resource_version),
             rest=text(meta.rest),
         )
@@ -76,10 +76,11 @@ def _record(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
     return Pod(
         name=name,
         uid=text(meta.uid),
-        job_name=_word(labels.get(_JOB_NAME, b"")),
+        job_name=_word(labels.get(_JOB_NAME, b"") or labels.get(PLACE_OF, b"")),
         owners=tuple(map(_owner, meta.owner_references[:])),
         role=_role(labels.get(_ROLE, b"")),
         index=_index(labels.get(_INDEX, b"")),
+        place=_word(labels.get(PLACE, b"")),
         created=_moment(meta.creation_timestamp),
         deleted=_ordered(meta),
         node=_word(spec.node_name),

@@ -80,6 +80,7 @@ class _JobStatus(TypedDict, total=False):
 
 
 class _GroupSpec(TypedDict, total=False):
+    priority: Any
     queueName: Any
     queue: Any
 
@@ -98,6 +99,7 @@ class EventWire(TypedDict, total=False):
     metadata: _Meta
     involvedObject: _Owner
     reason: Any
+    action: Any
     message: Any
     type: Any
     lastTimestamp: Any
@@ -108,6 +110,7 @@ class EventWire(TypedDict, total=False):
 class GroupWire(TypedDict, total=False):
     """A PodGroup or a Workload, as far as it is read."""
 
+    apiVersion: Any
     kind: Any
     metadata: _GroupMeta
     spec: _GroupSpec
@@ -159,7 +162,7 @@ class Parser:
             whole = object_of(body)
             meta, items = section(whole, "metadata"), entries(whole, "items")
         return Page(
-            items=[self._seen(item) for item in items],
+            items=map(self._seen, items),
             version=text(meta, "resourceVersion"),
             rest=text(meta, "continue"),
         )

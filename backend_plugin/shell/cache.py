@@ -9,18 +9,21 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from backend_plugin.core import origin
+from backend_plugin.core import origin, turns
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup
+from backend_plugin.core.scheduling import table
 from backend_plugin.core.told_at import told_at
 from backend_plugin.shell.by_node import ByNode
 from backend_plugin.shell.cluster import Name, Record
+from backend_plugin.shell.queues import Queues
 
 if TYPE_CHECKING:
     from backend_plugin.core.job import Run
     from backend_plugin.core.origin import Origin
     from backend_plugin.core.task_phase import Phase
+    from backend_plugin.core.turns import Way
     from backend_plugin.shell.answers import Answer
 
 Key: TypeAlias = tuple[str, str]
@@ -41,12 +44,12 @@ class Entry:
     __slots__ = (
         "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
         "origin", "output_prefix", "outputs",
-        "pod_groups", "pods", "read", "told", "unconfirmed", "version",
+        "pod_groups", "pods", "queues", "read", "told", "turned", "unconfirmed", "version",
     )  # fmt: skip
 
-    def __init__(self, namespace: str, name: str) -> None:
-        self.namespace = namespace
-        self.name = name
+    def __init__(self, namespace: str, name: str, queues: Queues | None = None) -> None:
+        self.queues = queues
+        self.namespace, self.name = namespace, name
         self.job: Job | None = None
         self.origin: Origin | None = None
         self.output_prefix = ""
@@ -63,6 +66,8 @@ class Entry:
         """It was read."""
         self.told: Phase | None = None
         """What our own log has said last."""
+        self.turned: Way | None = None
+        """Which way it has gone last, once it has run: that was said on the job."""
         self.gone: datetime | None = None
         """When it was found that there is no such job (any more)."""
         self.unconfirmed = False
@@ -81,11 +86,14 @@ class Entry:
 
     def observed(self) -> Observed:
         """All that is known, as `judge` takes it."""
+        groups = self.pod_groups
+        if self.queues is not None and any(group.queue for group in groups):
+            groups = tuple(self.queues.placed(group) for group in groups)
         return Observed(
             job=None if self.gone else self.job,
             pods=self.pods,
             events=self.events,
-            pod_groups=self.pod_groups,
+            pod_groups=groups,
             error_files=self.error_files,
             outputs=self.outputs,
             looking=self.looking,
@@ -106,6 +114,9 @@ class Cache:
         self._lag = lag
         self._entries: dict[Key, Entry] = {}
         self._by_node = ByNode()
+        self._queues = Queues()
+        self._places: dict[Key, str] = {}
+        """The job of each pod that holds a place for one, by the pod's namespace and name."""
         self._gone: dict[Key, None] = {}
         """Jobs that were found to be gone, the first one first; some may be back."""
         self._complete: set[type[Record]] = set()
@@ -163,6 +174,10 @@ class Cache:
     def _exchange(self, kind: type[Record], found: Iterable[tuple[str, Record]]) -> None:
         """What belongs to jobs, as a whole: a job of which nothing has changed is not looked at again."""
         field = _FIELDS[kind]
+        if kind is Pod:
+            self._places.clear()
+        if kind is PodGroup:
+            self._queues.clear()
         before = {each: getattr(each, field) for each in self if getattr(each, field)}
         for each in before:
             setattr(each, field, ())
@@ -191,16 +206,24 @@ class Cache:
     def _add(self, namespace: str, record: Record) -> Entry | None:
         """Put what belongs to a job there; None where that is none of ours."""
         entry: Entry | None = None
-        if not isinstance(record, Pod):
+        if isinstance(record, PodGroup):
+            self._queues.put(namespace, record)
+            # Who only stands in the same queue has a name of his own.
+            entry = (
+                None if record.foreign and record.kind != "PodGroup" else self._about(namespace, record.name)
+            )
+        elif not isinstance(record, Pod):
             entry = self._about(namespace, record.name)
         elif record.job_name:
             entry = self._entry(namespace, record.job_name)
         match record:
             case Pod() if entry is not None:
+                if record.place:
+                    self._places[namespace, record.name] = record.job_name
                 self._note(next((each for each in entry.pods if each.name == record.name), None), record)
                 entry.pods = (*(each for each in entry.pods if each.name != record.name), record)
             case Event() if entry is not None:
-                entry.events = (*entry.events[-_MOST_EVENTS + 1 :], record)
+                entry.events = (*_remembered(entry.events), record)
             case PodGroup() if entry is not None:
                 others = (each for each in entry.pod_groups if _is_other(each, record))
                 entry.pod_groups = (*others, record)
@@ -214,6 +237,7 @@ class Cache:
                 self.lost(entry)
         elif kind is Pod:
             entry = self._about(name.namespace, name.name)
+            self._places.pop((name.namespace, name.name), None)
             if entry is not None:
                 # One that was made anew under its name is another.
                 entry.pods = tuple(
@@ -221,16 +245,19 @@ class Cache:
                 )
                 self._changed(entry)
         elif kind is PodGroup:
+            self._queues.drop(name.uid)
             entry = self._about(name.namespace, name.name)
             if entry is not None:
-                entry.pod_groups = tuple(each for each in entry.pod_groups if each.name != name.name)
+                # A queue's and a gang scheduler's are under the same name, which is the job's.
+                gone = [each for each in entry.pod_groups if name.uid in (None, "", each.uid) or not each.uid]
+                entry.pod_groups = tuple(each for each in entry.pod_groups if each not in gone)
                 entry.accompanied = False  # It may have been that of an earlier job of the name.
                 self._changed(entry)
 
     def _entry(self, namespace: str, name: str) -> Entry:
         entry = self._entries.get((namespace, name))
         if entry is None:
-            entry = self._entries[namespace, name] = Entry(namespace, name)
+            entry = self._entries[namespace, name] = Entry(namespace, name, self._queues)
         return entry
 
     def _remove(self, entry: Entry) -> None:
@@ -254,7 +281,8 @@ class Cache:
         self._changed(entry)
 
     def _about(self, namespace: str, name: str) -> Entry | None:
-        """The job of that name, or that a pod of that name is of."""
+        """The job of that name, or that a pod or a group of that name is of."""
+        name = self._places.get((namespace, name)) or table.job_of_group(name)
         entry = self._entries.get((namespace, name))
         if entry is None and (match := _REPLICA.fullmatch(name)):
             entry = self._entries.get((namespace, match["job"]))
@@ -321,5 +349,11 @@ def _is_same(job: Job | None, name: Name) -> bool:
     return job is not None and name.uid in (None, job.uid)
 
 
+def _remembered(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The latest; of those before them what we have said last ourselves, which is not to be said again."""
+    own = [each for each in events[: -_MOST_EVENTS + 1] if turns.is_own(each)]
+    return (*own[-2:], *events[-_MOST_EVENTS + 1 :])
+
+
 def _is_other(group: PodGroup, record: PodGroup) -> bool:
-    return (group.kind, group.name) != (record.kind, record.name)
+    return (group.api, group.kind, group.name) != (record.api, record.kind, record.name)

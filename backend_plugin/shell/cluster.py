@@ -95,6 +95,12 @@ class Cluster(Protocol):
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete an object that stands beside a job; nothing happens if there is none."""
 
+    async def record(self, event: Manifest) -> None:
+        """Write an event about a job, which nobody depends on; nothing happens if there is one of that name.
+
+        Nothing happens either where it is not permitted; that is told elsewhere.
+        """
+
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """The PodTemplates of that name in these namespaces."""
 

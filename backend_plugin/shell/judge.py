@@ -9,6 +9,7 @@ from backend_plugin.core.origin import Origin
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.task_phase import TaskPhase
+from backend_plugin.core.turns import Turn
 from backend_plugin.shell.cache import Entry
 
 
@@ -26,6 +27,10 @@ class Judge:
     def lasting(self, entry: Entry) -> tuple[TaskPhase, datetime]:
         """The phase at this moment, and until when it is the same unless something changes."""
         return pipeline.lasting(entry.observed(), self._rules(entry.origin), self.now())
+
+    def turn(self, entry: Entry) -> Turn | None:
+        """What is to be said on the job at this moment."""
+        return pipeline.turn(entry.observed(), self._rules(entry.origin), self.now())
 
     def _rules(self, origin: Origin | None) -> Rules:
         settings = self.settings

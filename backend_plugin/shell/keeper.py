@@ -12,13 +12,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core import attempts, upkeep
+from backend_plugin.core import attempts, turns, upkeep
 from backend_plugin.core.job import JobRef, Run
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Job, PodGroup, read_job
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.scheduling import companions
-from backend_plugin.core.task_phase import TaskPhase
+from backend_plugin.core.task_phase import Phase, TaskPhase
+from backend_plugin.core.turns import Way
 from backend_plugin.core.upkeep import Duties
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import whose
@@ -27,6 +28,7 @@ from backend_plugin.shell.cache import Cache, Entry, Key
 from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Unavailable
 from backend_plugin.shell.endings import Endings
 from backend_plugin.shell.together import together
+from backend_plugin.shell.turning import Turning
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +58,9 @@ class Keeper:
         self._endings = endings
         self._orders = endings.orders
         self._metrics = endings.orders.metrics
+        self._turning = Turning(cluster, cache, answers.judge, endings.orders)
         self._due: set[Entry] = set()
-        gangs = answers.judge.settings.kfpytorch.gang.adapter
-        self._makes_groups = gangs is not None and gangs.makes is not None
+        self._makes_groups = answers.judge.settings.kfpytorch.gang.makes_groups
         """Where the platform has others make them, or nobody, whatever a job says makes none."""
 
     # ---- its life
@@ -203,11 +205,22 @@ class Keeper:
     def _changed(self, entry: Entry) -> None:
         # Once we are told of them, we are also told if they go.
         entry.accompanied = entry.accompanied and not entry.pod_groups
+        if self._trains_on(entry):
+            return
         # At once, so that nobody is told of an end before what it left is known.
         self._endings.see(entry)
         # Before everything is told of, a job seems to have no pods, and would be judged in vain.
         if self._cache.ready.is_set():
             self.see(entry)
+
+    def _trains_on(self, entry: Entry) -> bool:
+        """Of such jobs most is told, and nothing is to be done: the next round is soon enough."""
+        if entry.told is not Phase.RUNNING or entry.unconfirmed or self._has_companions(entry):
+            return False
+        # Whoever has said that he waits says when he runs again, also where the word before came late.
+        if entry.turned is Way.WAITS or any(map(turns.is_own, entry.events[-1:])):
+            return False
+        return upkeep.runs_undisturbed(entry.observed())
 
     def see(self, entry: Entry) -> None:
         """Do soon what is to be done for a job."""
@@ -233,8 +246,13 @@ class Keeper:
         phase = self._answers.phase(entry)
         if phase is not entry.told or phase.is_failure:
             self._see_to(entry, self._judge.phase(entry), level)
-        if self._makes_groups and companions.ANNOTATION in entry.job.annotations:
+        self._turning.see(entry)
+        if self._has_companions(entry):
             self._see_to_companions(entry)
+
+    def _has_companions(self, entry: Entry) -> bool:
+        job = entry.job
+        return self._makes_groups and job is not None and companions.ANNOTATION in job.annotations
 
     def _see_to_companions(self, entry: Entry) -> None:
         """A server may have ended between the two, or somebody has deleted the one of them."""

@@ -20,7 +20,7 @@ from backend_plugin import execution
 from backend_plugin.core import job_ref, refusal
 from backend_plugin.core.attempts import Superseded
 from backend_plugin.core.errors import InvalidTask, Refused, gathered
-from backend_plugin.core.job import Dialect, JobRef, Run
+from backend_plugin.core.job import Dialect, JobRef, Plan, Run
 from backend_plugin.core.job_ref import UnreadableReference
 from backend_plugin.core.observed import Job, read_job
 from backend_plugin.core.pipeline import plan
@@ -31,6 +31,7 @@ from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Unavailable
+from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.keeper import Keeper
 from backend_plugin.shell.metrics import Metrics
 
@@ -57,6 +58,7 @@ class Surroundings:
     keeper: Keeper
     metrics: Metrics
     allowed: Allowed
+    found: Found = NOBODY
     asked: Callable[[Job | None], None] = lambda _: None
     """Is told which job Flyte asks about."""
 
@@ -102,7 +104,7 @@ class TaskService:
             self._pod_templates(template, run), around.cluster.owner(run.namespace, run.execution)
         )
         run = replace(run, owner=owner)
-        planned = plan(template, run, around.answers.judge.settings, pod_templates)
+        planned = await self._planned(template, run, pod_templates)
         await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
         around.keeper.replace_earlier(run)
         manifest = planned.manifests[0]
@@ -125,6 +127,20 @@ class TaskService:
         await self._accompany(job, ref, is_new=is_new)
         around.metrics.creates.add("created")
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref))
+
+    async def _planned(self, template: TaskTemplate, run: Run, pod_templates: Sequence[Manifest]) -> Plan:
+        """What is refused by what was found is looked at again: the cluster may have been put right."""
+        found, settings = self._around.found, self._around.answers.judge.settings
+        seen = await found.of(run.namespace)
+        try:
+            planned = plan(template, run, settings, pod_templates, seen)
+        except InvalidTask:
+            newer = await found.anew(run.namespace)
+            if newer == seen:
+                raise
+            planned = plan(template, run, settings, pod_templates, newer)
+        found.tell(run, planned.reasons)
+        return planned
 
     async def _accompany(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
         """What is to stand beside the job; a new one that would wait for it in vain is no job."""

@@ -1,0 +1,58 @@
+"""What the commands that ask a Kubernetes cluster have in common: how it is found, and where in it.
+
+Lives here: the options, each once, and what they are as settings. Does not: reaching it; see `clusters`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import rich_click as click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+KEYS: Final = {"kubeconfig": "kubernetes.kubeconfig", "context": "kubernetes.context"}
+"""What is typed, and which setting it is."""
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_PATTERN: Final = frozenset("*?[")
+
+
+def reached_options(where: str = "") -> Callable[[Command], Command]:
+    """``--kubeconfig`` and ``--context``; `where` says of what they are."""
+    kubeconfig = click.option(
+        "--kubeconfig", metavar="FILE", help=f"{where}Default: the pod's account, or kubectl's."
+    )
+    context = click.option("--context", metavar="NAME", help="Of the kubeconfig. Default: its current one.")
+    return lambda command: kubeconfig(context(command))
+
+
+def settings_option(of: str) -> Callable[[Command], Command]:
+    """``--settings``: a server's file, as far as it is for this command."""
+    return click.option(
+        "--settings", "-s", "file", metavar="FILE", envvar="KFPYTORCH_SETTINGS", help=f"YAML: {of}."
+    )
+
+
+def flags(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was typed of these options, as settings."""
+    return {"cluster": "kubernetes", **{key: said[name] for name, key in KEYS.items()}}
+
+
+def namespace(_: click.Context, __: click.Parameter, said: str | None) -> str | None:
+    """What ``--namespace`` names, if a namespace can be called so; as a callback of `click.option`."""
+    if said is not None and not _NAMESPACE.fullmatch(said):
+        near = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")[:63].strip("-")
+        meant = f"; write {near}" if near else ""
+        raise click.BadParameter(
+            f"{said!r} is the name of no namespace, which has at most 63 small letters, digits and '-', "
+            f"and begins and ends with one of the former{meant}"
+        )
+    return said
+
+
+def namespaces(context: click.Context, parameter: click.Parameter, said: tuple[str, ...]) -> tuple[str, ...]:
+    """The same of several, of which each may be a pattern."""
+    for each in said:
+        if not _PATTERN & set(each):
+            namespace(context, parameter, each)
+    return said

@@ -1,0 +1,216 @@
+"""``kfpytorch doctor``: whether a cluster has what a distributed job needs, before one is asked for.
+
+Composes what is typed, looking, judging and printing; see `backend_plugin.doctor`.
+"""
+
+import asyncio
+import logging
+import secrets
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import rich_click as click
+
+from backend_plugin.cli import asking, cluster_options, ends, lines, offline, serve_settings, sources, tables
+from backend_plugin.core.errors import BackendError, InvalidSettings
+
+if TYPE_CHECKING:
+    from backend_plugin.doctor.check import Finding
+    from backend_plugin.doctor.facts import Facts
+    from backend_plugin.doctor.gathering import Wish
+    from backend_plugin.kube.options import KubernetesOptions
+    from backend_plugin.shell.settings import ServerSettings
+
+_HELP: Final = """Prove that a Kubernetes cluster has what a distributed job needs, or say what to change.
+
+Looks only, with what permissions there are; what could not be looked at is said, with the rule that permits
+it. A dry run of the job, and of a pod of each role, changes nothing. With --for it is about that task; with
+--burn-in, too, its replicas are really started for a small all-reduce, and deleted afterwards.
+
+\b
+  $ kfpytorch doctor --namespace flytesnacks-development
+  $ kfpytorch doctor -n flytesnacks-development --for train.py train_model --settings values.yaml
+  $ kfpytorch doctor -n flytesnacks-development --for train.py train_model --burn-in
+"""
+_COLOURS: Final = {"error": "red", "warning": "yellow", "unknown": "cyan", "note": "blue"}
+_WILD: Final = frozenset("*?[")
+
+
+@click.command(name="doctor", help=_HELP)
+@click.option(
+    "--namespace",
+    "-n",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    callback=cluster_options.namespace,
+    help="Where jobs go.",
+)
+@click.option("--for", "task", nargs=2, metavar="FILE TASK", help="The task that is to run, as for render.")
+@click.option("--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task, for args.")
+@click.option("--image", metavar="NAME", help="The image of tasks that name none. Default: flytekit's own.")
+@cluster_options.settings_option("server, plugins.k8s")
+@click.option("--service-account", metavar="NAME", default="default", show_default=True, help="Of the pods.")
+@click.option("--flyte-namespace", metavar="NAME", default="flyte", show_default=True, help="Where Flyte is.")
+@click.option("--connector", metavar="HOST:PORT", help="Ask the connector there whether it serves PyTorch.")
+@click.option(
+    "--output-prefix",
+    metavar="URL",
+    multiple=True,
+    help="Try to write there. Default: those of the settings.",
+)
+@click.option("--burn-in", is_flag=True, help="Run an all-reduce on the replicas of --for; tell how fast.")
+@click.option(
+    "--burn-in-timeout",
+    metavar="DURATION",
+    default="5m",
+    show_default=True,
+    callback=asking.duration,
+    help="How long it is waited for, the start of its pods included.",
+)
+@cluster_options.reached_options()
+@asking.output_option("text")
+def command(**said: Any) -> None:
+    """``kfpytorch doctor``, of what was typed."""
+    if said["burn_in"] and not said["task"]:
+        raise click.UsageError("--burn-in runs on the replicas of a task; name it: --for FILE TASK")
+    logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # It is said below, once.
+    with asking.answered():
+        try:
+            options, wish = _wanted(said)
+        except InvalidSettings as refusal:
+            ends.refuse_all(refusal.problems)
+        except (ends.Unreadable, BackendError) as error:
+            ends.refuse(ends.Unreadable(str(error)))
+        limit = said["burn_in_timeout"] if said["burn_in"] else None
+        told: list[int] = []
+        try:
+            facts, burned = asyncio.run(_gathered(options, wish, limit, told))
+        except asyncio.CancelledError:
+            sys.exit(128 + told[0])
+        sys.exit(_told(facts, burned, said["output"]))
+
+
+def _wanted(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "Wish"]:
+    """Where to look, and for what."""
+    from backend_plugin.cli import clusters
+    from backend_plugin.doctor import probe
+    from backend_plugin.doctor.burn_in import job
+    from backend_plugin.doctor.gathering import Wish
+
+    configuration = serve_settings.read(said["file"], cluster_options.flags(said))
+    server = configuration.server.settings
+    template = sources.template(*said["task"], image=said["image"]) if said["task"] else probe.template()
+    template, run = offline.attempt(template, offline.inputs_of(said["inputs"], template))
+    run = job.run_of(run, secrets.token_hex(8)) if said["burn_in"] else run
+    concrete = [each for each in server.output_prefixes if not _WILD & set(each)]
+    wish = Wish(
+        template=template,
+        run=replace(run, namespace=said["namespace"], service_account=said["service_account"]),
+        named=bool(said["task"]),
+        settings=configuration.platform,
+        flyte_namespace=said["flyte_namespace"],
+        output_prefixes=said["output_prefix"] or concrete,
+        release=_release(),
+        connector=said["connector"] or "",
+        certificate=_certificate(server),
+    )
+    return clusters.kubernetes_options(server), wish
+
+
+def _certificate(server: "ServerSettings") -> str:
+    """The one that the settings give to servers, where it is here, too, as in the pod of the helm test."""
+    file = server.tls.certificate if server.tls else None
+    return str(file) if file is not None and file.is_file() else ""
+
+
+def _release() -> str:
+    try:
+        return metadata.version("flytekitplugins-kfpytorch")
+    except metadata.PackageNotFoundError:  # Of a checkout that is not installed.
+        return ""
+
+
+async def _gathered(
+    options: "KubernetesOptions", wish: "Wish", limit: timedelta | None, told: list[int]
+) -> tuple["Facts", Sequence["Finding"]]:
+    """What was seen, and what came of a burn-in; without a limit there is none."""
+    from backend_plugin.doctor.gathering import gathered
+
+    facts = await gathered(options, wish)
+    return facts, await _burned_in(options, facts, limit, told) if limit else ()
+
+
+async def _burned_in(
+    options: "KubernetesOptions", facts: "Facts", limit: timedelta, told: list[int]
+) -> Sequence["Finding"]:
+    """Also whoever is `told` to end by a signal deletes what was made."""
+    from backend_plugin.doctor.burn_in import running
+
+    this = asyncio.ensure_future(
+        running.burned_in(
+            options,
+            facts,
+            running.Limits(
+                seconds=max(1, round(limit.total_seconds())),
+                say=lambda line: click.echo(f"burn-in: {line}", err=True),
+                is_told=lambda: bool(told),
+            ),
+        )
+    )
+
+    def end(number: int) -> None:
+        told.append(number)
+        this.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, end, number)
+    return await this
+
+
+def _told(facts: "Facts", burned: Sequence["Finding"], form: str) -> int:
+    """Print all of it; the exit code."""
+    from backend_plugin.doctor import about, verdict
+
+    found = verdict.in_order([*verdict.findings(facts), *burned])
+    code, left = verdict.exit_code(found), verdict.left_out(facts)
+    if form == "json":
+        findings = [*map(_plain, found)]
+        said = {"about": about.lines(facts), "findings": findings, "not_checked": left, "exit_code": code}
+        click.echo(msgspec.json.format(lines.as_json(said), indent=2))
+    else:
+        _print(about.lines(facts), found, len(left))
+    return code
+
+
+def _plain(finding: "Finding") -> Mapping[str, str]:
+    return {
+        "id": finding.id,
+        "level": finding.level.value,
+        "sentence": finding.sentence,
+        "remedy": finding.remedy,
+    }
+
+
+def _print(about: Mapping[str, str], found: Sequence["Finding"], left: int) -> None:
+    from backend_plugin.doctor.check import Level
+    from backend_plugin.doctor.table import CHECKS
+
+    width = max(map(len, about))
+    for key, text in about.items():
+        click.echo(f"{key:<{width}}  {text}")
+    click.echo()
+    for each in found:
+        colour = _COLOURS[each.level.value] if tables.coloured() else None
+        click.echo(f"{click.style(each.level.value, fg=colour) if colour else each.level.value}  {each.id}")
+        click.echo(f"  {each.sentence}\n  remedy: {each.remedy}")
+    counts = {level: sum(each.level is level for each in found) for level in Level}
+    told = ", ".join(f"{count} {level.value}" for level, count in counts.items() if count)
+    made = f"{len(CHECKS)} checks{f', of which {left} could not be made' if left else ''}"
+    click.echo(f"{made}: {told or 'all is well'}")

@@ -1,0 +1,29 @@
+"""``kfpytorch health``: whether a server is well, for probes that run commands but speak no gRPC with TLS."""
+
+import sys
+
+import rich_click as click
+
+from backend_plugin import client
+from backend_plugin.cli import asking
+
+_HELP = """Ask a server whether it is ready: exit code 0 if it is, 1 if it is not, or does not answer.
+
+\b
+  $ kfpytorch health
+  $ kfpytorch health --service liveness --name kfpytorch-backend.kfpytorch.svc
+"""
+
+
+@click.command(name="health", help=_HELP)
+@click.option(
+    "--service", metavar="NAME", default="", help="liveness: whether it answers. Default: is ready."
+)
+@click.option("--name", metavar="HOST", default="", help="Of its certificate, if not that of its address.")
+@asking.server_option
+def command(service: str, name: str, server: str | None) -> None:
+    """``kfpytorch health``, of what was typed."""
+    with asking.answered():
+        status = client.health(service, name=name, server=server)
+        asking.say(status)
+    sys.exit(0 if status == client.SERVING else 1)

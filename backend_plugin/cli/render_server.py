@@ -1,0 +1,85 @@
+"""``kfpytorch render --server``: the manifests as a cluster would store them, which makes none of them.
+
+Composes planning and a dry run; see `backend_plugin.doctor.dry_run`.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from flyteidl.core.tasks_pb2 import TaskTemplate
+
+from backend_plugin.cli import ends
+from backend_plugin.core.errors import BackendError, InvalidTask, Problem
+from backend_plugin.core.job import Plan, Run
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.scheduling.findings import NOTHING, Findings
+from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import Manifest
+
+# What a store adds to every object, and differs each time.
+_STORES_OWN: Final = frozenset(
+    {"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"}
+)
+
+
+def rendered(
+    said: Mapping[str, Any],
+    task: tuple[TaskTemplate, Run],
+    settings: Settings,
+    given: tuple[Sequence[Manifest], Findings],
+) -> Plan:
+    """The plan of a task, each manifest as the cluster would store it.
+
+    Args:
+        said: What was typed.
+        task: The task, and for whom.
+        settings: The platform's.
+        given: PodTemplates and findings; what is not given of them is the cluster's own.
+
+    Raises:
+        InvalidTask: If the task cannot be planned, or the cluster refuses it.
+        Unreadable: If the cluster cannot be asked.
+    """
+    from backend_plugin.doctor import dry_run
+    from backend_plugin.kube.options import KubernetesOptions
+
+    template, run = task
+    run = replace(run, namespace=said["namespace"] or run.namespace)
+    options = KubernetesOptions(kubeconfig=said["kubeconfig"] or "", context=said["context"] or "")
+    ours = settings.kfpytorch
+
+    def planned(templates: Sequence[Manifest], found: Findings) -> Plan:
+        known = given[0] or templates, found if given[1] == NOTHING else given[1]
+        return plan(template, run, settings, *known)
+
+    places = dry_run.Places(
+        namespace=run.namespace, templates=ours.pod_template_namespace, has_gangs=not ours.gang.is_silent
+    )
+    try:
+        whole, tried = asyncio.run(dry_run.attempts(options, places, planned))
+    except InvalidTask:
+        raise
+    except BackendError as trouble:
+        raise ends.Unreadable(str(trouble)) from trouble
+    refused = [_problem(each.sent, each.reply) for each in tried if each.reply.stored is None]
+    if refused:
+        raise InvalidTask(*refused)
+    stored = (each.reply.stored for each in tried)
+    return replace(whole, manifests=tuple(_without_the_stores(each) for each in stored if each is not None))
+
+
+def _problem(sent: Manifest, reply: Any) -> Problem:
+    return Problem(
+        field=text(sent, "kind"),
+        value=text(section(sent, "metadata"), "name"),
+        message=f"is refused by the cluster ({reply.reason}): {reply.message}",
+        remedy="kfpytorch doctor --for FILE TASK says what to change",
+    )
+
+
+def _without_the_stores(stored: Manifest) -> Manifest:
+    metadata = {key: each for key, each in section(stored, "metadata").items() if key not in _STORES_OWN}
+    return {**stored, "metadata": metadata}

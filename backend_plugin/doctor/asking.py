@@ -1,0 +1,111 @@
+"""Questions of the doctor to an API server, none of which changes anything.
+
+Lives here: a look or a dry run, and what is answered. Does not: which; see `looks` and `gathering`.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor.facts import Reply
+from backend_plugin.doctor.looks import NAMES_ONLY, Look
+from backend_plugin.kube import wire
+from backend_plugin.kube.answers import Answered
+from backend_plugin.kube.api import Api
+from backend_plugin.kube.connection import Question
+from backend_plugin.kube.kinds import Resource
+from backend_plugin.kube.permissions import Rule
+from backend_plugin.shell.cluster import Unavailable
+
+_PAGE: Final = 500
+_TRIAL_SECONDS: Final = 20.0
+"""For a dry run: a webhook that does not answer is waited for ten seconds by default, thirty at most."""
+
+
+class NotSeen(BackendError):
+    """It could not be looked at; says why, and after a semicolon the rule that permits it."""
+
+
+class Asking:
+    """Of one cluster."""
+
+    def __init__(self, api: Api, versions: Mapping[str, str]) -> None:
+        """By API group the version that the cluster prefers."""
+        self._api = api
+        self._versions = versions
+
+    async def look(self, look: Look) -> list[Manifest] | None:
+        """What there is; None where the cluster has no such kind.
+
+        Raises:
+            NotSeen: If it is not permitted, or was not answered.
+        """
+        resource, found = look.resource, list[Manifest]()
+        version = resource.version or self._versions.get(resource.group, "")
+        if not version:
+            return None
+        for namespace in look.namespaces:
+            path = resource.path(namespace, look.name, version=version)
+            try:
+                if look.name:
+                    found.append(await self._api.object(Question(path=path, doubts=False)))
+                else:
+                    found += [each async for each in self._listed(path, look)]
+            except Answered as answer:
+                if answer.is_not_found and (look.name or not answer.is_not_served):
+                    continue
+                if answer.is_not_served:
+                    return None
+                raise self._not_seen(answer, resource, "get" if look.name else "list", namespace) from answer
+            except Unavailable as trouble:
+                raise NotSeen(str(trouble)) from trouble
+        return found
+
+    async def _listed(self, path: str, look: Look) -> AsyncIterator[Manifest]:
+        rest, left = "", look.most
+        while True:
+            query = {**look.query, "limit": str(left or _PAGE)} | ({"continue": rest} if rest else {})
+            accept = NAMES_ONLY if look.names_only else "application/json"
+            page = await self._api.object(Question(path=path, query=query, accept=accept, doubts=False))
+            for each in entries(page, "items"):
+                yield {"apiVersion": text(page, "apiVersion"), "kind": _kind(page), **each}
+            rest = text(section(page, "metadata"), "continue")
+            if not rest or left:
+                return
+
+    async def trial(self, resource: Resource, manifest: Manifest) -> Reply:
+        """What the API server would make of a new object; nothing is stored.
+
+        Raises:
+            NotSeen: If it is not permitted, or was not answered.
+        """
+        namespace = text(section(manifest, "metadata"), "namespace")
+        question = Question(
+            method="POST",
+            path=resource.path(namespace),
+            query={"dryRun": "All", "fieldManager": "kfpytorch", "fieldValidation": "Strict"},
+            body=msgspec.json.encode(manifest, enc_hook=dict),
+        )
+        try:
+            return Reply(stored=wire.object_of(await self._api.once(question, _TRIAL_SECONDS)))
+        except Answered as answer:
+            if answer.is_not_authorized:
+                raise self._not_seen(answer, resource, "create", namespace) from answer
+            return Reply(reason=answer.reason, message=answer.message)
+        except Unavailable as trouble:
+            raise NotSeen(str(trouble)) from trouble
+
+    @staticmethod
+    def _not_seen(answer: Answered, resource: Resource, verb: str, namespace: str) -> NotSeen:
+        if not answer.is_not_authorized:
+            return NotSeen(f"the API server answers {answer}")
+        rule = Rule(resource=resource, verbs=(verb,), namespace=namespace)
+        return NotSeen(f"{answer.message}; add to {rule.role} of whoever asks: {rule}")
+
+
+def _kind(page: Manifest) -> str:
+    return text(page, "kind").removesuffix("List")

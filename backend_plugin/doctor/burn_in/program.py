@@ -1,0 +1,98 @@
+"""What every rank of a burn-in does: all-reduce tensors of some sizes, and tell how fast that went.
+
+Needs torch and nothing of ours: it is handed to ``python -c`` as text. Rank 0 writes one line of JSON.
+"""
+
+import json
+import os
+import socket
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+MEBI = 1 << 20
+SIZES = {"nccl": (1, 16, 256), "gloo": (1, 8, 32)}
+"""MiB of each tensor, by backend."""
+SECONDS = 1.5
+"""For one size, about."""
+MOST = 20
+"""Repetitions of one size."""
+KEY = "kfpytorch-burn-in"
+
+
+def device_of(rank: int) -> torch.device:
+    """A GPU of its own, as far as there are any."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def mean(value: float, device: torch.device) -> float:
+    """Of all ranks; also what each of them waits for."""
+    total = torch.tensor([value], dtype=torch.float64, device=device)
+    dist.all_reduce(total)
+    return float(total.item()) / dist.get_world_size()
+
+
+def check(device: torch.device) -> None:
+    """End where a sum is not what it has to be."""
+    ranks = dist.get_world_size()
+    summed = torch.full((MEBI // 4,), float(dist.get_rank() + 1), device=device)
+    dist.all_reduce(summed)
+    if not bool((summed == ranks * (ranks + 1) / 2).all()):
+        raise SystemExit(f"the sum over {ranks} ranks is wrong on rank {dist.get_rank()}")
+
+
+def seconds_of(tensor: torch.Tensor, times: int) -> float:
+    """What one all-reduce took, as the mean of all ranks."""
+    dist.barrier()
+    begin = time.perf_counter()
+    for _ in range(times):
+        dist.all_reduce(tensor)
+    if tensor.is_cuda:
+        torch.cuda.synchronize()
+    return mean((time.perf_counter() - begin) / times, tensor.device)
+
+
+def measured(mebi: int, device: torch.device) -> dict[str, float]:
+    """One size; the bandwidths are nccl-tests': of the algorithm, and of the busiest link."""
+    tensor = torch.zeros(mebi * MEBI // 4, device=device)
+    ranks = dist.get_world_size()
+    once = seconds_of(tensor, 2)
+    seconds = seconds_of(tensor, max(2, min(MOST, int(SECONDS / max(once, 1e-9)))))
+    algorithm = mebi * MEBI / seconds / 1e9
+    return {
+        "mebibytes": mebi,
+        "seconds": seconds,
+        "algbw": algorithm,
+        "busbw": algorithm * 2 * (ranks - 1) / ranks,
+    }
+
+
+def main(patience: float) -> None:
+    """All of it, where the operator, or torch's agent, has said which rank this is."""
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    device = device_of(local)
+    dist.init_process_group(backend, timeout=timedelta(seconds=patience))
+    check(device)
+    sizes = [measured(mebi, device) for mebi in SIZES[backend]]
+    hosts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(hosts, socket.gethostname())
+    if dist.get_rank() == 0:
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        said = {"ranks": len(hosts), "hosts": len({*hosts}), "backend": backend, "device": name}
+        sys.stdout.write(json.dumps({KEY: {**said, "torch": torch.__version__, "sizes": sizes}}) + "\n")
+        sys.stdout.flush()
+    dist.barrier()  # Nobody ends before it is written.
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

@@ -1,0 +1,46 @@
+"""The connector as it is installed: its release, and what its account may do."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from backend_plugin.doctor import deployments
+from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor.facts import Facts, Subject
+
+
+def _lacks(facts: Facts) -> Iterator[Found]:
+    for said in facts.lacking:
+        account, _, rule = said.partition(": ")
+        yield Found(
+            sentence=f"the connector's ServiceAccount {account} may not do all that it has to",
+            remedy=f"add to its role: {rule}; the chart's rbac.create: true has all of them",
+        )
+
+
+def _another(facts: Facts) -> Iterator[Found]:
+    for each in deployments.connectors(facts):
+        version = deployments.release(each)
+        if version and facts.release and version != facts.release:
+            yield Found(
+                sentence=f"the connector is {version}, and this doctor {facts.release}: "
+                f"{deployments.told(each)}",
+                remedy=f'pip install "flytekitplugins-kfpytorch=={version}", or upgrade the connector',
+            )
+
+
+CHECKS: Final = (
+    Check(
+        id="connector-rights",
+        level=Level.ERROR,
+        proves="the connector's account may do what it has to",
+        judge=_lacks,
+        needs=(Subject.DEPLOYMENTS, Subject.RIGHTS),
+    ),
+    Check(
+        id="connector-release",
+        level=Level.WARNING,
+        proves="the connector and who asks are of one release",
+        judge=_another,
+        needs=(Subject.DEPLOYMENTS,),
+    ),
+)

@@ -1,0 +1,302 @@
+"""Flyte's side: what propeller is told of this backend, and whether it would find it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.doctor import deployments
+from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor.facts import Facts, Subject
+
+_PLUGINS: Final = ("connector-service", "agent-service")
+_TYPE: Final = "pytorch"
+_ROUTE: Final = (
+    "write tasks: {task-plugins: {enabled-plugins: [container, sidecar, k8s-array, connector-service, echo], "
+    "default-for-task-types: {pytorch: connector-service}}}"
+)
+_CONFIG: Final = (
+    "write defaultServiceConfig: "
+    '\'{"methodConfig":[{"name":[{}],"waitForReady":true,"retryPolicy":{"maxAttempts":5,'
+    '"initialBackoff":"0.5s","maxBackoff":"3s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}\''
+)
+_OLDEST: Final = (1, 16, 7)
+"""Before it connectors get pods with their placeholders; before 1.16 they have another name in settings."""
+_ENDPOINT: Final = re.compile(
+    r"(?:dns:///|k8s://)?(?P<service>[a-z0-9-]+)\.(?P<namespace>[a-z0-9-]+)(?:\.svc(?:\.[a-z0-9.-]+)?)?:(?P<port>\d+)"
+)
+
+
+def _said(facts: Facts, *keys: str) -> Manifest:
+    """What all files of Flyte's configuration say there, the later over the earlier."""
+    found: dict[str, JsonValue] = {}
+    for document in facts.of(Subject.FLYTE_CONFIG):
+        found.update(section(document, *keys))
+    return found
+
+
+def _is_flyte(facts: Facts) -> bool:
+    return bool(_said(facts, "tasks", "task-plugins"))
+
+
+def _enabled(facts: Facts) -> set[str]:
+    said = _said(facts, "tasks", "task-plugins").get("enabled-plugins")
+    return {each for each in said if isinstance(each, str)} if isinstance(said, list | tuple) else set()
+
+
+def _routes(facts: Facts) -> Mapping[str, str]:
+    """A mapping, or a list of mappings, as the guide writes it."""
+    plugins = _said(facts, "tasks", "task-plugins")
+    listed = entries(plugins, "default-for-task-types") or [section(plugins, "default-for-task-types")]
+    return {key: value for each in listed for key, value in each.items() if isinstance(value, str)}
+
+
+def template_name(facts: Facts) -> str:
+    """The PodTemplate that propeller lays below its pods; empty: none, or it cannot be told."""
+    return text(_said(facts, "plugins", "k8s"), "default-pod-template-name")
+
+
+def _unrouted(facts: Facts) -> Iterator[Found]:
+    if not _is_flyte(facts):
+        return
+    plugin = _routes(facts).get(_TYPE, "")
+    if plugin not in _PLUGINS:
+        whom = f"go to the plugin {plugin}" if plugin else "are routed to no plugin"
+        yield Found(
+            sentence=f"Flyte is told that tasks of type pytorch {whom}, and not to connector-service",
+            remedy=_ROUTE,
+        )
+    elif plugin not in _enabled(facts):
+        yield Found(
+            sentence=f"tasks of type pytorch are routed to {plugin}, which is not among Flyte's "
+            f"enabled-plugins",
+            remedy=_ROUTE,
+        )
+
+
+def _connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
+    """What Flyte is told of each connector, under its key."""
+    for plugin in _PLUGINS:
+        said = _said(facts, "plugins", plugin)
+        for key in ("defaultConnector", "defaultAgent"):
+            if key in said:
+                yield f"plugins.{plugin}.{key}", section(said, key)
+        for key in ("connectors", "agents"):
+            for name in section(said, key):
+                yield f"plugins.{plugin}.{key}.{name}", section(said, key, name)
+
+
+def _no_connector(facts: Facts) -> Iterator[Found]:
+    if _is_flyte(facts) and _routes(facts).get(_TYPE) in _PLUGINS and not any(_connectors(facts)):
+        yield Found(
+            sentence="Flyte is told of no connector: plugins.connector-service.defaultConnector "
+            "says no endpoint",
+            remedy="write plugins: {connector-service: {defaultConnector: {endpoint: "
+            f"'dns:///kfpytorch-backend.{facts.flyte_namespace}.svc.cluster.local:8000', insecure: true}}}}",
+        )
+
+
+def _ignored(facts: Facts) -> Iterator[Found]:
+    for path, said in _connectors(facts):
+        for method in section(said, "timeouts"):
+            yield Found(
+                sentence=f"Flyte ignores {path}.timeouts.{method}: keys are read in lower case, and "
+                f"methods are not",
+                remedy="write defaultTimeout, with the longest of them",
+            )
+
+
+def _upper(facts: Facts) -> Iterator[Found]:
+    for path, _ in _connectors(facts):
+        name = path.rpartition(".")[2]
+        if name != name.lower() and name not in ("defaultConnector", "defaultAgent"):
+            yield Found(
+                sentence=f"Flyte reads the name of the connector {path} in lower case, and what "
+                f"names it finds nothing",
+                remedy=f"write {name.lower()}",
+            )
+
+
+def _hasty(facts: Facts) -> Iterator[Found]:
+    for path, said in _connectors(facts):
+        if "waitForReady" not in text(said, "defaultServiceConfig"):
+            yield Found(
+                sentence=f"{path} says no defaultServiceConfig with waitForReady: a connector that "
+                f"is away for a "
+                "moment costs whole workflows",
+                remedy=_CONFIG,
+            )
+
+
+def _no_timeout(facts: Facts) -> Iterator[Found]:
+    for path, said in _connectors(facts):
+        if not text(said, "defaultTimeout"):
+            yield Found(
+                sentence=f"{path} says no defaultTimeout, and a call that is lost is waited for without end",
+                remedy="write defaultTimeout: 30s",
+            )
+
+
+def _unserved(facts: Facts) -> Iterator[Found]:
+    for path, said in _connectors(facts):
+        found = _ENDPOINT.fullmatch(text(said, "endpoint"))
+        if found is None or found["namespace"] != facts.flyte_namespace:
+            continue
+        name, port = found["service"], int(found["port"])
+        services = [each for each in facts.of(Subject.SERVICES) if deployments.name(each) == name]
+        ports = [each.get("port") for one in services for each in entries(section(one, "spec"), "ports")]
+        if port not in ports:
+            what = f"has the ports {', '.join(map(str, ports))}" if services else "is not there"
+            yield Found(
+                sentence=f"{path}.endpoint is {text(said, 'endpoint')}, and the Service {name} {what}",
+                remedy=f"kubectl get services -n {facts.flyte_namespace}; write the endpoint that is there",
+            )
+
+
+def _nobody(facts: Facts) -> Iterator[Found]:
+    for path, said in _connectors(facts):
+        found = _ENDPOINT.fullmatch(text(said, "endpoint"))
+        if found is None or found["namespace"] != facts.flyte_namespace:
+            continue
+        service = found["service"]
+        is_there = any(deployments.name(each) == service for each in facts.of(Subject.SERVICES))
+        if is_there and not _ready(facts, service):
+            yield Found(
+                sentence=f"{path}.endpoint is the Service {service}, behind which no pod is ready",
+                remedy=f"kubectl get pods -n {facts.flyte_namespace}; kubectl describe service {service} "
+                f"-n {facts.flyte_namespace}",
+            )
+
+
+def _ready(facts: Facts, service: str) -> bool:
+    slices = [
+        each
+        for each in facts.of(Subject.ENDPOINTS)
+        if text(section(each, "metadata", "labels"), "kubernetes.io/service-name") == service
+    ]
+    return any(
+        section(endpoint, "conditions").get("ready") is not False
+        for each in slices
+        for endpoint in entries(each, "endpoints")
+    )
+
+
+def _silent(facts: Facts) -> Iterator[Found]:
+    if facts.connector is not None and facts.connector.trouble:
+        yield Found(
+            sentence=f"the connector at {facts.connector.what} {facts.connector.trouble}",
+            remedy=facts.connector.remedy,
+        )
+
+
+def _old(facts: Facts) -> Iterator[Found]:
+    for each in deployments.propellers(facts):
+        version = deployments.flyte_version(each)
+        if version is not None and version < _OLDEST:
+            yield Found(
+                sentence=f"Flyte is {'.'.join(map(str, version))}, and 1.16.7 is the oldest that fills in "
+                f"the arguments of all tasks for a connector: {deployments.told(each)}",
+                remedy=f"helm upgrade {_chart(each)} -n {deployments.namespace(each)} --version v1.16.8 "
+                "--reuse-values",
+            )
+
+
+def _of_no_version(facts: Facts) -> Iterator[Found]:
+    for each in deployments.propellers(facts):
+        if deployments.flyte_version(each) is None:
+            yield Found(
+                sentence="which version of Flyte runs is not known, by the image "
+                f"{deployments.propeller_image(each)} of "
+                f"{deployments.told(each)}; 1.16.7 is the oldest that does",
+                remedy=f"kubectl label {deployments.told(each)} --overwrite "
+                "app.kubernetes.io/version=1.16.8  # if it is that",
+            )
+
+
+def _chart(deployment: Manifest) -> str:
+    """A release, and the chart that it is of."""
+    release = text(section(deployment, "metadata", "labels"), "app.kubernetes.io/instance")
+    whole = deployments.runs(deployment, "flyte-binary")
+    return f"{release or 'RELEASE'} flyteorg/{'flyte-binary' if whole else 'flyte-core'}"
+
+
+_CONFIGURED: Final = (Subject.FLYTE_CONFIG,)
+CHECKS: Final = (
+    Check(
+        id="flyte-old",
+        level=Level.WARNING,
+        proves="Flyte is 1.16.7 or newer",
+        judge=_old,
+        needs=(Subject.DEPLOYMENTS,),
+    ),
+    Check(
+        id="flyte-version",
+        level=Level.UNKNOWN,
+        proves="which version of Flyte runs is told by its image, or by a label",
+        judge=_of_no_version,
+        needs=(Subject.DEPLOYMENTS,),
+    ),
+    Check(
+        id="flyte-route",
+        level=Level.ERROR,
+        proves="Flyte sends tasks of type pytorch to connectors",
+        judge=_unrouted,
+        needs=_CONFIGURED,
+    ),
+    Check(
+        id="flyte-connector",
+        level=Level.ERROR,
+        proves="Flyte is told where the connector is",
+        judge=_no_connector,
+        needs=_CONFIGURED,
+    ),
+    Check(
+        id="flyte-timeouts",
+        level=Level.WARNING,
+        proves="Flyte heeds the time-outs that it is told",
+        judge=_ignored,
+        needs=_CONFIGURED,
+    ),
+    Check(
+        id="flyte-names",
+        level=Level.WARNING,
+        proves="Flyte finds connectors by the names that it is told",
+        judge=_upper,
+        needs=_CONFIGURED,
+    ),
+    Check(
+        id="flyte-retries",
+        level=Level.WARNING,
+        proves="Flyte waits for a connector that is away for a moment",
+        judge=_hasty,
+        needs=_CONFIGURED,
+    ),
+    Check(
+        id="flyte-timeout",
+        level=Level.WARNING,
+        proves="Flyte waits for no call without end",
+        judge=_no_timeout,
+        needs=_CONFIGURED,
+    ),
+    Check(
+        id="connector-service",
+        level=Level.ERROR,
+        proves="the Service that Flyte is told of is there",
+        judge=_unserved,
+        needs=(Subject.FLYTE_CONFIG, Subject.SERVICES),
+    ),
+    Check(
+        id="connector-down",
+        level=Level.ERROR,
+        proves="a pod is ready behind that Service",
+        judge=_nobody,
+        needs=(Subject.FLYTE_CONFIG, Subject.SERVICES, Subject.ENDPOINTS),
+    ),
+    Check(
+        id="connector-silent",
+        level=Level.ERROR,
+        proves="the connector that was named answers, and serves tasks of type pytorch",
+        judge=_silent,
+    ),
+)

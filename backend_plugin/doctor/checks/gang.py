@@ -1,0 +1,226 @@
+"""The gang scheduler: its kinds, whether anybody serves its name, and whether the operator knows of it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from backend_plugin.core.reading import entries, section, text, texts
+from backend_plugin.core.scheduling.operated import OPERATOR
+from backend_plugin.core.scheduling.platform import NONE
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor import deployments
+from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor.checks import queues
+from backend_plugin.doctor.facts import Facts, Subject
+
+GROUPS: Final[Mapping[str, str]] = {
+    "coscheduling": "scheduling.x-k8s.io",
+    "kai": "scheduling.run.ai",
+    "kueue": "kueue.x-k8s.io",
+    "volcano": "scheduling.volcano.sh",
+    "yunikorn": "",
+}
+"""By gang scheduler: the API group of its objects; YuniKorn has none."""
+_PROGRAMS: Final[Mapping[str, str]] = {
+    "vc-scheduler": "volcano",
+    "yunikorn": "yunikorn",
+    "kai-scheduler": "kai-scheduler",
+}
+"""By a part of an image's name: what pods call that scheduler where nobody has named it otherwise."""
+_DEFAULT: Final = "default-scheduler"
+_PROFILE: Final = re.compile(r"^[\s-]*\"?schedulerName\"?:\s*\"?([\w.-]+)", re.MULTILINE)
+_FLAGS: Final[Mapping[str, str]] = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcano"}
+"""The operator's ``--gang-scheduler-name``; all but ``volcano`` mean co-scheduling, by its profile."""
+_FLAG: Final = "gang-scheduler-name"
+
+
+def _no_kinds(facts: Facts) -> Iterator[Found]:
+    scheduler = facts.gang.scheduler
+    group = GROUPS.get(scheduler, "")
+    if group and group not in _groups(facts):
+        yield Found(
+            sentence=f"the settings say that gangs are for {scheduler}, and the cluster has no {group}",
+            remedy=f"install {scheduler}, or write kfpytorch: {{gang: {{scheduler: {_instead(facts)}}}}}",
+        )
+
+
+def _unused(facts: Facts) -> Iterator[Found]:
+    if facts.gang.scheduler == NONE and _instead(facts) != NONE:
+        yield Found(
+            sentence=f"the cluster has {_instead(facts)}, and the settings name no gang scheduler: "
+            "replicas that find no place keep those waiting that have one",
+            remedy=f"write kfpytorch: {{gang: {{scheduler: {_instead(facts)}}}}}",
+        )
+
+
+def _groups(facts: Facts) -> set[str]:
+    return {text(each, "name") for each in facts.of(Subject.GROUPS)}
+
+
+def _instead(facts: Facts) -> str:
+    there = _groups(facts)
+    return next((name for name, group in GROUPS.items() if group in there), NONE)
+
+
+def wanted(facts: Facts) -> set[str]:
+    """The schedulers whom the pods would wait for, beside the default one."""
+    gang = facts.gang
+    adapter = gang.adapter
+    said = {text(section(role.pod, "spec"), "schedulerName") for role in facts.task.roles}
+    if adapter is not None:
+        said.add(gang.scheduler_name or adapter.scheduler_name)
+    return said - {"", _DEFAULT}
+
+
+def served(facts: Facts) -> dict[str, bool]:
+    """The names that somebody serves, and whether he has a ready pod."""
+    found = {_DEFAULT: True}
+    for each in facts.of(Subject.DEPLOYMENTS):
+        for name in _names(each, facts):
+            found[name] = found.get(name, False) or deployments.is_ready(each)
+    for pod in facts.of(Subject.WAITING_FOR):
+        if text(section(pod, "spec"), "nodeName"):
+            found[text(section(pod, "spec"), "schedulerName")] = True
+    return found
+
+
+def _names(deployment: Manifest, facts: Facts) -> set[str]:
+    """What pods call the scheduler that it runs; none where it runs none."""
+    images = [deployments.image_name(text(each, "image")) for each in deployments.containers(deployment)]
+    usual = {name for part, name in _PROGRAMS.items() if any(part in image for image in images)}
+    there = [each for each in facts.of(Subject.SCHEDULER_CONFIG) if _mounts(deployment, each)]
+    profiles = {
+        name for each in there for said in texts(each, "data").values() for name in _PROFILE.findall(said)
+    }
+    return (set(deployments.flag(deployment, "scheduler-name")) or usual) | profiles
+
+
+def _mounts(deployment: Manifest, config: Manifest) -> bool:
+    if deployments.namespace(deployment) != deployments.namespace(config):
+        return False
+    volumes = entries(section(deployment, "spec", "template", "spec"), "volumes")
+    return deployments.name(config) in [text(section(each, "configMap"), "name") for each in volumes]
+
+
+def _nobody(facts: Facts) -> Iterator[Found]:
+    known = served(facts)
+    for name in sorted(wanted(facts) - set(known)):
+        there = ", ".join(sorted(known))
+        yield Found(
+            sentence=f"nobody serves the scheduler name {name}, for which pods would wait for ever; "
+            f"served: {there}",
+            remedy="write kfpytorch: {gang: {scheduler-name: NAME}} with one that is served, "
+            f"or add a profile schedulerName: {name} to the scheduler's configuration",
+        )
+
+
+def _down(facts: Facts) -> Iterator[Found]:
+    known = served(facts)
+    for name in sorted(wanted(facts)):
+        if known.get(name) is False:
+            yield Found(
+                sentence=f"the scheduler that serves {name} has no ready pod",
+                remedy="kubectl get deployments -A | grep -i scheduler; kubectl describe deployment "
+                "NAME -n NAMESPACE",
+            )
+
+
+def _flags(facts: Facts) -> list[tuple[Manifest, str]]:
+    return [(each, "".join(deployments.flag(each, _FLAG))) for each in deployments.operators(facts)]
+
+
+def is_grouped_by_operator(facts: Facts) -> bool:
+    """Whether an operator makes a group of every job."""
+    return any(flag not in ("", NONE) for _, flag in _flags(facts))
+
+
+def _operator_lacks(facts: Facts) -> Iterator[Found]:
+    gang = facts.gang
+    for operator, flag in _flags(facts):
+        if gang.style != OPERATOR:
+            return
+        if flag in ("", NONE):
+            yield Found(
+                sentence=f"the settings leave the groups of {gang.scheduler} to the operator, and "
+                f"it has no --{_FLAG}",
+                remedy=f"add --{_FLAG}={_FLAGS[gang.scheduler]} to the args of {deployments.told(operator)}, "
+                "or write kfpytorch: {gang: {style: plugin}}",
+            )
+        elif (flag == "volcano") != (gang.scheduler == "volcano"):
+            yield Found(
+                sentence=f"the operator makes groups for {flag}, and the settings say {gang.scheduler}",
+                remedy=f"write --{_FLAG}={_FLAGS[gang.scheduler]} in the args of "
+                f"{deployments.told(operator)}",
+            )
+
+
+def _operator_too(facts: Facts) -> Iterator[Found]:
+    gang = facts.gang
+    for operator, flag in _flags(facts):
+        if flag not in ("", NONE) and gang.style != OPERATOR:
+            yield Found(
+                sentence=f"the operator makes a group of every job (--{_FLAG}={flag}), and the settings say "
+                f"{gang.scheduler}{f' with style {gang.style}' if gang.style else ''}: pods wait for both",
+                remedy=f"remove --{_FLAG} from the args of {deployments.told(operator)}, "
+                "or write kfpytorch: {gang: {style: operator}}",
+            )
+
+
+def _refused(facts: Facts) -> Iterator[Found]:
+    """What the backend says of it, where no other check says it with more to paste."""
+    if any(found for judge in (_no_kinds, _operator_lacks, queues.missing) for found in judge(facts)):
+        return
+    for each in facts.gang_problems:
+        yield Found(sentence=f"{each.field}: {each.value}: {each.message}", remedy=each.remedy)
+
+
+CHECKS: Final = (
+    Check(
+        id="gang-refused",
+        level=Level.ERROR,
+        proves="the gang scheduler that is named can do it on this cluster",
+        judge=_refused,
+    ),
+    Check(
+        id="gang-kinds",
+        level=Level.ERROR,
+        proves="the cluster has the objects of the gang scheduler that the settings name",
+        judge=_no_kinds,
+        needs=(Subject.GROUPS,),
+    ),
+    Check(
+        id="gang-unused",
+        level=Level.NOTE,
+        proves="a gang scheduler that the cluster has is used",
+        judge=_unused,
+        needs=(Subject.GROUPS,),
+    ),
+    Check(
+        id="scheduler-missing",
+        level=Level.ERROR,
+        proves="somebody serves the scheduler name that pods would carry",
+        judge=_nobody,
+        needs=(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG, Subject.WAITING_FOR),
+    ),
+    Check(
+        id="scheduler-down",
+        level=Level.ERROR,
+        proves="the scheduler that pods would wait for has a ready pod",
+        judge=_down,
+        needs=(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG),
+    ),
+    Check(
+        id="gang-operator-lacks",
+        level=Level.ERROR,
+        proves="the operator makes the groups that the settings leave to it",
+        judge=_operator_lacks,
+        needs=(Subject.DEPLOYMENTS,),
+    ),
+    Check(
+        id="gang-operator-too",
+        level=Level.ERROR,
+        proves="the operator makes no groups that nobody wants",
+        judge=_operator_too,
+        needs=(Subject.DEPLOYMENTS,),
+    ),
+)

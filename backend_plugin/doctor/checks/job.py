@@ -1,0 +1,231 @@
+"""The task itself: whether it can be planned, and what the cluster makes of it in a dry run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor.checks import flyte
+from backend_plugin.doctor.facts import Facts, Reply, Subject
+
+_ELSEWHERE: Final = {
+    "failed calling webhook": Subject.JOB_TRIAL,
+    "violates PodSecurity": Subject.POD_TRIALS,
+    "being terminated": Subject.NAMESPACE,
+    'namespaces "': Subject.NAMESPACE,
+    "looking up service account": Subject.ACCOUNTS,
+    "no PriorityClass with name": Subject.PRIORITIES,
+    "exceeded quota": Subject.QUOTAS,
+    "usage per Container is": Subject.LIMIT_RANGES,
+}
+"""Words of a refusal that another check explains, where it could look at this."""
+_DEFAULT: Final = "default-scheduler"
+_KEPT: Final = ("metadata.labels", "metadata.annotations", "spec")
+_MANY: Final = 5
+
+
+def _refused_here(facts: Facts) -> Iterator[Found]:
+    for each in facts.task.problems:
+        yield Found(sentence=f"{each.field}: {each.value}: {each.message}", remedy=each.remedy)
+
+
+def _no_template(facts: Facts) -> Iterator[Found]:
+    """The task's own is refused where it is planned."""
+    name, place = facts.settings.default_pod_template_name, facts.settings.kfpytorch.pod_template_namespace
+    if _is_gone(facts, name, place):
+        yield Found(
+            sentence=f"the settings name the PodTemplate {name}, which is neither in {facts.namespace} "
+            f"nor in {place}",
+            remedy=f"kubectl apply -n {place} -f the file that holds it, or leave out "
+            "default-pod-template-name",
+        )
+
+
+def _unmade_template(facts: Facts) -> Iterator[Found]:
+    """Propeller goes on without it, and does not say so; often it is made with a project's namespace."""
+    name, place = flyte.template_name(facts), facts.flyte_namespace
+    if _is_gone(facts, name, place):
+        yield Found(
+            sentence=f"Flyte's configuration names the PodTemplate {name}, which is neither in "
+            f"{facts.namespace} nor in {place}: pods there have nothing of it",
+            remedy=f"ask about the namespace of a project-domain, if it is made with each; or kubectl apply "
+            f"-n {place} -f the file that holds it, or leave out default-pod-template-name",
+        )
+
+
+def _is_gone(facts: Facts, name: str, place: str) -> bool:
+    """Whether it is named, and neither in the namespace nor in that place."""
+    there = {
+        (text(section(each, "metadata"), "namespace"), text(section(each, "metadata"), "name"))
+        for each in facts.of(Subject.TEMPLATES)
+    }
+    return bool(name) and not {(facts.namespace, name), (place, name)} & there
+
+
+def _refused(facts: Facts) -> Iterator[Found]:
+    reply = facts.job_reply
+    if reply.message and not _is_told(reply, facts):
+        yield Found(
+            sentence=f"the cluster refuses the job ({reply.reason}): {reply.message}",
+            remedy="kfpytorch render prints the job; change what the sentence names in the task, its "
+            "PodTemplate or the settings",
+        )
+
+
+def _pod_refused(facts: Facts) -> Iterator[Found]:
+    for role, reply in facts.pod_replies.items():
+        if reply.message and not _is_told(reply, facts):
+            yield Found(
+                sentence=f"the cluster refuses a {role} pod ({reply.reason}): {reply.message}",
+                remedy="kfpytorch render prints the pod's template; change what the sentence names in the "
+                "task, its PodTemplate or the settings",
+            )
+
+
+def _is_told(reply: Reply, facts: Facts) -> bool:
+    """Whether another check has more to say of it."""
+    return any(
+        words in reply.message and subject not in facts.unseen for words, subject in _ELSEWHERE.items()
+    )
+
+
+def _changed(facts: Facts) -> Iterator[Found]:
+    if facts.task.job is not None and facts.job_reply.stored is not None:
+        yield from _told("job", _differences(facts.task.job, facts.job_reply.stored))
+
+
+def _pod_changed(facts: Facts) -> Iterator[Found]:
+    for role in facts.task.roles:
+        stored = facts.pod_replies[role.name].stored if role.name in facts.pod_replies else None
+        if stored is not None:
+            differing = [*_differences(role.pod, stored), *_taken_over(role.pod, stored)]
+            yield from _told(f"{role.name} pod", differing)
+
+
+def _taken_over(sent: Manifest, stored: Manifest) -> Iterator[str]:
+    """What is added where nothing was said, and counts: who schedules the pod, and what it asks for."""
+    scheduler = text(section(stored, "spec"), "schedulerName")
+    if not text(section(sent, "spec"), "schedulerName") and scheduler not in ("", _DEFAULT):
+        yield f"spec.schedulerName is {scheduler!r}, and nothing was said"
+    for part in ("initContainers", "containers"):
+        asked = {text(each, "name"): _asked(each) for each in entries(section(sent, "spec"), part)}
+        for each in entries(section(stored, "spec"), part):
+            added = sorted(_asked(each) - asked.get(text(each, "name"), _asked(each)))
+            if added:
+                yield f"spec.{part}[{text(each, 'name')}] asks for {added[0]}, and nothing was said"
+
+
+def _asked(container: Manifest) -> set[str]:
+    resources = section(container, "resources")
+    return {*section(resources, "requests"), *section(resources, "limits")}
+
+
+def _told(what: str, differing: Sequence[str]) -> Iterator[Found]:
+    if differing:
+        more = f", and {len(differing) - _MANY} more" if len(differing) > _MANY else ""
+        yield Found(
+            sentence=f"the cluster changes the {what} before it is stored: "
+            f"{', '.join(differing[:_MANY])}{more}",
+            remedy="kubectl get mutatingwebhookconfigurations,limitranges -A; say the same in the settings, "
+            "or except these pods",
+        )
+
+
+def _differences(sent: Manifest, stored: Manifest) -> Sequence[str]:
+    """Where something is not as it was sent; what is only added by the cluster's defaults is no change."""
+    return [
+        each
+        for part in _KEPT
+        for each in _compared(section(sent, *part.split(".")), section(stored, *part.split(".")), part)
+    ]
+
+
+def _compared(sent: JsonValue, stored: JsonValue, path: str) -> Iterator[str]:
+    if isinstance(sent, Mapping) and isinstance(stored, Mapping):
+        for key, value in sent.items():
+            yield from _compared(value, stored.get(key), f"{path}.{key}")
+    elif isinstance(sent, list | tuple) and isinstance(stored, list | tuple):
+        yield from _listed(sent, stored, path)
+    elif _is_said(sent) and not _is_same(sent, stored):
+        yield f"{path} is {stored!r} instead of {sent!r}"
+
+
+def _listed(sent: Sequence[JsonValue], stored: Sequence[JsonValue], path: str) -> Iterator[str]:
+    """Of named things each against its namesake: others may be put before it."""
+    named = {text(each, "name"): each for each in stored if isinstance(each, Mapping)}
+    for at, each in enumerate(sent):
+        name = text(each, "name") if isinstance(each, Mapping) else ""
+        if name:
+            yield from _compared(each, named.get(name), f"{path}[{name}]")
+        elif each not in stored:
+            yield from _compared(each, stored[at] if at < len(stored) else None, f"{path}[{at}]")
+
+
+def _is_said(value: JsonValue) -> bool:
+    """The API server leaves out what is empty."""
+    return value not in (None, "", 0, False) and value != {} and value != []
+
+
+def _is_same(sent: JsonValue, stored: JsonValue) -> bool:
+    """Quantities come back in their order: ``1024Mi`` as ``1Gi``."""
+    from backend_plugin.core.quantity import NotAQuantity, parse
+
+    if sent == stored:
+        return True
+    try:
+        return parse(str(sent)) == parse(str(stored))
+    except NotAQuantity:
+        return False
+
+
+CHECKS: Final = (
+    Check(
+        id="task-refused",
+        level=Level.ERROR,
+        proves="the task can be planned on this platform",
+        judge=_refused_here,
+    ),
+    Check(
+        id="template-missing",
+        level=Level.ERROR,
+        proves="the PodTemplate that the settings name is there",
+        judge=_no_template,
+        needs=(Subject.TEMPLATES,),
+    ),
+    Check(
+        id="template-unmade",
+        level=Level.WARNING,
+        proves="the PodTemplate that Flyte's configuration names is there",
+        judge=_unmade_template,
+        needs=(Subject.TEMPLATES, Subject.FLYTE_CONFIG),
+    ),
+    Check(
+        id="job-refused",
+        level=Level.ERROR,
+        proves="the cluster would take the job",
+        judge=_refused,
+        needs=(Subject.JOB_TRIAL, Subject.JOB_KINDS),
+    ),
+    Check(
+        id="pod-refused",
+        level=Level.ERROR,
+        proves="the cluster would take a pod of each role",
+        judge=_pod_refused,
+        needs=(Subject.POD_TRIALS,),
+    ),
+    Check(
+        id="job-changed",
+        level=Level.WARNING,
+        proves="the job is stored as it is sent",
+        judge=_changed,
+        needs=(Subject.JOB_TRIAL,),
+    ),
+    Check(
+        id="pod-changed",
+        level=Level.WARNING,
+        proves="pods are stored as they are sent",
+        judge=_pod_changed,
+        needs=(Subject.POD_TRIALS,),
+    ),
+)

@@ -1,0 +1,294 @@
+"""The nodes: whether each replica finds one of its size that takes it, and all replicas together."""
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor import deployments
+from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor.facts import Facts, RolePods, Subject
+from backend_plugin.embedded.nodes import Claim, Node, Unschedulable, read_claim, read_node, schedule
+from backend_plugin.embedded.resources import ONE
+
+_MIG: Final = "nvidia.com/mig-"
+_PRESENT: Final = (
+    "nvidia.com/gpu.present",
+    "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "feature.node.kubernetes.io/pci-10de.present",
+)
+"""Labels of nodes in which somebody has found a GPU."""
+_PLUGIN: Final = (
+    "helm install nvidia-device-plugin nvidia-device-plugin --repo "
+    "https://nvidia.github.io/k8s-device-plugin "
+    "-n nvidia-device-plugin --create-namespace"
+)
+_READY: Final = "Ready"
+_NODE: Final = "node.kubernetes.io/"
+
+
+class _Why(enum.Enum):
+    """Why a role's pod goes to no node, were all of them empty."""
+
+    SELECTOR = "selector"
+    TAINT = "taint"
+    NO_DEVICE = "device"
+    SIZE = "size"
+
+
+def _ready(facts: Facts) -> Sequence[Node]:
+    return [read_node(each) for each in facts.of(Subject.NODES) if _is_ready(each)]
+
+
+def _is_ready(node: Manifest) -> bool:
+    conditions = entries(section(node, "status"), "conditions")
+    ready = any((text(each, "type"), text(each, "status")) == (_READY, "True") for each in conditions)
+    return ready and section(node, "spec").get("unschedulable") is not True
+
+
+def _claim(role: RolePods) -> Claim:
+    return read_claim({**role.pod, "metadata": {**section(role.pod, "metadata"), "uid": role.name}})
+
+
+def _why(claim: Claim, nodes: Sequence[Node]) -> tuple[_Why, Sequence[Node]] | None:
+    """The first of the scheduler's reasons that holds of all nodes, and those that it was left with."""
+    chosen = [each for each in nodes if claim.wishes.accept(each.name, each.labels)]
+    if not chosen:
+        return _Why.SELECTOR, nodes
+    taking = [each for each in chosen if claim.wishes.untolerated(each.taints) is None]
+    if not taking:
+        return _Why.TAINT, chosen
+    if any(_fits(claim, each.allocatable) for each in taking):
+        return None
+    devices = [name for name, amount in claim.requests.items() if amount and "/" in name]
+    if any(not any(each.allocatable.get(name) for each in taking) for name in devices):
+        return _Why.NO_DEVICE, taking
+    return _Why.SIZE, taking
+
+
+def _fits(claim: Claim, has: Mapping[str, int]) -> bool:
+    return all(amount <= has.get(name, 0) for name, amount in claim.requests.items())
+
+
+def _reasons(facts: Facts, wanted: _Why) -> Iterator[tuple[RolePods, Claim, Sequence[Node]]]:
+    nodes = _ready(facts)
+    for role in facts.task.roles if nodes else ():
+        claim = _claim(role)
+        found = _why(claim, nodes)
+        if found is not None and found[0] is wanted:
+            yield role, claim, found[1]
+
+
+def _none(facts: Facts) -> Iterator[Found]:
+    if not _ready(facts):
+        yield Found(
+            sentence=f"none of {len(facts.of(Subject.NODES))} nodes is ready and takes pods",
+            remedy="kubectl get nodes; kubectl uncordon those that are SchedulingDisabled",
+        )
+
+
+def _unselected(facts: Facts) -> Iterator[Found]:
+    for role, claim, nodes in _reasons(facts, _Why.SELECTOR):
+        labels = ", ".join(f"{key}={value}" for key, value in claim.wishes.selector.items()) or "its affinity"
+        yield Found(
+            sentence=f"no node of {len(nodes)} is one that a {role.name} would go to: {labels}",
+            remedy=f"kubectl get nodes --show-labels; then kubectl label node NODE "
+            f"{labels.replace(', ', ' ')}, or "
+            "change the node selector of the task, its PodTemplate or the settings",
+        )
+
+
+def _tainted(facts: Facts) -> Iterator[Found]:
+    for role, claim, nodes in _reasons(facts, _Why.TAINT):
+        taint = claim.wishes.untolerated(nodes[0].taints)
+        if taint is not None:
+            said = (
+                f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+            )
+            how = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
+            yield Found(
+                sentence=f"every node that a {role.name} would go to has a taint that it does not "
+                f"tolerate, as {said}",
+                remedy=f"write resource-tolerations or default-tolerations: [{{key: {taint.key}, {how}, "
+                f"effect: {taint.effect}}}]",
+            )
+
+
+def _lacking(claim: Claim, nodes: Sequence[Node]) -> list[str]:
+    return [
+        name
+        for name, amount in claim.requests.items()
+        if amount and "/" in name and not any(each.allocatable.get(name) for each in nodes)
+    ]
+
+
+def _no_device(facts: Facts) -> Iterator[Found]:
+    for role, claim, nodes in _reasons(facts, _Why.NO_DEVICE):
+        if not _slices(nodes):
+            name = _lacking(claim, nodes)[0]
+            yield Found(
+                sentence=f"no node that takes a {role.name} has {name}",
+                remedy=f"add nodes with it; then kubectl get nodes -o custom-columns=NAME:.metadata.name,"
+                f"HAS:.status.allocatable.{name.replace('.', chr(92) + '.')} shows them",
+            )
+
+
+def _slices(nodes: Sequence[Node]) -> list[str]:
+    return sorted(
+        {name for each in nodes for name, has in each.allocatable.items() if name.startswith(_MIG) and has}
+    )
+
+
+def _sliced(facts: Facts) -> Iterator[Found]:
+    for role, claim, nodes in _reasons(facts, _Why.NO_DEVICE):
+        if slices := _slices(nodes):
+            yield Found(
+                sentence=f"a {role.name} asks for {_lacking(claim, nodes)[0]}, and the nodes have MIG slices "
+                f"only: {', '.join(slices)}",
+                remedy=f"ask for one of them in a PodTemplate: resources: {{limits: {{{slices[0]}: "
+                f"1}}}}; or write "
+                "mig.strategy: single in the device plugin's values",
+            )
+
+
+def _too_large(facts: Facts) -> Iterator[Found]:
+    for role, claim, nodes in _reasons(facts, _Why.SIZE):
+        lacking = [
+            f"{_said(name, amount)} {name} of {_said(name, most)} at most"
+            for name, amount in claim.requests.items()
+            if amount > (most := max(each.allocatable.get(name, 0) for each in nodes))
+        ]
+        why = ", ".join(lacking) or "no node has all of it at once"
+        yield Found(
+            sentence=f"a {role.name} is larger than any node that takes it, were that empty: {why}",
+            remedy="ask for less in the Resources of the task, or add a larger kind of node",
+        )
+
+
+def _said(name: str, amount: int) -> str:
+    return f"{amount / ONE / 2**30:g}Gi" if name == "memory" else f"{amount / ONE:g}"
+
+
+def _gang_too_large(facts: Facts) -> Iterator[Found]:
+    nodes = _ready(facts)
+    fits_alone = nodes and all(_why(_claim(role), nodes) is None for role in facts.task.roles)
+    if not fits_alone:
+        return
+    claims = [
+        replace(_claim(role), uid=f"{role.name}-{at}")
+        for role in facts.task.roles
+        for at in range(role.needed)
+    ]
+    left = [each for each in schedule(claims, (), nodes) if isinstance(each, Unschedulable)]
+    if left:
+        yield Found(
+            sentence=f"of {len(claims)} replicas {len(left)} find no place on {len(nodes)} nodes, "
+            f"were all of "
+            f"them empty: {left[0].message.partition('. preemption')[0]}",
+            remedy="ask for fewer replicas or less for each, add nodes, or see that the autoscaler "
+            "may add them",
+        )
+
+
+def _no_plugin(facts: Facts) -> Iterator[Found]:
+    name = facts.settings.gpu_resource_name
+    without = [
+        deployments.name(each)
+        for each in facts.of(Subject.NODES)
+        if any(_is_there(section(each, "metadata", "labels"), label) for label in _PRESENT)
+        and not any(has == name or has.startswith(_MIG) for has in section(each, "status", "capacity"))
+    ]
+    if without:
+        yield Found(
+            sentence=f"{len(without)} nodes have a GPU by their labels and offer no {name}: no "
+            f"device plugin runs "
+            f"there: {', '.join(without[:3])}",
+            remedy=_PLUGIN,
+        )
+
+
+def _is_there(labels: Manifest, label: str) -> bool:
+    return text(labels, label) not in ("", "false")
+
+
+def _unhealthy(facts: Facts) -> Iterator[Found]:
+    name = facts.settings.gpu_resource_name
+    for each in facts.of(Subject.NODES):
+        node = read_node(each)
+        has = read_node({**each, "status": {"allocatable": section(each, "status", "capacity")}})
+        lost = (has.allocatable.get(name, 0) - node.allocatable.get(name, 0)) // ONE
+        if lost > 0:
+            yield Found(
+                sentence=f"{lost} of the GPUs of node {node.name} are not healthy: {name}",
+                remedy=f"kubectl describe node {node.name}; kubectl drain {node.name} --ignore-daemonsets",
+            )
+
+
+CHECKS: Final = (
+    Check(
+        id="nodes-none",
+        level=Level.ERROR,
+        proves="a node is ready and takes pods",
+        judge=_none,
+        needs=(Subject.NODES,),
+    ),
+    Check(
+        id="node-selector",
+        level=Level.ERROR,
+        proves="each role goes to some node, by selector and affinity",
+        judge=_unselected,
+        needs=(Subject.NODES,),
+    ),
+    Check(
+        id="node-taints",
+        level=Level.ERROR,
+        proves="each role tolerates the taints of some node that it goes to",
+        judge=_tainted,
+        needs=(Subject.NODES,),
+    ),
+    Check(
+        id="device-missing",
+        level=Level.ERROR,
+        proves="some node has the devices that a role asks for",
+        judge=_no_device,
+        needs=(Subject.NODES,),
+    ),
+    Check(
+        id="mig",
+        level=Level.ERROR,
+        proves="whole GPUs are asked for where nodes have whole GPUs",
+        judge=_sliced,
+        needs=(Subject.NODES,),
+    ),
+    Check(
+        id="role-large",
+        level=Level.ERROR,
+        proves="each role fits on some node",
+        judge=_too_large,
+        needs=(Subject.NODES,),
+    ),
+    Check(
+        id="gang-large",
+        level=Level.ERROR,
+        proves="all replicas fit on the nodes together",
+        judge=_gang_too_large,
+        needs=(Subject.NODES,),
+    ),
+    Check(
+        id="device-plugin",
+        level=Level.ERROR,
+        proves="every node with a GPU offers it",
+        judge=_no_plugin,
+        needs=(Subject.NODES,),
+    ),
+    Check(
+        id="gpu-unhealthy",
+        level=Level.WARNING,
+        proves="every GPU that a node has can be given to a pod",
+        judge=_unhealthy,
+        needs=(Subject.NODES,),
+    ),
+)

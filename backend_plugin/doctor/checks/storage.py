@@ -1,0 +1,23 @@
+"""The stores in which outputs lie."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor.facts import Facts
+
+
+def _troubled(facts: Facts) -> Iterator[Found]:
+    for each in facts.stores:
+        if each.trouble:
+            yield Found(sentence=f"{each.what}: {each.trouble}", remedy=each.remedy)
+
+
+CHECKS: Final = (
+    Check(
+        id="store",
+        level=Level.ERROR,
+        proves="an object can be written below the output prefix, read and deleted",
+        judge=_troubled,
+    ),
+)

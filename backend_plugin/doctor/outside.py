@@ -1,0 +1,108 @@
+"""What is not asked of the API server: stores in which outputs lie, and a connector that was named."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from backend_plugin.doctor import reaching
+from backend_plugin.doctor.facts import Facts, Tried
+from backend_plugin.shell.prefixes import STORES
+
+_SECONDS: Final = 20.0
+_CALL: Final = 10.0
+_AMAZONS: Final = frozenset({"s3", "s3a"})
+_TYPE: Final = "pytorch"
+_CONTENT: Final = b"kfpytorch doctor\n"
+_WRITABLE: Final = (
+    "give whoever asks, and the pods' ServiceAccount, get, put, list and delete below it; see that "
+    "the bucket "
+    "or directory is there"
+)
+
+
+async def tried(facts: Facts, prefixes: Sequence[str], connector: str, certificate: str = "") -> Facts:
+    """With what came of trying them; `certificate` is the file with that of the connector, if it is here."""
+    stores = await asyncio.gather(*map(_store, prefixes))
+    found = await asyncio.to_thread(_connector, connector, certificate) if connector else None
+    return replace(facts, stores=stores, connector=found)
+
+
+async def _store(prefix: str) -> Tried:
+    scheme = prefix.partition("://")[0]
+    try:
+        await asyncio.wait_for(asyncio.to_thread(_written, prefix), _SECONDS)
+    except ImportError:
+        package = STORES.get(scheme, scheme)
+        return Tried(
+            what=prefix,
+            trouble=f"cannot be tried: the package {package} is not installed",
+            remedy=f"pip install {package}",
+        )
+    except asyncio.TimeoutError as error:
+        trouble = f"does not answer within {_SECONDS:g} s"
+        return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error))
+    except Exception as error:  # noqa: BLE001 - a border: every store's package raises what it likes.
+        said = f"{type(error).__name__}: {error}".strip().rstrip(":")
+        trouble = f"nothing can be written there: {said}"
+        return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error))
+    return Tried(what=prefix)
+
+
+def _remedy(prefix: str, error: Exception) -> str:
+    """S3's buckets and end points have commands and names of their own."""
+    scheme, _, path = prefix.partition("://")
+    if scheme not in _AMAZONS or isinstance(error, PermissionError):
+        return _WRITABLE
+    if isinstance(error, FileNotFoundError):
+        return f"aws s3 mb s3://{path.partition('/')[0]}"
+    return (
+        f"aws s3 ls {prefix}; a store that is not Amazon's is named by AWS_ENDPOINT_URL_S3=http://HOST:PORT"
+    )
+
+
+def _written(prefix: str) -> None:
+    """Write, read and delete one small object; raises what the store raises."""
+    import fsspec
+
+    filesystem: Any
+    filesystem, path = fsspec.core.url_to_fs(prefix, skip_instance_cache=True)
+    if filesystem.protocol in ("file", ("file", "local")) and not filesystem.isdir(path):
+        raise NotADirectoryError(f"there is no directory {path}")
+    name = f"{path.rstrip('/')}/kfpytorch-doctor-{secrets.token_hex(8)}"
+    filesystem.pipe_file(name, _CONTENT)
+    try:
+        if filesystem.cat_file(name) != _CONTENT:
+            raise OSError("what was written is not what is read")
+    finally:
+        filesystem.rm_file(name)
+
+
+def _connector(address: str, certificate: str) -> Tried:
+    """Whether it answers, and serves our type of task."""
+    from flyteidl.admin.agent_pb2 import ListAgentsRequest, ListAgentsResponse
+
+    from backend_plugin import client
+
+    host = address.removeprefix("grpcs://")
+    how = "-plaintext" if host == address else "-insecure"
+    remedy = f"kubectl get pods -A -l app.kubernetes.io/name=kfpytorch-backend; grpcurl {how} {host} list"
+    try:
+        with client.connected(address, roots=certificate) as (channel, metadata):
+            ask = channel.unary_unary(
+                "/flyteidl.service.AgentMetadataService/ListAgents",
+                request_serializer=ListAgentsRequest.SerializeToString,
+                response_deserializer=ListAgentsResponse.FromString,
+            )
+            answer = ask(ListAgentsRequest(), timeout=_CALL, metadata=metadata)
+    except client.NotAnswered as error:
+        known = None if isinstance(error, client.TokenRefused) else reaching.trouble(address, certificate)
+        return known or Tried(what=address, trouble=f"does not answer: {error}", remedy=remedy)
+    types = {each.name for agent in answer.agents for each in agent.supported_task_categories}
+    if _TYPE not in types:
+        said = ", ".join(sorted(types)) or "none"
+        return Tried(
+            what=address, trouble=f"serves no tasks of type {_TYPE}; its types are {said}", remedy=remedy
+        )
+    return Tried(what=address)

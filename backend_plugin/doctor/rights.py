@@ -1,0 +1,135 @@
+"""What the connector's own account may do, or that of whoever asks: asked of the API server.
+
+Lives here: the rules that a server needs, and the question. Does not: what follows; see `checks.connector`
+and `burn_in`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor import deployments
+from backend_plugin.doctor.asking import NotSeen
+from backend_plugin.doctor.facts import Facts
+from backend_plugin.kube.answers import Answered
+from backend_plugin.kube.api import Api
+from backend_plugin.kube.connection import Question
+from backend_plugin.kube.kinds import EVENTS, JOBS, POD_TEMPLATES, PODS, Resource
+from backend_plugin.kube.permissions import Rule
+from backend_plugin.shell.cluster import Unavailable
+
+_WORKFLOWS: Final = Resource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
+RULES: Final = (
+    Rule(resource=JOBS, verbs=("create", "get", "list", "watch", "patch", "delete")),
+    Rule(resource=PODS, verbs=("list", "watch", "delete")),
+    Rule(resource=PODS, verbs=("get",), sub="log"),
+    Rule(resource=EVENTS, verbs=("create", "list", "watch")),
+    Rule(resource=POD_TEMPLATES, verbs=("get",)),
+    Rule(resource=_WORKFLOWS, verbs=("get",)),
+)
+"""Without these tasks fail, or nobody says why they do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Account:
+    """Of a ServiceAccount; without a name that of whoever asks."""
+
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Of the question."""
+        return "SubjectAccessReview" if self.name else "SelfSubjectAccessReview"
+
+    @property
+    def subject(self) -> Manifest:
+        """As it is known to the API server."""
+        if not self.name:
+            return {}
+        groups = (
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{self.namespace}",
+            "system:authenticated",
+        )
+        return {"user": f"system:serviceaccount:{self.namespace}:{self.name}", "groups": groups}
+
+
+async def lacking(api: Api, facts: Facts) -> Sequence[str]:
+    """The rules that the connector's account lacks, each with whose it is; none where no connector is seen.
+
+    Raises:
+        NotSeen: If it may not be asked, or was not answered.
+    """
+    accounts = [
+        _Account(
+            namespace=deployments.namespace(each),
+            name=text(section(each, "spec", "template", "spec"), "serviceAccountName") or "default",
+        )
+        for each in deployments.connectors(facts)
+    ]
+    rules = [replace(each, namespace=facts.namespace) for each in (*RULES, *_of_groups(facts))]
+    return [
+        f"{account.namespace}/{account.name}: {rule}"
+        for account in accounts
+        for rule in await _missing(api, account, rules)
+    ]
+
+
+async def own(api: Api, rules: Sequence[Rule]) -> Sequence[Rule]:
+    """What of the rules whoever asks lacks.
+
+    Raises:
+        NotSeen: If it was not answered.
+    """
+    return await _missing(api, _Account(), rules)
+
+
+def _of_groups(facts: Facts) -> Sequence[Rule]:
+    """Of the objects that we make beside jobs."""
+    adapter = facts.gang.adapter
+    if adapter is None or adapter.makes is None:
+        return ()
+    group, _, version = adapter.makes[0].partition("/")
+    resource = Resource(group=group, version=version, plural=f"{adapter.makes[1].lower()}s")
+    return (Rule(resource=resource, verbs=("create", "list", "watch", "delete")),)
+
+
+async def _missing(api: Api, account: _Account, rules: Sequence[Rule]) -> Sequence[Rule]:
+    """Each rule of which a verb is not permitted, with those verbs."""
+    asked = [(rule, verb) for rule in rules for verb in rule.verbs]
+    allowed = await asyncio.gather(*(_allowed(api, account, rule, verb) for rule, verb in asked))
+    missing: dict[Rule, list[str]] = {}
+    for (rule, verb), may in zip(asked, allowed, strict=True):
+        if not may:
+            missing.setdefault(rule, []).append(verb)
+    return [replace(rule, verbs=tuple(verbs)) for rule, verbs in missing.items()]
+
+
+async def _allowed(api: Api, account: _Account, rule: Rule, verb: str) -> bool:
+    asked = {
+        "namespace": rule.namespace,
+        "verb": verb,
+        "group": rule.resource.group,
+        "resource": rule.resource.plural,
+        "subresource": rule.sub,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": account.kind,
+        "spec": {**account.subject, "resourceAttributes": asked},
+    }
+    reviews = Resource(group="authorization.k8s.io", version="v1", plural=f"{account.kind.lower()}s")
+    question = Question(method="POST", path=reviews.path(""), body=msgspec.json.encode(review), doubts=False)
+    try:
+        return section(await api.object(question), "status").get("allowed") is True
+    except Answered as answer:
+        needed = Rule(resource=reviews, verbs=("create",))
+        raise NotSeen(f"{answer.message}; add to {needed.role} of whoever asks: {needed}") from answer
+    except Unavailable as trouble:
+        raise NotSeen(str(trouble)) from trouble

@@ -1,0 +1,39 @@
+"""Every check, in the order in which they are told. To add one, add it to its module's table."""
+
+from typing import Final
+
+from backend_plugin.doctor.check import Check
+from backend_plugin.doctor.checks import (
+    api_server,
+    connector,
+    flyte,
+    gang,
+    job,
+    network,
+    nodes,
+    operator,
+    queues,
+    quotas,
+    references,
+    security,
+    storage,
+    templates,
+)
+
+UNREACHABLE: Final = api_server.UNREACHABLE
+CHECKS: Final[tuple[Check, ...]] = (
+    *api_server.CHECKS,
+    *operator.CHECKS,
+    *gang.CHECKS,
+    *queues.CHECKS,
+    *job.CHECKS,
+    *templates.CHECKS,
+    *quotas.CHECKS,
+    *nodes.CHECKS,
+    *network.CHECKS,
+    *security.CHECKS,
+    *references.CHECKS,
+    *storage.CHECKS,
+    *flyte.CHECKS,
+    *connector.CHECKS,
+)

@@ -1,0 +1,275 @@
+"""What a cluster is found to have, asked of its API server: discovery, objects, and dry runs.
+
+Lives here: one look. Does not: what follows from it, `core.scheduling.selection`; nor when, `shell.findings`.
+A fact that may not be asked for is not known; what makes it known is said in its place.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.scheduling.adapter import QueueKind
+from backend_plugin.core.scheduling.findings import Findings
+from backend_plugin.core.scheduling.operated import FLAG
+from backend_plugin.core.scheduling.table import ADAPTERS
+from backend_plugin.core.scheduling.words import bounded
+from backend_plugin.core.values import Manifest
+from backend_plugin.kube.answers import Answered
+from backend_plugin.kube.api import Api
+from backend_plugin.kube.connection import Question
+from backend_plugin.kube.kinds import EVENTS, JOBS, PODS, Resource, are_names
+from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.kube.permissions import Permissions, Rule
+from backend_plugin.shell.cluster import Unavailable
+
+_DEPLOYMENTS: Final = Resource(group="apps", version="v1", plural="deployments")
+# By the name that its manifests give it, or by the label, where somebody has called it otherwise.
+_OPERATORS: Final = (
+    {"fieldSelector": "metadata.name=training-operator"},
+    {"labelSelector": "control-plane=kubeflow-training-operator"},
+)
+_LIMITS: Final = Resource(group="", version="v1", plural="limitranges")
+_PROBE: Final = "kfpytorch-probe"
+_DRY_RUN: Final = {"dryRun": "All", "fieldManager": "kfpytorch", "fieldValidation": "Ignore"}
+_EVENTS: Final = "200"
+"""How many events are read to see who binds pods."""
+_QUEUES: Final = "500"
+_CLOSED: Final = ("Closed", "Closing")
+_LONGEST: Final = 300
+"""Of an answer that is no yes; a webhook may say much."""
+
+_POD: Final[Manifest] = {
+    # As the strictest level of PodSecurity wants it, and small enough for any quota that is not used up.
+    "securityContext": {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+    "containers": [
+        {
+            "name": "probe",
+            "image": "probe",
+            "resources": {part: {"cpu": "10m", "memory": "16Mi"} for part in ("requests", "limits")},
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+    ],
+    "schedulingGroup": {"podGroupName": _PROBE},
+}
+_QUEUED: Final = {"kueue.x-k8s.io/queue-name": _PROBE}
+_KUEUE: Final = "kueue.x-k8s.io"
+
+
+class _Unknown(Exception):
+    """A fact cannot be told, for this reason."""
+
+
+class Looking:
+    """Looks at one cluster."""
+
+    def __init__(self, api: Api, permissions: Permissions, options: KubernetesOptions) -> None:
+        self._api = api
+        self._permissions = permissions
+        self._everywhere = not options.namespaces
+
+    async def look(self, namespace: str) -> Findings:
+        """What there is for the jobs of a namespace, at this moment.
+
+        Raises:
+            Unavailable: If the API server does not answer.
+        """
+        if not are_names(namespace):
+            raise Unavailable(f"{namespace} is no name of a namespace")
+        apis = await self._told(self._apis())
+        served = apis if isinstance(apis, Mapping) else {}
+        asked: dict[str, Awaitable[Any]] = {
+            "kubernetes": self._version(),
+            "operator_scheduler": self._operator(),
+            "schedulers": self._binders(namespace),
+            "pod": self._pod(namespace),
+            "container_defaults": self._defaults(namespace),
+        }
+        if _KUEUE in served:
+            asked["suspends_jobs"] = self._suspends(namespace)
+        kinds = _queue_kinds(served)
+        for name, (kind, version) in kinds.items():
+            asked[name] = self._queues(
+                Resource(group=kind.group, version=version, plural=kind.plural), kind, namespace
+            )
+        answers = await asyncio.gather(*map(self._told, asked.values()))
+        return _findings({"apis": apis, **dict(zip(asked, answers, strict=True))}, kinds)
+
+    async def _told(self, fact: Awaitable[Any]) -> Any:
+        """A fact, or why it is unknown, or why nothing is."""
+        try:
+            return await fact
+        except (_Unknown, Unavailable) as trouble:
+            return trouble
+
+    # ---- facts
+
+    async def _apis(self) -> Mapping[str, Sequence[str]]:
+        groups = entries(await self._asked(Question(path="/apis", doubts=False), None), "groups")
+        return {text(group, "name"): tuple(_versions(group)) for group in groups}
+
+    async def _version(self) -> str:
+        said = await self._asked(Question(path="/version", doubts=False), None)
+        return text(said, "gitVersion").removeprefix("v") or None  # type: ignore[return-value]
+
+    async def _operator(self) -> str:
+        rule = Rule(resource=_DEPLOYMENTS, verbs=("list",))
+        for query in _OPERATORS:
+            question = Question(path=_DEPLOYMENTS.path(""), query=query, doubts=False)
+            found = entries(await self._asked(question, rule), "items")
+            names = {_flag(each) for each in found}
+            if None in names:
+                raise _Unknown(f"{FLAG} is there, and what it is follows from a shell or a variable")
+            if len(names) == 1:
+                return names.pop() or ""
+            if names:
+                raise _Unknown(f"several run, and differ in {FLAG}: {', '.join(sorted(map(str, names)))}")
+        raise _Unknown("no Deployment training-operator is seen")
+
+    async def _binders(self, namespace: str) -> Sequence[str] | None:
+        scope = "" if self._everywhere else namespace
+        query = {"fieldSelector": "reason=Scheduled", "limit": _EVENTS}
+        question = Question(path=EVENTS.path(scope), query=query, doubts=False)
+        found = await self._asked(question, Rule(resource=EVENTS, verbs=("list",), namespace=scope))
+        seen = {
+            text(section(event, "source"), "component") or text(event, "reportingComponent")
+            for event in entries(found, "items")
+        }
+        # That nobody has bound anything says nothing.
+        return tuple(sorted(seen - {""})) or None
+
+    async def _defaults(self, namespace: str) -> Mapping[str, str]:
+        """Of several LimitRanges that differ the first counts, as far as anybody can tell."""
+        rule = Rule(resource=_LIMITS, verbs=("list",), namespace="" if self._everywhere else namespace)
+        found = await self._asked(Question(path=_LIMITS.path(namespace), doubts=False), rule)
+        said: dict[str, str] = {}
+        for ranges in entries(found, "items"):
+            for each in entries(section(ranges, "spec"), "limits"):
+                if text(each, "type") == "Container":
+                    # A limit alone is a request, too.
+                    asked = {**section(each, "default"), **section(each, "defaultRequest")}
+                    said = {**{name: str(amount) for name, amount in asked.items()}, **said}
+        # What is no amount, or more than there can be, no API server has written.
+        return {name: amount for name, amount in said.items() if bounded(amount) is not None}
+
+    async def _queues(self, resource: Resource, kind: QueueKind, namespace: str) -> Sequence[str]:
+        scope = namespace if kind.is_namespaced else ""
+        rule = Rule(resource=resource, verbs=("list",), namespace="" if self._everywhere else scope)
+        question = Question(path=resource.path(scope), query={"limit": _QUEUES}, doubts=False)
+        found = await self._asked(question, rule)
+        if text(section(found, "metadata"), "continue"):
+            raise _Unknown(f"there are more than {_QUEUES} {resource}")
+        open_ones = (
+            each for each in entries(found, "items") if text(section(each, "status"), "state") not in _CLOSED
+        )
+        return tuple(sorted(text(section(each, "metadata"), "name") for each in open_ones))
+
+    async def _pod(self, namespace: str) -> Manifest:
+        """The spec of a pod as the cluster would have it."""
+        pod: Manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": _about(namespace), "spec": _POD}
+        return section(await self._tried(PODS, namespace, pod), "spec")
+
+    async def _suspends(self, namespace: str) -> bool:
+        template: Manifest = {"spec": {"containers": [{"name": "pytorch", "image": "probe"}]}}
+        job: Manifest = {
+            "apiVersion": f"{JOBS.group}/{JOBS.version}",
+            "kind": "PyTorchJob",
+            "metadata": {**_about(namespace), "labels": _QUEUED},
+            "spec": {
+                "pytorchReplicaSpecs": {
+                    "Master": {"replicas": 1, "restartPolicy": "Never", "template": template}
+                }
+            },
+        }
+        made = await self._tried(JOBS, namespace, job)
+        return section(made, "spec", "runPolicy").get("suspend") is True
+
+    async def _tried(self, resource: Resource, namespace: str, manifest: Manifest) -> Manifest:
+        """The object as it would be made."""
+        scope = "" if self._everywhere else namespace
+        question = Question(
+            method="POST",
+            path=resource.path(namespace),
+            query=_DRY_RUN,
+            body=msgspec.json.encode(manifest),
+            doubts=False,
+        )
+        return await self._asked(question, Rule(resource=resource, verbs=("create",), namespace=scope))
+
+    async def _asked(self, question: Question, rule: Rule | None) -> Manifest:
+        try:
+            return await self._api.object(question)
+        except Answered as answer:
+            if answer.is_not_authorized and rule is not None:
+                raise _Unknown(self._permissions.missing(rule, answer.message)) from answer
+            if answer.code >= HTTPStatus.INTERNAL_SERVER_ERROR or answer.code == HTTPStatus.TOO_MANY_REQUESTS:
+                raise Unavailable(f"the API server answers {answer}") from answer
+            raise _Unknown(f"the API server answers {answer}"[:_LONGEST]) from answer
+
+
+def _findings(told: Mapping[str, Any], kinds: Iterable[str]) -> Findings:
+    for each in told.values():
+        if isinstance(each, Unavailable):
+            raise each
+    unknown = {name: str(each) for name, each in told.items() if isinstance(each, _Unknown)}
+    known = {name: each for name, each in told.items() if name not in unknown}
+    pod = known.pop("pod", None)
+    if "pod" in unknown:
+        unknown["admission_scheduler"] = unknown["keeps_scheduling_group"] = unknown.pop("pod")
+    queues = {name: known.pop(name) for name in kinds if name in known}
+    return Findings(
+        **known,
+        queues=queues,
+        admission_scheduler=None if pod is None else text(pod, "schedulerName"),
+        keeps_scheduling_group=None if pod is None else "schedulingGroup" in pod,
+        unknown=unknown,
+    )
+
+
+def _queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[QueueKind, str]]:
+    """The queues that the cluster may have, by the name of their scheduler, with their kind's version."""
+    firsts = ((name, next(iter(styles.values())).queues) for name, styles in ADAPTERS.items())
+    return {
+        name: (kind, served[kind.group][0])
+        for name, kind in firsts
+        if kind is not None and served.get(kind.group)
+    }
+
+
+def _versions(group: Manifest) -> Sequence[str]:
+    """The preferred one first."""
+    preferred = text(section(group, "preferredVersion"), "version")
+    said = [text(each, "version") for each in entries(group, "versions")]
+    return tuple(dict.fromkeys(filter(None, [preferred, *said])))
+
+
+def _flag(deployment: Manifest) -> str | None:
+    """What an operator runs with as its gang scheduler; None: something that is not written there."""
+    words: list[str] = []
+    for container in entries(section(deployment, "spec", "template", "spec"), "containers"):
+        for part in ("command", "args"):
+            said = container.get(part)
+            words += map(str, said) if isinstance(said, Sequence) and not isinstance(said, str) else ()
+    return _value(words)
+
+
+def _value(words: Sequence[str]) -> str | None:
+    # An operator without a word of its own has no flag.
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        # Go takes one dash or two.
+        name, equals, value = f"--{word.lstrip('-')}".partition("=")
+        if word.startswith("-") and name == FLAG:
+            said = value if equals else following
+            return None if "$" in said else said
+    return None if any(FLAG in word for word in words) else ""
+
+
+def _about(namespace: str) -> Manifest:
+    return {"name": _PROBE, "namespace": namespace}

@@ -1,0 +1,158 @@
+"""What the cluster was found to have, remembered: looked at seldom, and before a task is refused.
+
+Lives here: when is looked, and that a change is told once. Does not: looking, `kube.findings`; nor what is
+made of it, `core.scheduling.selection`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from backend_plugin.core.job import Run
+from backend_plugin.core.scheduling import Ganging
+from backend_plugin.core.scheduling.findings import NOTHING, Findings
+from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.shell.together import end
+
+log = logging.getLogger(__name__)
+
+EVERY: Final = 300.0
+"""Seconds between two looks: kinds come with an installation, and operators are restarted for their flags."""
+FRESH: Final = 2.0
+"""Seconds for which even a refusal believes the last look."""
+_LOOK: Final = 4.0
+"""Seconds for one look: a CreateTask that waits for it has seven."""
+_KEPT: Final = 12
+"""Looks for which a namespace is remembered that no task comes for."""
+_FIRST: Final = ("default",)
+
+
+class Looks(Protocol):
+    """A cluster that can be looked at."""
+
+    async def look(self, namespace: str) -> Findings:
+        """What it has for the jobs of a namespace, at this moment; raises `Unavailable`."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    findings: Findings
+    at: float
+    idle: int = 0
+    """Looks since a task came for it."""
+
+
+class Found:
+    """Of one cluster, by namespace."""
+
+    def __init__(self, looks: Looks | None, gang: Ganging, namespaces: Sequence[str] = ()) -> None:
+        """`namespaces` are looked at before any task comes; without `looks` nothing is ever found."""
+        self._looks = looks
+        self._decides = gang.is_found
+        self._first = namespaces or _FIRST
+        self._seen: dict[str, _Seen] = {}
+        self._looking: dict[str, asyncio.Task[Findings]] = {}
+        self._told: dict[tuple[str, str, str], Sequence[str]] = {}
+
+    async def run(self) -> None:
+        """Look now and then, until cancelled."""
+        try:
+            for namespace in self._first:
+                await self._tried(namespace)
+            while True:
+                await asyncio.sleep(EVERY)
+                await self._again()
+        finally:
+            await end([*self._looking.values()])
+
+    async def _again(self) -> None:
+        for namespace, seen in [*self._seen.items()]:
+            seen.idle += 1
+            if seen.idle > _KEPT and namespace not in self._first:
+                del self._seen[namespace]
+            else:
+                await self._tried(namespace)
+
+    async def _tried(self, namespace: str) -> None:
+        try:
+            await self._look(namespace)
+        except Unavailable as trouble:
+            log.info("what the cluster has for gangs cannot be told, and is asked for again: %s", trouble)
+
+    async def of(self, namespace: str) -> Findings:
+        """What was found for a namespace.
+
+        Raises:
+            Unavailable: If that cannot be told, and a job's scheduler may hang on it.
+        """
+        seen = self._seen.get(namespace)
+        if seen is not None:
+            seen.idle = 0
+            return seen.findings
+        return await self.anew(namespace)
+
+    async def anew(self, namespace: str) -> Findings:
+        """The same as of now: what would be refused by an older look may be right by now."""
+        seen = self._seen.get(namespace)
+        if self._looks is None:
+            return NOTHING
+        if seen is not None and asyncio.get_running_loop().time() - seen.at < FRESH:
+            return seen.findings
+        try:
+            return await self._look(namespace)
+        except Unavailable:
+            if self._decides:
+                raise
+            # What was seen before is no reason to refuse any more; the settings say what holds.
+            return NOTHING if seen is None else Findings(container_defaults=seen.findings.container_defaults)
+
+    async def _look(self, namespace: str) -> Findings:
+        """Whoever asks at the same time shares one look."""
+        task = self._looking.get(namespace)
+        if task is None:
+            task = self._looking[namespace] = asyncio.ensure_future(self._looked(namespace))
+            task.add_done_callback(lambda done: self._end(namespace, done))
+        return await asyncio.shield(task)
+
+    def _end(self, namespace: str, done: "asyncio.Task[Findings]") -> None:
+        del self._looking[namespace]
+        if not done.cancelled():
+            done.exception()  # Whoever asked may have gone.
+
+    async def _looked(self, namespace: str) -> Findings:
+        if self._looks is None:
+            return NOTHING
+        try:
+            findings = await asyncio.wait_for(self._looks.look(namespace), _LOOK)
+        except asyncio.TimeoutError:
+            raise Unavailable(f"the cluster was not looked through within {_LOOK:g} s") from None
+        last = self._seen.get(namespace)
+        findings = findings if last is None else findings.after(last.findings)
+        if last is None or last.findings != findings:
+            log.info(
+                "what gangs go by in namespace %s: %s", namespace, msgspec.json.encode(findings).decode()
+            )
+        at = asyncio.get_running_loop().time()
+        self._seen[namespace] = _Seen(findings, at, 0 if last is None else last.idle)
+        return findings
+
+    def tell(self, run: Run, reasons: Sequence[str]) -> None:
+        """Say in the log who schedules such jobs, and why, if it is another than was said last."""
+        place = (run.namespace, run.project, run.domain)
+        if self._told.get(place) != reasons:
+            self._told[place] = reasons
+            log.info(
+                "gangs of %s/%s in namespace %s: %s",
+                run.project,
+                run.domain,
+                run.namespace,
+                " ".join(reasons),
+            )
+
+
+NOBODY: Final = Found(None, Ganging())
+"""Where nobody looks."""
