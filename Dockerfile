@@ -1,0 +1,36 @@
+# The backend alone: no torch, no compiler, nobody is root. From the root of the repository:
+#
+#   docker build --tag IMAGE .
+#
+# Of the object stores it reads S3; --build-arg STORES="s3fs gcsfs adlfs" for more.
+ARG PYTHON=3.12.11-slim-bookworm
+
+FROM python:${PYTHON} AS built
+WORKDIR /source
+COPY requirements.lock setup.py pyproject.toml README.md LICENSE ./
+# The versions that are tested, by their hashes; of them only what the backend needs.
+RUN awk '/^[^ #]/ { wanted = /^(uv|setuptools)==/ } wanted' requirements.lock > tools.lock \
+    && pip install --no-cache-dir --require-hashes --requirement tools.lock
+ARG STORES="s3fs"
+RUN printf '%s\n' ${STORES} > stores.in \
+    && uv pip compile setup.py stores.in --extra backend --extra otel --constraint requirements.lock \
+        --generate-hashes --quiet --output-file backend.lock \
+    && python -m venv --without-pip /opt/kfpytorch \
+    && uv pip sync --python /opt/kfpytorch/bin/python --require-hashes --compile-bytecode --no-cache backend.lock
+COPY backend_plugin backend_plugin
+COPY flytekitplugins flytekitplugins
+COPY kfpytorch_common kfpytorch_common
+COPY protos/kfpytorch_idl kfpytorch_idl
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir . . \
+    && uv pip install --python /opt/kfpytorch/bin/python --no-deps --compile-bytecode --no-cache ./*.whl
+
+FROM python:${PYTHON}
+COPY --from=built /opt/kfpytorch /opt/kfpytorch
+ENV PATH=/opt/kfpytorch/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+# By its number: Kubernetes cannot tell of a name that it is not root.
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 8000 9090
+CMD ["kfpytorch", "serve", "--cluster", "kubernetes"]

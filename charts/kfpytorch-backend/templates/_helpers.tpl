@@ -1,0 +1,166 @@
+{{/* Of objects. A release's name may have dots, that of a Service may not. */}}
+{{- define "kfpytorch.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $release := .Release.Name | replace "." "-" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else if contains $name $release -}}
+{{- $release | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" $release $name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kfpytorch.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- define "kfpytorch.labels" -}}
+{{ include "kfpytorch.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The same with those of `more`, which go before. */}}
+{{- define "kfpytorch.labelsWith" -}}
+{{- $labels := include "kfpytorch.labels" .root | fromYaml -}}
+{{- toYaml (mustMergeOverwrite $labels (default dict .more)) -}}
+{{- end -}}
+
+{{/* Of an object of the release's namespace; name, namespace and labels. */}}
+{{- define "kfpytorch.metadata" -}}
+name: {{ include "kfpytorch.fullname" . | quote }}
+namespace: {{ .Release.Namespace | quote }}
+labels:
+  {{- include "kfpytorch.labels" . | nindent 2 }}
+{{- end -}}
+
+{{- define "kfpytorch.account" -}}
+{{- default (include "kfpytorch.fullname" .) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{/* Of pods; what is null somebody else says. */}}
+{{- define "kfpytorch.podSecurityContext" -}}
+runAsNonRoot: true
+{{- range $field := list "runAsUser" "runAsGroup" "fsGroup" }}
+{{- $number := index (default dict $.Values.podSecurityContext) $field }}
+{{- if not (kindIs "invalid" $number) }}
+{{ $field }}: {{ int64 $number }}
+{{- end }}
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "kfpytorch.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The host by which the Service is called. */}}
+{{- define "kfpytorch.host" -}}
+{{- printf "%s.%s.svc.%s" (include "kfpytorch.fullname" .) .Release.Namespace .Values.clusterDomain -}}
+{{- end -}}
+
+{{- define "kfpytorch.tlsSecret" -}}
+{{- if .Values.tls.certManager.enabled -}}
+{{- printf "%s-tls" (include "kfpytorch.fullname" .) -}}
+{{- else -}}
+{{- default "" .Values.tls.existingSecret -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where one role is for all namespaces: none are named, or by patterns. */}}
+{{- define "kfpytorch.everywhere" -}}
+{{- if not .Values.namespaces -}}
+true
+{{- else -}}
+{{- range .Values.namespaces -}}{{- if regexMatch "[*?\\[]" . -}}true{{- end -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The schedulers of which groups are made here, apart by spaces; "auto" may come to be any. */}}
+{{- define "kfpytorch.grouped" -}}
+{{- $gang := .Values.gang -}}
+{{- $found := dict -}}
+{{- if or (eq (default "" $gang.style) "plugin") (eq $gang.scheduler "auto") }}{{- $_ := set $found $gang.scheduler true -}}{{- end -}}
+{{- range $parts := list $gang.byNamespace $gang.byProject $gang.choices -}}
+{{- range $name, $part := $parts -}}
+{{- $scheduler := default $gang.scheduler $part.scheduler -}}
+{{- if hasKey (default dict $gang.choices) $name }}{{- $scheduler = $name -}}{{- end -}}
+{{- if or (eq (default "" $part.style) "plugin") (eq $scheduler "auto") }}{{- $_ := set $found $scheduler true -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- keys $found | sortAlpha | join " " -}}
+{{- end -}}
+
+{{/* "true" where no job's replicas are started all together. */}}
+{{- define "kfpytorch.alone" -}}
+{{- with .Values.gang -}}
+{{- if and (eq .scheduler "none") (not .byNamespace) (not .byProject) (not .choices) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The rules of the server's role in the namespaces of tasks, as YAML. */}}
+{{- define "kfpytorch.rules" -}}
+{{- $rules := .Files.Get "files/rules.yaml" | fromYaml -}}
+{{- $all := $rules.server -}}
+{{- if not (include "kfpytorch.alone" .) }}{{- $all = concat $all $rules.gangs -}}{{- end -}}
+{{- $grouped := splitList " " (include "kfpytorch.grouped" .) -}}
+{{- range $name, $rule := $rules.groups -}}
+{{- if or (has $name $grouped) (has "auto" $grouped) }}{{- $all = append $all $rule -}}{{- end -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}
+
+{{/* What FlytePropeller is told below plugins.connector-service, as YAML. */}}
+{{- define "kfpytorch.connector" -}}
+{{- $said := .Files.Get "files/connector.yaml" | fromYaml -}}
+{{- $endpoint := printf "dns:///%s:%v" (include "kfpytorch.host" .) .Values.service.port -}}
+{{- $insecure := not (include "kfpytorch.tlsSecret" .) -}}
+{{- $where := dict "endpoint" $endpoint "insecure" $insecure -}}
+{{- $_ := set $said "defaultConnector" (mustMergeOverwrite (dict) $said.defaultConnector $where) -}}
+{{- toYaml $said -}}
+{{- end -}}
+
+{{/* The server's settings file. */}}
+{{- define "kfpytorch.settings" -}}
+{{- $server := dict
+  "cluster" "kubernetes"
+  "port" (int .Values.server.port)
+  "drain" (printf "%ds" (int .Values.server.drainSeconds))
+  "concurrency" (int .Values.server.concurrency)
+  "log" (dict "level" .Values.server.logLevel "format" .Values.server.logFormat)
+  "kubernetes" (dict "orphans-every" .Values.server.orphansEvery)
+-}}
+{{- with .Values.namespaces }}{{- $_ := set $server "namespaces" . -}}{{- end -}}
+{{- with .Values.outputPrefixes }}{{- $_ := set $server "output-prefixes" . -}}{{- end -}}
+{{- if .Values.metrics.enabled }}{{- $_ := set $server "metrics" (dict "port" (int .Values.metrics.port)) -}}{{- end -}}
+{{- if .Values.server.tokenSecret }}{{- $_ := set $server "token-file" "/etc/kfpytorch/token/token" -}}{{- end -}}
+{{- if include "kfpytorch.tlsSecret" . -}}
+{{- $tls := dict "certificate" "/etc/kfpytorch/tls/tls.crt" "key" "/etc/kfpytorch/tls/tls.key" -}}
+{{- with .Values.tls.clientCaKey }}{{- $_ := set $tls "client-ca" (printf "/etc/kfpytorch/tls/%s" .) -}}{{- end -}}
+{{- $_ := set $server "tls" $tls -}}
+{{- end -}}
+{{- $gang := dict -}}
+{{- $names := dict "schedulerName" "scheduler-name" "localQueue" "local-queue" "byNamespace" "by-namespace" "byProject" "by-project" -}}
+{{- range $said := keys .Values.gang -}}
+{{- $key := default $said (get $names $said) -}}
+{{- with get $.Values.gang $said }}{{- $_ := set $gang $key . -}}{{- end -}}
+{{- end -}}
+{{- $platform := default dict .Values.platform -}}
+{{- $ours := mustMergeOverwrite (deepCopy (default dict $platform.kfpytorch)) (dict "gang" $gang) -}}
+{{- if and .Values.podTemplates.enabled (not (hasKey $ours "pod-template-namespace")) -}}
+{{- $_ := set $ours "pod-template-namespace" (default .Release.Namespace .Values.podTemplates.namespace) -}}
+{{- end -}}
+{{- $k8s := mustMergeOverwrite (deepCopy $platform) (dict "kfpytorch" $ours) -}}
+{{- toYaml (dict "server" $server "plugins" (dict "k8s" $k8s)) -}}
+{{- end -}}

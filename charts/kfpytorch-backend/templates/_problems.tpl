@@ -1,0 +1,89 @@
+{{/* What each value may be alone, and not beside the others: all of it together, or nothing. */}}
+{{- define "kfpytorch.problems" -}}
+{{- $gang := .Values.gang -}}
+{{- $gangs := .Files.Get "files/gangs.yaml" | fromYaml -}}
+{{- $known := get $gangs $gang.scheduler -}}
+{{- $styles := default list $known.styles -}}
+{{- $problems := list -}}
+{{- $name := include "kfpytorch.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- $problems = append $problems (printf "fullnameOverride: %s is what objects would be called, and a Service's name begins with a letter and has a-z, 0-9 and - in it; write one that does" $name) -}}
+{{- end -}}
+{{- $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels -}}
+{{- $_ := set $labels "metrics.serviceMonitor.labels" .Values.metrics.serviceMonitor.labels -}}
+{{- $_ := set $labels "metrics.dashboard.labels" .Values.metrics.dashboard.labels -}}
+{{- range $said, $all := $labels -}}
+{{- range $label, $_ := $all -}}
+{{- if has $label (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart") -}}
+{{- $problems = append $problems (printf "%s: %s is the chart's own, and by it servers are found; leave it out" $said $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $styles (not $gang.style) -}}
+{{- $problems = append $problems (printf "gang.style: '' does not say who makes the groups of %s; write operator if the training-operator runs with --gang-scheduler-name, and plugin if it does not" $gang.scheduler) -}}
+{{- else if and $gang.style (not $styles) -}}
+{{- $problems = append $problems (printf "gang.style: %s means nothing to %s; leave it out" $gang.style $gang.scheduler) -}}
+{{- end -}}
+{{- range list "schedulerName" "queue" "localQueue" "timeout" -}}
+{{- if and (get $gang .) (not (has . $known.understands)) -}}
+{{- $problems = append $problems (printf "gang.%s: %s means nothing to %s; leave it out" . (get $gang .) $gang.scheduler) -}}
+{{- end -}}
+{{- end -}}
+{{- range $kind := list "byNamespace" "byProject" "choices" -}}
+{{- range $name, $part := index $gang $kind -}}
+{{- $part = default dict $part -}}
+{{- $path := printf "gang.%s.%s" $kind $name -}}
+{{- $scheduler := default (eq $kind "choices" | ternary $name $gang.scheduler) $part.scheduler -}}
+{{- $its := get $gangs $scheduler -}}
+{{- if and $its.styles (or $part.scheduler (eq $kind "choices")) (not $part.style) -}}
+{{- $problems = append $problems (printf "%s.style: '' does not say who makes the groups of %s; write operator or plugin" $path $scheduler) -}}
+{{- else if and $part.style (not $its.styles) -}}
+{{- $problems = append $problems (printf "%s.style: %s means nothing to %s; leave it out" $path $part.style $scheduler) -}}
+{{- end -}}
+{{- range $key, $meant := dict "scheduler-name" "schedulerName" "queue" "queue" "local-queue" "localQueue" "timeout" "timeout" -}}
+{{- if and (get $part $key) (not (has $meant $its.understands)) -}}
+{{- $problems = append $problems (printf "%s.%s: %s means nothing to %s; leave it out" $path $key (get $part $key) $scheduler) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.podTemplates.enabled (not $known.podTemplate) -}}
+{{- $problems = append $problems (printf "podTemplates.enabled: true says nothing with gang.scheduler %s, of which a pod names nothing; leave it out" $gang.scheduler) -}}
+{{- end -}}
+{{- if and .Values.tls.certManager.enabled .Values.tls.existingSecret -}}
+{{- $problems = append $problems (printf "tls.existingSecret: %s is a second certificate beside that of tls.certManager; leave one out" .Values.tls.existingSecret) -}}
+{{- end -}}
+{{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerRef.name) -}}
+{{- $problems = append $problems "tls.certManager.issuerRef.name: '' is no Issuer; name the one that is to sign the certificate" -}}
+{{- end -}}
+{{- if and .Values.tls.clientCaKey (not (include "kfpytorch.tlsSecret" .)) -}}
+{{- $problems = append $problems (printf "tls.clientCaKey: %s says nothing without a certificate; name tls.existingSecret" .Values.tls.clientCaKey) -}}
+{{- end -}}
+{{- if not .Values.metrics.enabled -}}
+{{- if .Values.metrics.serviceMonitor.enabled -}}
+{{- $problems = append $problems "metrics.serviceMonitor.enabled: true has nothing to show; write metrics.enabled: true" -}}
+{{- end -}}
+{{- if .Values.metrics.dashboard.enabled -}}
+{{- $problems = append $problems "metrics.dashboard.enabled: true has nothing to show; write metrics.enabled: true" -}}
+{{- end -}}
+{{- else if eq (int .Values.metrics.port) (int .Values.server.port) -}}
+{{- $problems = append $problems (printf "metrics.port: %d is that of the server, too; write another" (int .Values.metrics.port)) -}}
+{{- end -}}
+{{- if and .Values.service.nodePort (eq .Values.service.type "ClusterIP") -}}
+{{- $problems = append $problems (printf "service.nodePort: %d says nothing of a %s; write service.type: NodePort" (int .Values.service.nodePort) .Values.service.type) -}}
+{{- end -}}
+{{- range list "loadBalancerClass" "loadBalancerSourceRanges" -}}
+{{- if and (get $.Values.service .) (ne $.Values.service.type "LoadBalancer") -}}
+{{- $problems = append $problems (printf "service.%s: %v says nothing of a %s; write service.type: LoadBalancer" . (get $.Values.service .) $.Values.service.type) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled (eq .Values.service.type "LoadBalancer") (not .Values.service.loadBalancerSourceRanges) -}}
+{{- $problems = append $problems "networkPolicy.enabled: true keeps out whoever comes by the LoadBalancer; say in service.loadBalancerSourceRanges from which addresses that is, 0.0.0.0/0 if from all" -}}
+{{- end -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- $problems = append $problems "serviceAccount.name: '' with create: false is nobody's; name the ServiceAccount that is there. It gets the rights of a server: default is also that of every pod there that names none" -}}
+{{- end -}}
+{{- if $problems -}}
+{{- fail (printf "\n%s" (join "\n" $problems)) -}}
+{{- end -}}
+{{- end -}}
