@@ -4,10 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
+# No test asserts times: how long a case takes says how busy the machine is.
+settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # `make soak` looks at this many generated cases where `make test` looks at the library's hundred.
-settings.register_profile("soak", max_examples=1_000, deadline=None)
+settings.register_profile("soak", settings.get_profile("calm"), max_examples=1_000)
+settings.load_profile("calm")
 
 UNIT = Path(__file__).parent / "unit"
 # A unit test that takes seconds is none; the margin is for generated cases on two cores that others use.
@@ -16,6 +19,16 @@ UNIT_SECONDS = 30
 SOAK_SECONDS = 1200
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share",
+        default="1/1",
+        metavar="N/M",
+        help="of the tests that are selected every Mth, from the Nth on",
+    )
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     is_soak = config.getoption("--hypothesis-profile") == "soak"
     for item in items:
@@ -25,6 +38,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(SOAK_SECONDS))
         elif UNIT in item.path.parents:
             item.add_marker(pytest.mark.timeout(UNIT_SECONDS))
+    first, of = map(int, config.getoption("--share").split("/"))
+    left = [item for number, item in enumerate(items) if number % of != first - 1]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = items[first - 1 :: of]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

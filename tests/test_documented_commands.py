@@ -2,21 +2,27 @@
 
 A block with the name of a file behind its language is that file; a ``console`` block is a session in the
 folder of them all: commands after ``$``, below each what it prints, where a line ``…`` stands for any number
-of lines. ``UPDATE=1 pytest tests/test_documented_commands.py`` writes what is printed now, but for blocks
-with ``…``.
+of lines, and ``…`` in a line for any text. ``UPDATE=1 pytest tests/test_documented_commands.py`` writes what
+is printed now, but for blocks with ``…``.
 """
 
 import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<file>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-SOME_LINES = "…\n"
+SOME_TEXT = "…"
+SOME_LINES = re.compile(r"^…\n", re.MULTILINE)
+# What a page shows does not depend on where it is shown.
+ELSEWHERE = {"COLUMNS": "100", "CUDA_VISIBLE_DEVICES": ""}
+TRAINS = re.compile(r"^\$ (pyflyte run|kfpytorch demo) ", re.MULTILINE)
 
 
 def blocks(page: Path) -> list[re.Match[str]]:
@@ -30,6 +36,19 @@ PAGES = [
 ]
 
 
+def marks(page: Path) -> list[pytest.MarkDecorator]:
+    """A page that trains needs torch, and on processors that others use its time."""
+    trains = any(TRAINS.search(block["text"]) for block in blocks(page))
+    return [pytest.mark.torch, pytest.mark.timeout(300)] if trains else []
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short name: where lines are broken hangs on it."""
+    with tempfile.TemporaryDirectory(prefix="page-") as name:
+        yield Path(name)
+
+
 def commands(session: str) -> list[str]:
     """With the lines on which each goes on."""
     return re.findall(r"^\$ ((?:.*\\\n)*.*)$", session, re.MULTILINE)
@@ -40,7 +59,7 @@ def printed(command: str, folder: Path) -> str:
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env={**os.environ, "PATH": path, "COLUMNS": "100"},
+        env={**os.environ, **ELSEWHERE, "PATH": path, "FLYTE_KFPYTORCH_LOG_DIR": str(folder / "runs")},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -55,20 +74,20 @@ def played(session: str, folder: Path) -> str:
 
 
 def agrees(shown: str, real: str) -> bool:
-    parts = [re.escape(part) for part in shown.split(SOME_LINES)]
+    parts = [re.escape(part).replace(SOME_TEXT, ".*") for part in SOME_LINES.split(shown)]
     return re.fullmatch("(?:.*\n)*".join(parts), real) is not None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_shows_what_its_commands_print(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.stem, marks=marks(page)) for page in PAGES])
+def test_a_page_shows_what_its_commands_print(page: Path, folder: Path) -> None:
     text = page.read_text()
     for block in blocks(page):
         if block["file"]:
-            (tmp_path / block["file"]).write_text(block["text"])
+            (folder / block["file"]).write_text(block["text"])
         if block["language"] != "console":
             continue
-        real = played(block["text"], tmp_path)
-        if os.environ.get("UPDATE") and SOME_LINES not in block["text"]:
+        real = played(block["text"], folder)
+        if os.environ.get("UPDATE") and SOME_TEXT not in block["text"]:
             text = text.replace(block["text"], real)
             page.write_text(text)
         else:

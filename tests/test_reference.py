@@ -1,14 +1,11 @@
 """The reference lists what the code has: no more, no less, in its order."""
 
-import dataclasses
 import re
 from pathlib import Path
 
-import pytest
-
 from backend_plugin.core import deaths
 from backend_plugin.core.task_phase import is_worth_a_retry
-from flytekitplugins.kfpytorch import CleanPodPolicy, RestartPolicy, config
+from flytekitplugins.kfpytorch import CleanPodPolicy, RestartPolicy
 from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
 
 ROOT = Path(__file__).parent.parent
@@ -23,22 +20,6 @@ def tables(page: str, heading: str) -> list[list[str]]:
         r"^\| (.*) \|$", re.sub(r"^\|.*\|\n\|-.*\n", "", text, flags=re.MULTILINE), re.MULTILINE
     )
     return [[cell.strip() for cell in row.replace("`", "").split(" | ")] for row in rows]
-
-
-@pytest.mark.parametrize("name", ["RunPolicy", "Master", "Worker", "PyTorch", "Elastic", "Gang", "TrainJob"])
-def test_every_field_is_listed_with_its_default(name: str) -> None:
-    fields = dataclasses.fields(getattr(config, name))
-    assert [row[:2] for row in tables("config.md", name)] == [
-        [field.name + r"\*" * field.kw_only, default(field)] for field in fields
-    ]
-
-
-def default(field: dataclasses.Field) -> str:
-    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    if dataclasses.is_dataclass(value):
-        assert value == type(value)()
-        return f"{type(value).__name__}()"
-    return repr(value).replace("'", '"')
 
 
 def test_every_policy_is_listed() -> None:

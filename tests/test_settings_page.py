@@ -16,6 +16,7 @@ PAGE = (Path(__file__).parent.parent / "docs/reference/settings.md").read_text()
 TYPES = {
     kinds.boolean: "true or false",
     kinds.causes: "causes by exit code",
+    kinds.durations_by_cause: "durations by cause",
     kinds.duration: "duration",
     kinds.log_templates: "log templates",
     kinds.log_templates_by_name: "log templates by name",
@@ -47,10 +48,14 @@ def table(heading: str) -> list[list[str]]:
 
 def rows(readers: Mapping[str, Any], defaults: object) -> list[list[str]]:
     return [
-        [f"`{key}`", TYPES[reader], written(getattr(defaults, field_of(key)))]
+        [f"`{key}`", type_of(reader), written(getattr(defaults, field_of(key)))]
         for key, reader in readers.items()
         if not isinstance(reader, Mapping)
     ]
+
+
+def type_of(reader: Any) -> str:
+    return "sections by name" if isinstance(reader, reading._ByName) else TYPES[reader]
 
 
 def field_of(key: str) -> str:
@@ -85,6 +90,7 @@ def test_every_setting_of_flyte_is_listed() -> None:
     ("path", "defaults"),
     [
         ("kfpytorch", DEFAULTS.kfpytorch),
+        ("kfpytorch.gang", DEFAULTS.kfpytorch.gang),
         ("kfpytorch.task-resources", TaskResources()),
         ("kfpytorch.judging", DEFAULTS.judging),
         ("kfpytorch.logs", DEFAULTS.logs),

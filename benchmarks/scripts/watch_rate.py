@@ -25,7 +25,7 @@ from backend_plugin.kube.parsed import Parser, Seen
 from backend_plugin.shell.cluster import Name, Record
 from benchmarks.scripts.judge_rate import moment, pod
 
-JOBS, PODS_PER_JOB, PAGE = 10_000, 4, 250
+JOBS, PODS_PER_JOB, PAGE = 10_000, 4, 500
 CHUNK = 1 << 16
 _TAIL = "-n0-0-0123456789ab"
 

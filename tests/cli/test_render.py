@@ -68,6 +68,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "gang.yaml": b"default-pod-template-name: gang",
         "wrong.yaml": b"default-lables: {}",
         "templates.yaml": TEMPLATES.encode(),
+        "auto.yaml": b"kfpytorch: {gang: {scheduler: auto}}",
+        "findings.yaml": b'{apis: {scheduling.x-k8s.io: [v1alpha1]}, operator-scheduler: ""}',
+        "no-findings.yaml": b"apis: 3",
     }
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
@@ -227,3 +230,41 @@ def test_a_task_that_cannot_be_meant_is_explained(folder: Path) -> None:
         "",
         "custom.workerReplicas.replicas: -1\n  is negative; write 0 or more, or leave it out\n",
     )
+
+
+def test_who_schedules_a_job_and_why_is_said_beside_it(folder: Path) -> None:
+    done = render("task.pb", "-i", "epochs=1", "--settings", "auto.yaml", "--explain")
+    assert done.stderr == (
+        "No gang, and jobs of several replicas may block each other: nothing is found; "
+        "nobody has looked at the cluster.\n"
+    )
+    two = a_template(
+        {"workerReplicas": {"replicas": 2}, "masterReplicas": {"replicas": 1}}, id={"name": "two"}
+    )
+    (folder / "two.pb").write_bytes(two.SerializeToString())
+    found = ("two.pb", "--settings", "auto.yaml", "--findings", "findings.yaml")
+    done = render(*found, "--explain")
+    assert done.stderr == (
+        "Gangs are for coscheduling (plugin): the cluster has scheduling.x-k8s.io, and the training-operator "
+        "runs without --gang-scheduler-name.\n"
+    )
+    assert [each["kind"] for each in yaml.safe_load_all(done.stdout)] == ["PyTorchJob", "PodGroup"]
+    assert render(*found).stdout == done.stdout
+    done = render("two.pb", "--findings", "no-findings.yaml")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: findings no-findings.yaml: Expected `object | null`, got `int`")
+
+
+def test_a_batch_may_say_what_was_found() -> None:
+    template = json.loads(MessageToJson(a_template({"workerReplicas": {"replicas": 2}}, id={"name": "two"})))
+    request = {
+        "template": template,
+        "settings": {"kfpytorch": {"gang": {"scheduler": "auto"}}},
+        "findings": {"admission-scheduler": "yunikorn"},
+    }
+    for findings, ends in (
+        ({"admission-scheduler": "yunikorn"}, '"schedulerName":"yunikorn"'),
+        ({"admision": "yunikorn"}, "Object contains unknown field `admision`"),
+    ):
+        line = json.dumps({**request, "findings": findings}).encode()
+        assert ends in render("--batch", stdin=line + b"\n").stdout

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from rig import backend, fake_nodes, operator, real_cluster, scheduling
+from gangs.grounds import PLATFORMS, Grounds
+from gangs.scene import Scene, staged
+from rig import backend, fake_nodes, helm, operator, real_cluster, scheduling
 from rig.backend import Backend
 from rig.caller import Caller
 from rig.control_plane import ControlPlane, Options
@@ -19,6 +21,8 @@ NOT_RUN = 75
 HERE = Path(__file__).parent
 
 
+# Before xdist, which writes the groups into the names of the tests.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of this tier has its mark; a test that takes a minute here is no long one."""
     for item in items:
@@ -27,12 +31,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
             item.add_marker(pytest.mark.xdist_group(_group(item)))
+    # There a node is taken away: who wants both comes before.
+    items.sort(key=lambda item: item.path.stem == "test_backend_trains")
 
 
 def _group(item: pytest.Item) -> str:
-    """Tests that share a cluster run in one process, which starts it once."""
-    needed = getattr(item, "fixturenames", ())
-    return next((each for each in ("cluster", "bare", "plane") if each in needed), item.path.stem)
+    """What runs in one process: a file; of what wants gangs, or nodes, all that wants the same."""
+    called = getattr(item, "callspec", None)
+    if called is not None and "scene" in called.params:
+        return f"gangs-{PLATFORMS[called.params['scene']].ground}"
+    return "cluster" if "cluster" in getattr(item, "fixturenames", ()) else item.path.stem
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -120,8 +128,25 @@ def cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """One whose pods are containers, on two nodes."""
     if why := real_cluster.missing():
         not_run(why)
-    with RealCluster(tmp_path_factory.mktemp("nodes"), names=[IMAGE]) as cluster:
+    with RealCluster(tmp_path_factory.mktemp("nodes"), names=[IMAGE, *helm.IMAGES]) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def grounds(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
+    """Clusters with gang schedulers."""
+    with Grounds(tmp_path_factory.mktemp("grounds")) as grounds:
+        yield grounds
+
+
+@pytest.fixture(scope="session")
+def scene(
+    request: pytest.FixtureRequest, grounds: Grounds, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    """The platform that a test names, and our server before it."""
+    platform = PLATFORMS[request.param]
+    with staged(grounds[platform.ground], platform, tmp_path_factory.mktemp(request.param)) as scene:
+        yield scene
 
 
 def not_run(reason: str) -> NoReturn:

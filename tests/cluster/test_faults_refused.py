@@ -128,8 +128,8 @@ def test_a_quota_that_is_full_may_have_room_again(plane: ControlPlane, caller: C
     }
     with there(plane, quota):
         path = f"{path_of(quota)}/jobs"
-        # Its controller looks for new kinds every half a minute.
-        until(lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 60, lambda: "nobody counts")
+        # Its controller looks for new kinds every half a minute, and first has to have heard of those before.
+        until(lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 150, lambda: "nobody counts")
         until(lambda: bool(trouble(caller)), 30, lambda: "the quota is not in force")
         said = trouble(caller)
         assert said.startswith("RESOURCE_EXHAUSTED: the job could not be created: ")

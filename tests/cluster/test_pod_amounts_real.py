@@ -1,5 +1,7 @@
 """Pods by chance: what we say they ask for is what the real API server counts against a quota.
 
+In one namespace as they are; in another with what a LimitRange gives to containers that say nothing.
+
 ``KFPYTORCH_SEED`` makes the same pods again.
 """
 
@@ -18,13 +20,21 @@ from rig.process import until
 from backend_plugin.core.job import Role
 from backend_plugin.core.quantity import parse
 from backend_plugin.core.scheduling import requests
+from backend_plugin.core.scheduling.requests import amounts
 
 SEED = int(os.environ.get("KFPYTORCH_SEED", SystemRandom().randrange(1_000_000)))
 PODS = 300
 NAMESPACE = "pod-amounts"
+LIMITED = "pod-amounts-limited"
 OVERHEAD = {"cpu": "250m", "memory": "120Mi"}
 WHOLE = {"cpu": "500", "memory": "2Ti"}
 COUNTED = ("cpu", "memory", "ephemeral-storage", "nvidia.com/gpu")
+LIMITS = {
+    "type": "Container",
+    "default": {"cpu": "50", "memory": "200Gi", "ephemeral-storage": "200Gi"},
+    "defaultRequest": {"cpu": "350m", "memory": "300Mi"},
+}
+GIVEN = amounts({"cpu": "350m", "memory": "300Mi", "ephemeral-storage": "200Gi"})
 OPERATORS = {"cpu": "50m", "memory": "10Mi"}
 AT_ONCE = 8
 
@@ -32,27 +42,44 @@ AT_ONCE = 8
 @pytest.fixture(scope="module")
 def counting(bare: ControlPlane) -> Iterator[ControlPlane]:
     """A namespace in which nothing is left: each refusal says what was asked for."""
-    bare.namespace(NAMESPACE)
     runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "heavy"}}
     path = path_of(bare.admin.apply({**runtime, "handler": "heavy", "overhead": {"podFixed": OVERHEAD}}))
-    nothing = {f"requests.{name}": "0" for name in COUNTED}
-    about = {"name": "all", "namespace": NAMESPACE}
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": about, "spec": {"hard": nothing}}
-    status = {"status": {"hard": nothing, "used": nothing}}
-    bare.admin.patch(f"{path_of(bare.admin.apply(quota))}/all/status", status)
-    plain = pod({"containers": [container(Random(0), 0)]})
-    until(lambda: "exceeded quota" in answer(bare, plain), 30, lambda: answer(bare, plain))
+    for namespace in (NAMESPACE, LIMITED):
+        nothing_fits(bare, namespace)
+    about = {"name": "given", "namespace": LIMITED}
+    bare.admin.apply(
+        {"apiVersion": "v1", "kind": "LimitRange", "metadata": about, "spec": {"limits": [LIMITS]}}
+    )
+    silent = {"containers": [{"name": "c", "image": "i"}]}
+    until(
+        lambda: "requests.cpu=350m" in answer(bare, pod(silent, LIMITED)),
+        30,
+        lambda: "the LimitRange is unseen",
+    )
     yield bare
     bare.admin.delete(f"{path}/heavy")
 
 
-def pod(spec: Any) -> Any:
-    about = {"generateName": "pod-", "namespace": NAMESPACE}
+def nothing_fits(plane: ControlPlane, namespace: str) -> None:
+    plane.namespace(namespace)
+    nothing = {f"requests.{name}": "0" for name in COUNTED}
+    about = {"name": "all", "namespace": namespace}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": about, "spec": {"hard": nothing}}
+    status = {"status": {"hard": nothing, "used": nothing}}
+    plane.admin.patch(f"{path_of(plane.admin.apply(quota))}/all/status", status)
+    plain = pod({"containers": [container(Random(0), 0)]}, namespace)
+    until(lambda: "exceeded quota" in answer(plane, plain), 30, lambda: answer(plane, plain))
+
+
+def pod(spec: Any, namespace: str = NAMESPACE) -> Any:
+    about = {"generateName": "pod-", "namespace": namespace}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
 
 
 def answer(plane: ControlPlane, manifest: Any) -> str:
-    said = plane.admin.ask("POST", pods(NAMESPACE), manifest, params={"dryRun": "All"})
+    said = plane.admin.ask(
+        "POST", pods(manifest["metadata"]["namespace"]), manifest, params={"dryRun": "All"}
+    )
     return str(said.json().get("message", said.text))
 
 
@@ -105,20 +132,42 @@ def counted(message: str) -> Mapping[str, int]:
     return {name.removeprefix("requests."): parse(said).nano for name, said in pairs}
 
 
-def test_what_a_pod_asks_for_is_what_the_api_server_counts(counting: ControlPlane) -> None:
+def silenced(dice: Random, said: Any) -> Any:
+    """The same pod, some of whose containers say nothing of a processor, of memory, or of either."""
+
+    def less(each: Any) -> Any:
+        left_out = {name for name in COUNTED[:2] if dice.random() < 0.5}
+        parts = {
+            part: {name: amount for name, amount in amounts.items() if name not in left_out}
+            for part, amounts in each["resources"].items()
+        }
+        return {**each, "resources": {part: amounts for part, amounts in parts.items() if amounts}}
+
+    places = ("containers", "initContainers")
+    less_said = {place: [less(each) for each in said[place]] for place in places if place in said}
+    # What a pod as a whole leaves out is filled in before a LimitRange is asked, and then it does not fit.
+    whole = {"resources": {"requests": WHOLE}} if "resources" in said else {}
+    return {**said, **less_said, **whole}
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, LIMITED])
+def test_what_a_pod_asks_for_is_what_the_api_server_counts(counting: ControlPlane, namespace: str) -> None:
     dice = Random(SEED)
+    is_limited = namespace == LIMITED
     # Of each other one the operator makes a worker beside a master.
     made = [(spec(dice), number % 2 == 0) for number in range(PODS)]
+    if is_limited:
+        made = [(silenced(dice, said), is_worker) for said, is_worker in made]
 
     def told(each: tuple[Any, bool]) -> Mapping[str, int]:
         said, is_worker = each
         last = {"name": "init-pytorch", "image": "i", "resources": {"requests": OPERATORS}}
         begun = [*said.get("initContainers", []), *([last] if is_worker else [])]
-        return counted(answer(counting, pod({**said, "initContainers": begun})))
+        return counted(answer(counting, pod({**said, "initContainers": begun}, namespace)))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = list(pool.map(told, made))
     for (said, is_worker), counts in zip(made, answers, strict=True):
         roles = [Role.MASTER, Role.WORKER] if is_worker else [Role.WORKER]
-        ours = requests.of_replica(said, Role.WORKER, roles)
+        ours = requests.of_replica(said, Role.WORKER, roles, GIVEN if is_limited else requests.NOTHING)
         assert {name: each.nano for name, each in ours.items() if each} == counts, (SEED, said)

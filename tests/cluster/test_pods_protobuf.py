@@ -109,11 +109,11 @@ def in_json(plane: ControlPlane) -> list[Any]:
 
 
 def test_a_pod_is_the_same_in_either(there: ControlPlane) -> None:
-    page, wanted = listed(there), in_json(there)
-    assert [seen.record for seen in page.items] == wanted
-    assert [seen.name for seen in page.items] == [NAME, "new"]
+    items, wanted = [*listed(there).items], in_json(there)
+    assert [seen.record for seen in items] == wanted
+    assert [seen.name for seen in items] == [NAME, "new"]
     told = {change.seen.name: change for change in watched(there, "0")}
-    assert [told[pod.name].seen for pod in wanted] == [*page.items]
+    assert [told[pod.name].seen for pod in wanted] == items
     assert {change.type for change in told.values() if change.seen.name} == {"ADDED"}
     pod = wanted[0]
     assert (pod.deleted, pod.disrupted, pod.init_containers[0].ended.exit_code) != (None, None, None)

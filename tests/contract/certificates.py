@@ -19,10 +19,10 @@ class Authority:
         self._certificate = self._signed(self._name, self._key, authority=True)
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, certificate: Path, key: Path) -> None:
-        """A certificate for 127.0.0.1, and its key."""
+    def issue(self, name: str, certificate: Path, key: Path, age: timedelta = timedelta(0)) -> None:
+        """A certificate for 127.0.0.1 and `server.test`, and its key; younger ones are valid for a day."""
         secret = ec.generate_private_key(ec.SECP256R1())
-        signed = self._signed(_name(name), secret, authority=False)
+        signed = self._signed(_name(name), secret, age, authority=False)
         certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         key.write_bytes(
             secret.private_bytes(
@@ -33,9 +33,15 @@ class Authority:
         )
 
     def _signed(
-        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool
+        self,
+        name: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        age: timedelta = timedelta(0),
+        *,
+        authority: bool,
     ) -> x509.Certificate:
-        now = datetime.now(timezone.utc)
+        now = datetime.now(timezone.utc) - age
+        names = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("server.test")]
         builder = (
             x509.CertificateBuilder()
             .subject_name(name)
@@ -45,7 +51,7 @@ class Authority:
             .not_valid_before(now - timedelta(days=1))
             .not_valid_after(now + timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
+            .add_extension(x509.SubjectAlternativeName(names), False)
         )
         return builder.sign(self._key, hashes.SHA256())
 

@@ -132,6 +132,9 @@ class ScriptedCluster:
     async def delete_companion(self, manifest: Manifest) -> None:
         await self._asked("delete_companion")
 
+    async def record(self, event: Manifest) -> None:
+        await self._asked("record")
+
     async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
         return self.owners.get((namespace, execution))
 

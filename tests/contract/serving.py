@@ -22,6 +22,7 @@ from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.endings import Endings
+from backend_plugin.shell.findings import Found, Looks
 from backend_plugin.shell.front import Front
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Metrics
@@ -119,6 +120,7 @@ async def serving(
     cluster: ScriptedCluster | None = None,
     said: Mapping[str, Any] | None = None,
     now: Callable[[], datetime] = now,
+    looks: Looks | None = None,
 ) -> AsyncIterator[Served]:
     cluster = cluster or ScriptedCluster()
     metrics = Metrics()
@@ -136,6 +138,7 @@ async def serving(
         keeper=keeper,
         metrics=metrics,
         allowed=Allowed(prefixes=prefixes, namespaces=("flytesnacks-*",)),
+        found=Found(looks, judge.settings.kfpytorch.gang),
     )
     server = grpc.aio.server()
     handlers = service.handlers(service.TaskService(around))

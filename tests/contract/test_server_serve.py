@@ -1,5 +1,6 @@
 """``kfpytorch serve``, as a process: what it tells, to whom, and how it ends."""
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,9 @@ import pytest
 from certificates import Authority
 from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2
+
+from backend_plugin.doctor import outside
+from backend_plugin.doctor.facts import Facts, Tried
 
 FOREIGN = Path(__file__).parents[1] / "e2e/scripts/foreign.py"
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
@@ -132,6 +136,51 @@ def test_the_commands_of_its_user_know_a_server_with_tls(tmp_path: Path) -> None
         for named in ((), ("--server", here["endpoint"])):
             done = jobs(tmp_path / "state", *named)
             assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_probe_asks_a_server_with_tls_by_the_name_that_it_has(tmp_path: Path) -> None:
+    Authority().issue("server", tmp_path / "tls.crt", tmp_path / "tls.key")
+    tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
+
+    def asked(*flags: str) -> tuple[int, str]:
+        said = [str(KFPYTORCH), "health", "--server", str(tmp_path / "state"), *flags]
+        done = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
+        return done.returncode, done.stdout
+
+    with serve(tmp_path / "state", *tls) as (process, _, _lines):
+        well = (0, "SERVING\n")
+        assert [asked(), asked("--service", "liveness"), asked("--name", "server.test")] == [well] * 3
+        assert asked("--name", "another.example") == (1, "")
+        assert asked("--service", "nonsense") == (1, "")
+        process.send_signal(signal.SIGSTOP)
+        try:
+            assert asked() == (1, "")
+        finally:
+            process.send_signal(signal.SIGCONT)
+    assert asked() == (1, "")
+
+
+def test_the_doctor_knows_a_connector_by_its_certificate_as_nobody_knows_its_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = tmp_path / "tls.crt"
+    Authority().issue("server", certificate, tmp_path / "tls.key")
+    tls = ("--tls-certificate", str(certificate), "--tls-key", str(tmp_path / "tls.key"))
+    monkeypatch.setenv("KFPYTORCH_STATE", str(tmp_path / "nobodys"))
+    with serve(tmp_path / "state", *tls) as (_, here, _lines):
+
+        def asked(known: str) -> Tried:
+            tried = asyncio.run(outside.tried(Facts(namespace="any"), (), here["endpoint"], known))
+            assert tried.connector is not None
+            return tried.connector
+
+        monkeypatch.setenv("KFPYTORCH_TOKEN", here["token"])
+        stranger = asked("")
+        assert "of an authority that is not trusted here" in stranger.trouble
+        assert f"kfpytorch doctor --connector {here['endpoint']}" in stranger.remedy
+        assert asked(str(certificate)).trouble == ""
+        monkeypatch.delenv("KFPYTORCH_TOKEN")
+        assert "refuses the token" in asked(str(certificate)).trouble
 
 
 def test_a_client_that_knows_nothing_of_ours_learns_all_over_tls(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ class Call:
 
     user: str
     verb: str
+    group: str
+    """Of the resource; empty for core/v1."""
     resource: str
     """With its part, if it is about one: ``pods/status``."""
     namespace: str
@@ -48,6 +50,7 @@ def _calls(events: Iterator[Mapping[str, Any]]) -> Iterator[Call]:
         yield Call(
             user=event["user"]["username"],
             verb=event["verb"],
+            group=about.get("apiGroup", ""),
             resource=about.get("resource", event["requestURI"].partition("?")[0]) + (part and f"/{part}"),
             namespace=about.get("namespace", ""),
             name=about.get("name", ""),

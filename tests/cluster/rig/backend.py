@@ -8,31 +8,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from rig.control_plane import BACKEND, HERE, ControlPlane, free_ports
+from rig.images import REPOSITORY
 from rig.process import Process
 
 KFPYTORCH: Final = Path(sys.executable).with_name("kfpytorch")
 
+_FILE: Final = REPOSITORY / "charts/kfpytorch-backend/files/rules.yaml"
+_SAID: Final = yaml.safe_load(_FILE.read_text())
 RULES: Final[Sequence[Mapping[str, Any]]] = (
-    {
-        "apiGroups": ["kubeflow.org"],
-        "resources": ["pytorchjobs"],
-        "verbs": ["create", "get", "list", "watch", "patch", "delete"],
-    },
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "delete"]},
-    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]},
-    {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get"]},
-    {"apiGroups": ["flyte.lyft.com"], "resources": ["flyteworkflows"], "verbs": ["get"]},
-    {
-        "apiGroups": ["scheduling.x-k8s.io"],
-        "resources": ["podgroups"],
-        "verbs": ["create", "list", "watch", "delete"],
-    },
+    *_SAID["server"],
+    *_SAID["gangs"],
+    *_SAID["gangsEverywhere"],
+    _SAID["groups"]["coscheduling"],
 )
-"""What it may do; nothing else."""
+"""What it may do; nothing else: the chart's own rules, with gangs whose groups are its own."""
 
 
 class Backend:

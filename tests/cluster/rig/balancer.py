@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import socket
+import sys
 import threading
 from collections.abc import Sequence
 from types import TracebackType
@@ -14,12 +15,17 @@ _CHUNK: Final = 1 << 16
 
 
 class Balancer:
-    """A context that serves one port; which servers are behind it may change."""
+    """A context that serves one port; which servers are behind it may change.
 
-    def __init__(self, endpoints: Sequence[str]) -> None:
+    Args:
+        endpoints: The servers.
+        listen: Where; by default at any port that is free.
+    """
+
+    def __init__(self, endpoints: Sequence[str], listen: tuple[str, int] = (HERE, 0)) -> None:
         self.endpoints = list(endpoints)
         self._turn = itertools.count()
-        self._listening = socket.create_server((HERE, 0))
+        self._listening = socket.create_server(listen)
         self.endpoint = f"{HERE}:{self._listening.getsockname()[1]}"
 
     def __enter__(self) -> "Balancer":
@@ -67,3 +73,13 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
         each.close()
+
+
+def main(host: str, port: str, *endpoints: str) -> None:
+    """As a program, for a place apart; until it is ended."""
+    with Balancer(endpoints, (host, int(port))):
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from rig.api import Api
+from rig.api import Api, manifests
 from rig.certificates import Authority
 from rig.place import LOOPBACK, Place
 from rig.process import Process, until
@@ -49,6 +49,13 @@ def free_ports(count: int) -> list[int]:
             tried.bind((HERE, port))
             found[port] = None
     return list(found)
+
+
+MUTATING: Final = (
+    "--feature-gates=MutatingAdmissionPolicy=true",
+    "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+)
+"""The API server's flags where policies that alter objects stand for the webhooks of others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,10 +191,9 @@ class ControlPlane:
     def crds(self, files: Sequence[Path]) -> None:
         """Make kinds, and wait until they can be used."""
         for file in files:
-            for manifest in yaml.safe_load_all(file.read_text()):
-                if manifest:
-                    self.admin.apply(manifest)
-                    self._wait_until_established(manifest["metadata"]["name"])
+            for manifest in manifests(file):
+                self.admin.apply(manifest)
+                self._wait_until_established(manifest["metadata"]["name"])
 
     def _wait_until_established(self, name: str) -> None:
         until(lambda: self._is_established(name), 30, lambda: f"{name} is not established")

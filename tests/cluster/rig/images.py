@@ -65,8 +65,8 @@ def python(names: Sequence[str] = ()) -> Image:
         environment={
             "HOME": "/root",
             "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-            # Where the workflows of these tests are.
-            "PYTHONPATH": str(REPOSITORY / "tests" / "cluster"),
+            # Where the workflows of these tests are; and this repository, whichever is installed.
+            "PYTHONPATH": f"{REPOSITORY / 'tests' / 'cluster'}:{REPOSITORY}",
             "PYTHONDONTWRITEBYTECODE": "1",
         },
     )

@@ -104,12 +104,16 @@ class S3:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """By which any client of Amazon's finds it."""
+        """By which any client of Amazon's finds it from here."""
+        return self.environment_at(self.endpoint.removeprefix("http://").partition(":")[0])
+
+    def environment_at(self, address: str) -> Mapping[str, str]:
+        """The same from where it has this address."""
         return {
             "AWS_ACCESS_KEY_ID": _KEY,
             "AWS_SECRET_ACCESS_KEY": _SECRET,
             "AWS_REGION": _REGION,
-            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_ENDPOINT_URL_S3": f"http://{address}:{self._port}",
         }
 
     def of_pods(self, address: str) -> Mapping[str, str]:

@@ -31,6 +31,13 @@ _VERSION: Final = {
 _STAMPED: Final = " ".join(
     f"-X k8s.io/component-base/version.{key}={value}" for key, value in _VERSION.items()
 )
+# Helm believes in Kubernetes 1.20 where it is not stamped, and refuses charts that want a newer one.
+_HELM: Final = "helm.sh/helm/v3"
+_HELMS: Final = " ".join(
+    f"-X {_HELM}/{package}.k8sVersion{part}={_VERSION[f'git{part}']}"
+    for package in ("pkg/chartutil", "pkg/lint/rules")
+    for part in ("Major", "Minor")
+)
 
 
 class NoGo(Exception):
@@ -110,8 +117,11 @@ COMPONENTS: Final[Sequence[Component]] = (
         module="training-operator",
         programs={"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"},
     ),
+    Component(module="kueue", programs={"kueue": "sigs.k8s.io/kueue/cmd/kueue"}),
+    Component(module="yunikorn", programs={"yunikorn": "."}),
     Component(module="kwok", programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Component(module="propeller", programs={"propeller": "."}),
+    Component(module="helm", programs={"helm": f"{_HELM}/cmd/helm"}, flags=f"-s -w {_HELMS}"),
     Component(module="coredns", programs={"coredns": "."}),
     Component(module="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     Component(

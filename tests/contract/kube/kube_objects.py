@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -57,6 +58,14 @@ class Objects:
     namespaces: dict[str, str] = field(default_factory=lambda: {"ns": "Active"})
     quota: str = ""
     """A sentence: nothing more fits."""
+    admission_scheduler: str = ""
+    """Which scheduler a webhook gives every pod."""
+    keeps_scheduling_group: bool = False
+    """Whether the API server knows the field."""
+    admit: Callable[[str, Any], None] = lambda _, __: None
+    """A webhook that looks at what is made, by its plural; it may refuse it."""
+    manages_jobs: bool = False
+    """Whether Kueue's webhook suspends PyTorchJobs that name a queue."""
     _versions: Any = field(default_factory=lambda: itertools.count(101))
     version: int = 100
 
@@ -106,9 +115,28 @@ class Objects:
         if group == "kubeflow.org" and unknown and query.get("fieldValidation") == "Strict":
             said = ", ".join(f'unknown field "spec.{each}"' for each in sorted(unknown))
             raise Refusal(400, "BadRequest", f"strict decoding error: {said}")
+        about = manifest.get("involvedObject", {})
+        if plural == "events" and about.get("namespace") != namespace:
+            said = "involvedObject.namespace: Invalid value: does not match event.namespace"
+            raise Refusal(422, "Invalid", f'Event "{name}" is invalid: {said}')
         if key in self.now:
             raise Refusal(409, "AlreadyExists", f'{plural}.{group} "{name}" already exists')
-        return self.put(key, manifest)
+        self.admit(plural, manifest)
+        admitted = self.admitted(plural, manifest)
+        return admitted if query.get("dryRun") == "All" else self.put(key, admitted)
+
+    def admitted(self, plural: str, manifest: Any) -> Any:
+        """With what the server and its webhooks write into it."""
+        spec = manifest.get("spec", {})
+        if plural == "pods":
+            dropped = set() if self.keeps_scheduling_group else {"schedulingGroup"}
+            kept = {key: value for key, value in spec.items() if key not in dropped}
+            named = self.admission_scheduler or spec.get("schedulerName") or "default-scheduler"
+            return {**manifest, "spec": {**kept, "schedulerName": named}}
+        queue = manifest["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
+        if plural == "pytorchjobs" and queue and self.manages_jobs:
+            return {**manifest, "spec": {**spec, "runPolicy": {**spec.get("runPolicy", {}), "suspend": True}}}
+        return manifest
 
     def of(self, key: Key) -> Any:
         if key not in self.now:
@@ -194,11 +222,13 @@ class Objects:
 
 def selected(manifest: Any, query: Any) -> bool:
     label = query.get("labelSelector", "")
-    if label and label not in manifest["metadata"].get("labels", {}):
+    labels = manifest["metadata"].get("labels", {})
+    key, equals, value = label.partition("=")
+    if label and (key not in labels or (equals and labels[key] != value)):
         return False
     selector = query.get("fieldSelector", "")
     path, _, wanted = selector.partition("=")
-    value = manifest
+    found = manifest
     for part in path.split(".") if path else ():
-        value = value.get(part, {})
-    return not selector or value == wanted
+        found = found.get(part, {})
+    return not selector or found == wanted

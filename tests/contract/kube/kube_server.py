@@ -17,6 +17,7 @@ from kube_objects import Objects, Refusal
 GROUPS = {
     "": {"pods": "v1", "events": "v1", "podtemplates": "v1"},
     "kubeflow.org": {"pytorchjobs": "v1"},
+    "authorization.k8s.io": {"selfsubjectaccessreviews": "v1"},
 }
 
 
@@ -55,6 +56,7 @@ class KubeServer:
     def __init__(self, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         self.objects = Objects()
         self.groups = {group: dict(plurals) for group, plurals in GROUPS.items()}
+        self.version = "v1.36.1"
         self.tokens: set[str] | None = None
         """Those that are accepted; None: everybody is."""
         self.forbidden: set[str] = set()
@@ -210,8 +212,10 @@ class KubeServer:
             if token not in self.tokens:
                 raise Refusal(401, "Unauthorized", "Unauthorized")
         parts = request.path.strip("/").split("/")
-        if parts[0] == "apis" and len(parts) == 2:
-            return self._discovery(parts[1])
+        if parts[0] == "version" or (parts[0] == "apis" and len(parts) < 3):
+            return self._discovery(*parts)
+        if parts[0] == "apis" and len(parts) == 3 and parts[1] in self.groups:
+            return self._kinds(parts[1], parts[2])
         group, rest = ("", parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])
         version, rest = rest[0], rest[1:]
         namespace, rest = (rest[1], rest[2:]) if rest[0] == "namespaces" else ("", rest)
@@ -252,13 +256,24 @@ class KubeServer:
             return json.dumps({"type": how, "object": said}).encode() + b"\n"
         return messages.frame(how, kind, said)
 
-    def _discovery(self, group: str) -> web.Response:
+    def _discovery(self, what: str, group: str = "") -> web.Response:
+        if what == "version":
+            return web.json_response({"major": "1", "minor": "36", "gitVersion": self.version})
+        if not group:
+            groups = [self._group(each) for each in self.groups if each]
+            return web.json_response({"kind": "APIGroupList", "groups": groups})
         if group not in self.groups:
             return web.Response(status=404, text="404 page not found\n")
-        version = next(iter(self.groups[group].values()))
-        return web.json_response(
-            {"kind": "APIGroup", "name": group, "preferredVersion": {"version": version}}
-        )
+        return web.json_response({"kind": "APIGroup", **self._group(group)})
+
+    def _kinds(self, group: str, version: str) -> web.Response:
+        there = [plural for plural, served in self.groups[group].items() if served == version]
+        resources = [{"name": each, "namespaced": True} for each in there]
+        return web.json_response({"kind": "APIResourceList", "resources": resources})
+
+    def _group(self, group: str) -> Any:
+        versions = [{"version": version} for version in dict.fromkeys(self.groups[group].values())]
+        return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
     def _permit(self, request: web.Request, plural: str, where: tuple[str, str], name: str) -> None:
         verbs = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
@@ -269,12 +284,19 @@ class KubeServer:
             said = f'User "us" cannot {verb} resource "{plural}" in API group "{where[0]}" {scope}'
             raise Refusal(403, "Forbidden", f"{plural} is forbidden: {said}")
 
+    def _review(self, asked: Any) -> Any:
+        """Whether whoever asks may do something."""
+        plural = "/".join(filter(None, (asked["resource"], asked["subresource"])))
+        return {"status": {"allowed": f"{asked['verb']} {plural}" not in self.forbidden}}
+
     async def _object(self, request: web.Request, key: Any) -> Any:
         body = await request.json() if request.can_read_body else {}
         if request.method == "GET":
             if key[3]:
                 return self.objects.of(key)
             return self.objects.page(key[0], key[1], key[2], request.query)
+        if key[1] == "selfsubjectaccessreviews":
+            return self._review(body["spec"]["resourceAttributes"])
         self.bodies.append(body)
         if request.method == "POST":
             return self.objects.create((*key[:3], body["metadata"]["name"]), body, request.query)

@@ -102,6 +102,32 @@ def test_a_group_that_somebody_deletes_is_made_again_until_its_job_ends(server, 
     tell(server, tmp_path, story)
 
 
+def test_a_group_of_somebody_else_under_its_name_is_told_of_and_left_alone(server, tmp_path):
+    async def story(here: Served) -> None:
+        meta = await here.create(workers=4)
+        (group,) = there(server, "podgroups")
+        name = group["metadata"]["name"]
+        await until(lambda: any(entry.pod_groups for entry in here.cache))
+        theirs = {**group, "metadata": {"name": name, "namespace": NAMESPACE}}
+        server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
+        server.do(lambda objects: objects.put((*GROUPS, NAMESPACE, name), theirs))
+        (entry,) = here.cache
+        await until(lambda: any(each.foreign for each in entry.pod_groups))
+        made = creations(server).count("PodGroup")
+        said = await here.get(meta)
+        assert "is not the job's" in said.custom_info["notes"][0]
+        (job,) = there(server, "pytorchjobs")
+        ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+        here.leave("outputs.pb")
+        server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+        await until(lambda: entry.job is not None and entry.job.end is not None)
+        await asyncio.sleep(0.3)
+        assert creations(server).count("PodGroup") == made
+        assert "ownerReferences" not in there(server, "podgroups")[0]["metadata"]
+
+    tell(server, tmp_path, story)
+
+
 def test_what_stops_a_job_does_not_wait_for_its_group(server, tmp_path):
     server.forbidden.add("delete podgroups")
 

@@ -293,6 +293,11 @@ def test_a_pod_without_an_account_cannot_ask(tmp_path):
         asyncio.run(InCluster(tmp_path, environ).load())
 
 
+def test_a_kubeconfig_that_is_not_there_is_told_so(tmp_path):
+    with pytest.raises(CredentialsUnusable, match=f"kubeconfig {tmp_path}/none: there is no such file; name"):
+        asyncio.run(KubeConfig(f"{tmp_path}/none").load())
+
+
 @pytest.mark.parametrize(
     "text", ["", "a: [", "[]", "{}", '{"current-context": "c"}', '{"contexts": 3, "current-context": "c"}']
 )

@@ -27,6 +27,8 @@ from kube_world import (
 from kubernetes_messages import frame
 
 from backend_plugin.core.observed import Pod, PodGroup
+from kfpytorch_idl.kubernetes import pods_pb2
+from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown
 
 REPLICA = f"{NAME}-master-0"
 OTHER = "f2-n0-0-0123456789ab"
@@ -103,6 +105,26 @@ def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
         assert heard.replaced.count("Job") == 1
 
     followed(server, tmp_path, check, page=2)
+
+
+def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(server, tmp_path):
+    names = [f"{job}-master-0" for job in (NAME, OTHER)]
+    server.do(put(JOBS, job()))
+    server.do(put(JOBS, job(OTHER)))
+    for each in names:
+        server.do(put(PODS, pod(each)))
+    # A state that is no message, in what says that there is more.
+    broken = pods_pb2.Pod(metadata={"name": b"p"}, status={"container_statuses": [{"state": b"\xff"}]})
+    page = pods_pb2.PodList(metadata={"resource_version": b"1", "rest": b"more"}, items=[broken])
+    envelope = Unknown(type_meta=TypeMeta(kind=b"PodList").SerializeToString(), raw=page.SerializeToString())
+    server.faults.append(Fault(path="/pods", times=1, code=200, body=b"k8s\0" + envelope.SerializeToString()))
+
+    async def check(heard):
+        assert heard.names(Pod) == names
+        assert heard.replaced.count("Pod") == 1
+        assert not any(fault.times for fault in server.faults)
+
+    followed(server, tmp_path, check, page=1)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What stands beside a job of the emulated cluster: it is kept, told of, and goes with the job."""
+"""What stands beside a job of the emulated cluster, and what is said of it: kept, and told of."""
 
 import asyncio
 from pathlib import Path
@@ -38,5 +38,20 @@ def test_a_group_is_kept_and_goes_with_its_job(tmp_path: Path) -> None:
             await cluster.delete_companion(beside(again))
             await cluster.delete_companion(beside(again))
             assert not seen.records[PodGroup]
+
+    asyncio.run(story())
+
+
+def test_what_is_said_of_a_job_is_told_beside_what_its_operator_says(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(tmp_path) as (cluster, seen):
+            made: Any = await cluster.create(job(Worker=role("sleep 60")))
+            about = {"kind": "PyTorchJob", "namespace": "a", "name": "j", "uid": made["metadata"]["uid"]}
+            said = {"reason": "Resumed", "message": "1 of 1 replicas ready", "type": "Normal"}
+            await cluster.record({**said, "involvedObject": about})
+            # A later job of the name is another.
+            await cluster.record({**said, "involvedObject": {**about, "uid": "other"}})
+            (event,) = await seen.until(lambda: seen.events("Resumed"))
+            assert (event.kind, event.name, event.message) == ("PyTorchJob", "j", said["message"])
 
     asyncio.run(story())

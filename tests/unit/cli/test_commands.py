@@ -38,7 +38,7 @@ def test_who_lacks_the_extra_is_told_its_name(name: str) -> None:
     [
         (["rendr"], "No such command 'rendr'. Did you mean 'render'?"),
         (["xyz"], "No such command 'xyz'."),
-        (["render", "--setings", "x"], "Did you mean '--settings'?"),
+        (["render", "--imag", "x"], "Did you mean '--image'?"),
         (["render", "f", "-o", "jsno"], "is not one of"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "commands.md"
-COMMANDS = ("jobs", "logs", "cancel", "nodes", "gc", "demo")
+COMMANDS = ("jobs", "logs", "cancel", "nodes", "gc", "health", "demo")
 
 
 def sections() -> dict[str, str]:

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from backend_plugin.cli import files
+from backend_plugin.cli import files, serve_settings
 from backend_plugin.cli.ends import Unreadable
+from backend_plugin.core import settings
+from backend_plugin.core.errors import InvalidSettings
 
+CHART = Path(__file__).parents[3] / "charts/kfpytorch-backend"
 SECTION = {"default-labels": {"team": "a"}}
 TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
 
@@ -27,6 +30,59 @@ TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
 def test_the_section_is_found_where_flyte_has_it(tmp_path: Path, said: object) -> None:
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(said))
     assert files.settings(str(tmp_path / "s.yaml")).default_labels == {"team": "a"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"configuration": {"inline": {"tasks": {"task-plugins": {"enabled-plugins": ["pytorch"]}}}}},
+        {"configuration": {"inline": None, "database": {}}, "serviceAccount": {}},
+        {"configmap": {"core": {"propeller": {}}}},
+    ],
+    ids=["flyte-binary", "flyte-binary without more", "flyte-core"],
+)
+def test_values_of_a_chart_may_say_nothing_of_the_section(tmp_path: Path, said: object) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(said))
+    assert files.settings(str(tmp_path / "s.yaml")) == files.settings(None)
+
+
+@pytest.mark.parametrize(
+    ("said", "keys", "name"),
+    [
+        ({"gang": {"scheduler": "kueue"}}, "gang", "kfpytorch-backend"),
+        ({"platform": {}, "server": {"port": 1}, "image": {}}, "platform", "kfpytorch-backend"),
+        ({"nameOverride": "training", "namespaces": ["a"]}, "namespaces", "training"),
+    ],
+)
+def test_values_of_our_own_chart_are_told_from_settings(
+    tmp_path: Path, said: object, keys: str, name: str
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(said))
+    for read in (files.settings, lambda file: serve_settings.read(file, {})):
+        with pytest.raises(Unreadable) as refused:
+            read(str(file))
+        assert str(refused.value) == (
+            f"settings {file}: are values of the chart kfpytorch-backend ({keys}), and no settings; "
+            "those of its release are in a ConfigMap:\n  kubectl get configmap --all-namespaces "
+            f"--selector app.kubernetes.io/name={name} "
+            "--output 'jsonpath={.items[*].data.settings\\.yaml}' > settings.yaml"
+        )
+
+
+def test_what_gives_values_away_is_in_our_chart_and_in_no_settings() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert values.keys() >= files.OUR_VALUES
+    for key in files.OUR_VALUES:
+        with pytest.raises(InvalidSettings):
+            settings.read({key: values[key]})
+
+
+def test_where_the_settings_of_a_release_are_is_as_the_chart_has_it() -> None:
+    helpers = (CHART / "templates/_helpers.tpl").read_text()
+    label = 'app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-"'
+    assert label in helpers
+    assert "\n  settings.yaml: |\n" in (CHART / "templates/configmap.yaml").read_text()
 
 
 def test_flytes_logs_stand_beside_the_section(tmp_path: Path) -> None:

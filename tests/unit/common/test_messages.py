@@ -3,7 +3,7 @@
 import os
 import socket
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kfpytorch_common.forkserver import messages
@@ -16,7 +16,6 @@ JSON = st.recursive(
 MESSAGES = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
 
 
-@settings(deadline=None)
 @given(st.lists(MESSAGES, min_size=1, max_size=4))
 def test_what_is_sent_is_received_in_order(sent: list[messages.Message]) -> None:
     ours, theirs = socket.socketpair()
@@ -26,7 +25,6 @@ def test_what_is_sent_is_received_in_order(sent: list[messages.Message]) -> None
         assert [messages.receive(theirs) for _ in sent] == [(message, []) for message in sent]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 253))
 def test_descriptors_arrive_in_order_and_open(number: int) -> None:
     ours, theirs = socket.socketpair()
@@ -41,7 +39,6 @@ def test_descriptors_arrive_in_order_and_open(number: int) -> None:
         os.close(fd)
 
 
-@settings(deadline=None)
 @given(MESSAGES, st.data())
 def test_a_message_that_was_cut_off_is_none(message: messages.Message, data: st.DataObject) -> None:
     ours, theirs = socket.socketpair()

@@ -150,7 +150,7 @@ def created(at):
 
 def test_a_list_says_from_when_it_is_and_how_it_goes_on():
     page = PARSER.page(wrapped("PodList", {"metadata": {"resourceVersion": "7", "continue": "x"}}))
-    assert (page.items, page.version, page.rest) == ([], "7", "x")
+    assert ([*page.items], page.version, page.rest) == ([], "7", "x")
 
 
 def test_a_bookmark_has_a_version_and_nothing_else():

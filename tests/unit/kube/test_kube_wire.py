@@ -166,11 +166,28 @@ def test_events(manifest):
     ("kind", "plural"), [("PodGroup", "podgroups"), ("Workload", "workloads")], ids=["group", "workload"]
 )
 def test_a_group_goes_by_the_name_of_its_job(kind, plural):
-    meta = {"name": "pg-1", "ownerReferences": [{"kind": "PyTorchJob", "name": OURS}]}
+    meta = {"name": "pg-1", "namespace": "n", "ownerReferences": [{"kind": "PyTorchJob", "name": OURS}]}
     row = next(each for each in KINDS if each.resource.plural == plural)
     found = row.read({"kind": kind, "metadata": meta, "status": {"phase": "Pending"}})
-    assert found == PodGroup(kind=kind, name=OURS, phase="Pending")
-    assert row.read({"kind": kind, "metadata": {"name": OURS}}) is None
+    assert found == PodGroup(kind=kind, name=OURS, namespace="n", phase="Pending")
+    taken = row.read({"kind": kind, "metadata": {"name": OURS}})
+    assert taken == PodGroup(kind=kind, name=OURS, foreign=True)
+    assert kind == "Workload" or row.read({"kind": kind, "metadata": {"name": "pg-1"}}) is None
+
+
+@pytest.mark.parametrize(("reserved", "queue"), [("True", ""), ("False", "team")])
+def test_of_others_in_a_queue_only_that_is_kept(reserved, queue):
+    row = next(each for each in KINDS if each.resource.plural == "workloads")
+    theirs = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "job-x-1", "uid": "u"},
+        "spec": {"queueName": "team", "priority": 7},
+        "status": {"conditions": [{"type": "QuotaReserved", "status": reserved, "message": "long"}]},
+    }
+    assert row.read(theirs) == PodGroup(
+        kind="Workload", api="kueue.x-k8s.io", name="job-x-1", uid="u", priority=7, queue=queue, foreign=True
+    )
 
 
 @pytest.mark.parametrize("name", ["web-0", "f1-n0-0-0123456789ab-web-0", "f1-n0-0-0123456789a", ""])

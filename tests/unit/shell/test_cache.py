@@ -210,3 +210,44 @@ def test_attempts_that_are_forgotten_or_replaced_are_not_found() -> None:
     assert found(cache, attempt(7)) == ["j2"]
     cache.put("ns", Job(name="j2", uid="another"))
     assert found(cache, attempt(7)) == []
+
+
+def test_what_is_said_of_those_who_hold_places_is_said_of_the_job() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="j"))
+    cache.put("ns", Pod(name="tg-j-worker-x", job_name="j", place="worker"))
+    cache.put("ns", Event(reason="Informational", name="tg-j-worker-x"))
+    cache.put("elsewhere", Event(reason="Informational", name="tg-j-worker-x"))
+    assert [event.name for event in seen(cache, "j").events] == ["tg-j-worker-x"]
+    cache.drop(Pod, Name(namespace="ns", name="tg-j-worker-x"))
+    assert seen(cache, "j").pods == ()
+    cache.put("ns", Event(reason="TaskCompleted", name="tg-j-worker-x"))
+    assert len(seen(cache, "j").events) == 1
+    cache.replace(Pod, [("ns", Pod(name="tg-j-worker-y", job_name="j", place="worker"))])
+    cache.put("ns", Event(reason="Informational", name="tg-j-worker-y"))
+    assert len(seen(cache, "j").events) == 2
+
+
+def test_a_group_that_is_called_otherwise_is_its_jobs() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="j"))
+    name = "pg-j-0a1b2c3d-0000-4000-8000-0123456789ab"
+    cache.put("ns", Event(reason="NotReady", kind="PodGroup", name=name))
+    assert [event.name for event in seen(cache, "j").events] == [name]
+
+
+def test_of_a_queue_and_a_group_under_one_name_the_one_goes_that_was_deleted() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="j"))
+    workload = PodGroup(kind="Workload", api="kueue.x-k8s.io", name="j", uid="w")
+    cache.put("ns", workload)
+    for api, uid in (("scheduling.x-k8s.io", "a"), ("scheduling.volcano.sh", "b")):
+        cache.put("ns", PodGroup(kind="PodGroup", api=api, name="j", uid=uid))
+    assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "a", "b"]
+    cache.drop(PodGroup, Name(namespace="ns", name="j", uid="a"))
+    assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "b"]
+    # One that was made anew under its name is another.
+    cache.drop(PodGroup, Name(namespace="ns", name="j", uid="a"))
+    assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "b"]
+    cache.drop(PodGroup, Name(namespace="ns", name="j"))
+    assert seen(cache, "j").pod_groups == ()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flytekitplugins.kfpytorch.worker import failure
@@ -231,7 +231,6 @@ FAILURES = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(FAILURES, max_size=4))
 def test_a_node_hands_on_what_its_ranks_wrote(
     tmp_path_factory: pytest.TempPathFactory, all_of: list[Failure]

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flytekitplugins.kfpytorch.worker.report import MOST_LINES, Aftermath, in_one_line, refusal, render
@@ -253,7 +253,6 @@ AFTERMATHS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(AFTERMATHS)
 def test_a_report_fits_on_a_screen_and_begins_with_the_cause(after: Aftermath) -> None:
     shown = render(after).splitlines()
@@ -264,7 +263,6 @@ def test_a_report_fits_on_a_screen_and_begins_with_the_cause(after: Aftermath) -
     assert after.logs in "\n".join(shown)
 
 
-@settings(deadline=None)
 @given(st.lists(FRAMES_OF_A_FILE, min_size=1, max_size=9), TEXTS)
 def test_the_place_in_the_users_code_is_in_the_first_three_lines(frames: list[Frame], message: str) -> None:
     place = frames[-1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flytekit import Deck
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -46,7 +46,6 @@ def test_a_result_keeps_its_decks_and_metadata(tmp_path: Path) -> None:
     assert [(deck.name, deck.html) for deck in arrived.decks] == [("curves", "<svg/>")]
 
 
-@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.integers() | st.text() | st.binary(),
@@ -58,7 +57,6 @@ def test_plain_values_arrive_as_they_were(tmp_path_factory: pytest.TempPathFacto
     assert handed_over(value, tmp_path_factory.mktemp("result")) == value
 
 
-@settings(deadline=None)
 @given(
     arrays.arrays(
         dtype=arrays.scalar_dtypes().filter(lambda dtype: dtype.isnative),

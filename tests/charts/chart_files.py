@@ -1,0 +1,186 @@
+"""The chart's files, read; and what is made of them: the table of its values, the schema of a section."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from backend_plugin.core.settings import kinds, reading
+
+ROOT: Final = Path(__file__).parents[2]
+CHARTS: Final = ROOT / "charts"
+CHART: Final = CHARTS / "kfpytorch-backend"
+PAGE: Final = ROOT / "docs/reference/chart.md"
+SCHEMA: Final = CHART / "values.schema.json"
+VALUES: Final = CHART / "values.yaml"
+
+_KEY: Final = re.compile(r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>.*)$")
+_BEGUN: Final = "# -- "
+_NOTHING: Final = (None, "", [], {})
+_TEXTS: Final = {"type": ["object", "array"]}
+# A quantity may be written as a number, too.
+_QUANTITY: Final = {
+    "type": ["string", "number"],
+    "pattern": "^[0-9.]+([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$",
+}
+_SCHEMAS: Final[Mapping[Any, Any]] = {
+    kinds.boolean: {"type": "boolean"},
+    kinds.duration: {"type": "string"},
+    kinds.names: {"type": "array", "items": {"type": "string"}},
+    kinds.quantity: _QUANTITY,
+    kinds.quantities: {"type": "object", "additionalProperties": _QUANTITY},
+    kinds.pull_policy: {"enum": ["Always", "IfNotPresent", "Never"]},
+    kinds.text: {"type": "string"},
+    kinds.texts: _TEXTS,
+    kinds.tolerations: {"type": "array", "items": {"type": "object"}},
+    kinds.log_templates: {"type": "array", "items": {"type": "object"}},
+}
+# What Kubernetes, or the cluster, decides where it is null.
+_LEFT_OUT: Final = (
+    "resources",
+    "spreadBy",
+    "metrics.dashboard.labels",
+    "podSecurityContext",
+    "podSecurityContext.runAsUser",
+    "podSecurityContext.runAsGroup",
+    "podSecurityContext.fsGroup",
+)
+# Where something is said twice, nobody knows which counts.
+_ELSEWHERE: Final = frozenset({"kfpytorch.gang"})
+
+
+def read(name: str) -> Any:
+    """A YAML or JSON file of the chart."""
+    return yaml.safe_load((CHART / name).read_text())
+
+
+def descriptions() -> Mapping[str, str]:
+    """What `values.yaml` says of each value, by its path."""
+    found: dict[str, str] = {}
+    said: list[str] = []
+    path: list[tuple[int, str]] = []
+    for line in VALUES.read_text().splitlines():
+        text = line.strip()
+        if text.startswith(_BEGUN) or (said and text.startswith("#")):
+            said.append(text.removeprefix(_BEGUN).removeprefix("# "))
+        elif key := _KEY.match(line):
+            indent = len(key["indent"])
+            path = [*((depth, name) for depth, name in path if depth < indent), (indent, key["key"])]
+            if said:
+                found[".".join(name for _, name in path)] = " ".join(said)
+                said = []
+    return found
+
+
+def leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every value that can be said, by its path; a section that is not the chart's own is one value."""
+    for key, part in schema["properties"].items():
+        name = f"{path}{key}"
+        if "properties" in part and name != "resources":
+            yield from leaves(part, f"{name}.")
+        else:
+            yield name, part
+
+
+def demanding(part: Mapping[str, Any], defaults: Mapping[str, Any], path: str = "") -> Mapping[str, Any]:
+    """A schema that demands what templates cannot do without: a null takes a value of the chart away."""
+    if "properties" not in part or not isinstance(defaults, Mapping):
+        return part
+    demanded = [
+        key for key, said in defaults.items() if said not in _NOTHING and f"{path}{key}" not in _LEFT_OUT
+    ]
+    inner = {
+        key: demanding(each, defaults.get(key), f"{path}{key}.") if key in demanded else each
+        for key, each in part["properties"].items()
+    }
+    kept = {key: each for key, each in part.items() if key != "required"}
+    return {**kept, "properties": inner, **({"required": sorted(demanded)} if demanded else {})}
+
+
+def default(path: str) -> Any:
+    """What `values.yaml` has there."""
+    found = read("values.yaml")
+    for key in path.split("."):
+        found = found[key]
+    return found
+
+
+def type_of(part: Mapping[str, Any]) -> str:
+    """In words."""
+    if "enum" in part:
+        return ", ".join(f"`{each}`" for each in part["enum"] if each)
+    kind = "section" if "$ref" in part else part["type"]
+    return _WORDS[kind[0] if isinstance(kind, list) else kind](part)
+
+
+def _range(part: Mapping[str, Any]) -> str:
+    most = part.get("maximum")
+    return f"{part['minimum']} or more" if most is None else f"{part['minimum']} to {most}"
+
+
+def _of_object(part: Mapping[str, Any]) -> str:
+    inner = part.get("additionalProperties") or {}
+    return "sections by name" if "$ref" in inner else "texts by name" if inner else "as in a pod"
+
+
+_WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "array": lambda part: "texts" if part["items"].get("type") == "string" else "as in a pod",
+    "boolean": lambda _: "true or false",
+    "integer": _range,
+    "object": _of_object,
+    "section": lambda _: "section",
+    "string": lambda part: "duration" if "ms|us" in part.get("pattern", "") else "text",
+}
+
+
+def table() -> str:
+    """All values, in the order of the file, as the page shows them."""
+    schema = json.loads(SCHEMA.read_text())
+    said = descriptions()
+    types = {path: type_of(part) for path, part in leaves(schema) if path != "global"}
+    rows = [
+        f"| `{path}` | {types[path]} | {_written(default(path))} | {text} |" for path, text in said.items()
+    ]
+    return "\n".join(["| value | type | default | |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _written(value: Any) -> str:
+    if value in _NOTHING:
+        return ""
+    plain = str(value) if isinstance(value, str) else json.dumps(value)
+    return f"`{plain}`"
+
+
+def platform() -> Mapping[str, Any]:
+    """The schema of Flyte's section, as the server reads it."""
+    return _section(reading._ALL, "")
+
+
+def gang() -> Mapping[str, Any]:
+    """The schema of what is said of gangs for some jobs only: the same words as for all."""
+    of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
+    return _of_gangs(reading._OF_GANGS, of_all)
+
+
+def choice() -> Mapping[str, Any]:
+    """The same without a scheduler, by which a choice is called."""
+    of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
+    return _of_gangs(reading._GANG["choices"].readers, of_all)
+
+
+def _of_gangs(readers: Mapping[str, Any], of_all: Mapping[str, Any]) -> Mapping[str, Any]:
+    section = _section(readers, "")
+    same = {key: of_all[key] for key in ("scheduler", "style") if key in readers}
+    return {**section, "properties": {**section["properties"], **same}}
+
+
+def _section(readers: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    kept = {key: each for key, each in readers.items() if f"{path}{key}" not in _ELSEWHERE}
+    properties = {
+        key: _section(each, f"{path}{key}.") if isinstance(each, Mapping) else _SCHEMAS.get(each, {})
+        for key, each in sorted(kept.items())
+    }
+    return {"type": "object", "additionalProperties": False, "properties": properties}

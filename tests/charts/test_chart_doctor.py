@@ -1,0 +1,30 @@
+"""What the chart permits the doctor is what that looks at and tries, but for Secrets."""
+
+import chart_files
+
+from backend_plugin.doctor import looks
+
+JOB, POD = ("kubeflow.org", "pytorchjobs", "create"), ("", "pods", "create")
+REVIEW = ("authorization.k8s.io", "subjectaccessreviews", "create")
+"""What the server's account may do."""
+SECRETS = ("", "secrets", "list")
+"""Who may list them may read them."""
+SCHEDULERS = ("kueue", "volcano", "kai")
+
+
+def test_it_may_look_at_what_it_looks_at() -> None:
+    rows = [
+        *looks.always("team", "flyte", "flyte"),
+        *(row for scheduler in SCHEDULERS for row in looks.of_gang(scheduler, "team")),
+        looks.bound("scheduler"),
+        looks.config_map("kube-system", "scheduler"),
+    ]
+    asked = {(row.resource.group, row.resource.plural, "get" if row.name else "list") for row in rows}
+    permitted = {
+        (group, resource, verb)
+        for rule in chart_files.read("files/rules.yaml")["doctor"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert permitted == (asked - {SECRETS}) | {JOB, POD, REVIEW}

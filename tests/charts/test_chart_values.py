@@ -1,0 +1,177 @@
+"""What the chart takes is what the server takes, is described and on its page; UPDATE=1 writes it there."""
+
+import ast
+import json
+import os
+import re
+from typing import Any
+
+import chart_files
+import pytest
+from chart_files import CHART, PAGE, ROOT, SCHEMA
+
+from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT
+from backend_plugin.core.scheduling.platform import AUTO, NONE
+from backend_plugin.core.scheduling.table import ADAPTERS
+from backend_plugin.core.settings import reading
+from backend_plugin.kube.kinds import KINDS
+from backend_plugin.shell.metrics import Histogram, Metrics, Tally
+
+BEGUN, ENDED = "<!-- values -->\n", "<!-- end of values -->\n"
+SCHEMA_OF = json.loads(SCHEMA.read_text())
+GANGS = chart_files.read("files/gangs.yaml")
+# As values are called, and as the server calls them.
+UNDERSTOOD = {"schedulerName": SCHEDULER_NAME, "queue": QUEUE, "timeout": TIMEOUT}
+OF_PROCESSES = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
+
+
+def updated(path: Any, text: str) -> bool:
+    """Whether this is what a file has; written there first if that is wanted."""
+    if os.environ.get("UPDATE"):
+        path.write_text(text)
+    return bool(path.read_text() == text)
+
+
+def test_the_page_lists_every_value() -> None:
+    before, _, rest = PAGE.read_text().partition(BEGUN)
+    after = rest.partition(ENDED)[2]
+    assert updated(PAGE, f"{before}{BEGUN}\n{chart_files.table()}\n{ENDED}{after}"), "UPDATE=1 writes it"
+
+
+def test_every_value_is_in_the_schema_and_described() -> None:
+    paths = {path for path, _ in chart_files.leaves(SCHEMA_OF)} - {"global"}
+    assert set(chart_files.descriptions()) == paths
+    assert all(chart_files.default(path) is not ... for path in paths)
+
+
+def test_nothing_else_is_taken() -> None:
+    def closed(part: Any) -> bool:
+        inner = [*part.get("properties", {}).values()]
+        return (not inner or part.get("additionalProperties") is False) and all(map(closed, inner))
+
+    assert closed(SCHEMA_OF)
+    assert all(map(closed, SCHEMA_OF["$defs"].values()))
+
+
+def test_flytes_section_is_taken_as_the_server_reads_it_and_what_is_needed_demanded() -> None:
+    values = chart_files.demanding(SCHEMA_OF, chart_files.read("values.yaml"))
+    parts = {name: getattr(chart_files, name)() for name in ("gang", "choice", "platform")}
+    schema = {**values, "$defs": parts}
+    assert updated(SCHEMA, json.dumps(schema, indent=2) + "\n"), "UPDATE=1 writes it"
+
+
+def test_gangs_are_those_that_the_server_knows() -> None:
+    def said(name: str) -> Any:
+        styles = ADAPTERS[name]
+        (adapter, *_) = styles.values()
+        understood = [key for key, its in UNDERSTOOD.items() if its in adapter.understands]
+        is_after_kueue = not (adapter.admits or adapter.not_after_admission)
+        return {
+            "schedulerName": adapter.scheduler_name,
+            "styles": sorted(style for style in styles if style),
+            "understands": sorted([*understood, *(["localQueue"] if is_after_kueue else [])]),
+        }
+
+    ours = {
+        name: {
+            "schedulerName": gang.get("schedulerName", ""),
+            "styles": sorted(gang.get("styles", [])),
+            "understands": sorted(gang["understands"]),
+        }
+        for name, gang in GANGS.items()
+        if name not in (NONE, AUTO)
+    }
+    assert ours == {name: said(name) for name in ADAPTERS}
+    assert set(SCHEMA_OF["properties"]["gang"]["properties"]["scheduler"]["enum"]) == {*GANGS}
+
+
+def test_every_setting_of_gangs_can_be_said() -> None:
+    values = SCHEMA_OF["properties"]["gang"]["properties"]
+    assert {re.sub("([A-Z])", r"-\1", name).lower() for name in values} == {*reading._GANG}
+
+
+def test_who_makes_groups_may() -> None:
+    def made(name: str) -> Any:
+        (api_version, kind) = next(filter(None, (each.makes for each in ADAPTERS[name].values())))
+        return {
+            "apiGroups": [api_version.partition("/")[0]],
+            "resources": [f"{kind.lower()}s"],
+            "verbs": ["create", "delete"],
+        }
+
+    makers = [name for name, styles in ADAPTERS.items() if any(each.makes for each in styles.values())]
+    assert chart_files.read("files/rules.yaml")["groups"] == {name: made(name) for name in makers}
+
+
+def test_it_has_the_version_of_the_package() -> None:
+    (said,) = (
+        keyword.value.value
+        for node in ast.walk(ast.parse((ROOT / "setup.py").read_text()))
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "version" and isinstance(keyword.value, ast.Constant)
+    )
+    assert chart_files.read("Chart.yaml")["appVersion"] == said
+    assert chart_files.read("Chart.yaml")["version"].replace("-", ".").replace("dev.", "dev") == said
+
+
+def test_the_dashboard_shows_what_is_counted_and_all_of_it() -> None:
+    dashboard = (CHART / "files/dashboard.json").read_text()
+    shown = {
+        re.sub("_bucket$", "", name) for name in re.findall(r"\b(?:kfpytorch|process)_[a-z_]+", dashboard)
+    }
+    metrics = [getattr(Metrics(), name) for name in Metrics.__slots__]
+    names = {f"kfpytorch_{each.name}{'_total' if isinstance(each, Tally) else ''}" for each in metrics}
+    assert shown == names | OF_PROCESSES
+
+
+def test_the_dashboard_groups_by_labels_that_there_are() -> None:
+    metrics = {f"kfpytorch_{each.name}": each for each in (getattr(Metrics(), n) for n in Metrics.__slots__)}
+    for panel in chart_files.read("files/dashboard.json")["panels"]:
+        for target in panel["targets"]:
+            name = re.search(r"kfpytorch_[a-z_]+", target["expr"])
+            if name is None:
+                continue
+            metric = metrics[re.sub("_(total|bucket)$", "", name[0])]
+            labels = {metric.label, "le"} if isinstance(metric, Histogram) else {*metric.labels}
+            grouped = re.search(r"by \(([^)]*)\)", target["expr"])
+            assert grouped is not None
+            assert {*grouped[1].split(", ")} <= labels, target["expr"]
+
+
+@pytest.mark.parametrize("name", ["image.repository", "namespaces", "gang.scheduler"])
+def test_the_parser_of_descriptions_finds_nested_keys(name: str) -> None:
+    assert chart_files.descriptions()[name]
+
+
+def test_the_rules_are_those_that_the_page_lists() -> None:
+    page = (ROOT / "docs/how-to/serve.md").read_text()
+    rows = re.findall(r"^\| (core|`[a-z.].*?) \| (`[a-z/`, ]+) \| ([a-z, ]+)", page, re.MULTILINE)
+
+    def uses(groups: set[str], resources: Any, verbs: Any) -> set[tuple[str, str, str]]:
+        return {(group, each, verb) for group in groups for each in resources for verb in verbs}
+
+    listed: set[tuple[str, str, str]] = set()
+    for groups, resources, verbs in rows:
+        apis = {"" if each == "core" else each for each in re.findall(r"[\w.-]+", groups)}
+        # Beside a group may stand for whom it is.
+        apis -= {*ADAPTERS, "for"}
+        listed |= uses(apis, re.findall(r"[\w/]+", resources), re.findall(r"\w+", verbs))
+    said = chart_files.read("files/rules.yaml")
+    parts = [*said["server"], *said["gangs"], *said["gangsEverywhere"], *said["groups"].values()]
+    ours = [uses({*rule["apiGroups"]}, rule["resources"], rule["verbs"]) for rule in parts]
+    assert listed == set().union(*ours)
+
+
+def test_what_is_followed_may_be_listed_and_watched() -> None:
+    followed = {
+        (kind.resource.group, kind.resource.plural, verb) for kind in KINDS for verb in ("list", "watch")
+    }
+    permitted = {
+        (group, resource, verb)
+        for rule in chart_files.read("files/rules.yaml")["server"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert followed == {each for each in permitted if each[2] in ("list", "watch")}

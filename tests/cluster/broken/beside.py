@@ -1,0 +1,66 @@
+"""What lies beside a cluster, and is broken there: connectors, and stores that speak S3."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from rig.certificates import Authority
+from rig.stores import S3
+
+if TYPE_CHECKING:
+    from broken.shape import Broken
+
+Around = Callable[["Broken"], contextlib.AbstractContextManager[Mapping[str, Any] | None]]
+
+
+def connector(address: str, *, secured: bool, known: bool = False) -> Around:
+    """A server that is asked at this address, and is for 127.0.0.1 where it has a certificate."""
+
+    @contextlib.contextmanager
+    def around(on: "Broken") -> Iterator[Mapping[str, Any]]:
+        authority = Authority(on.folder / "authority")
+        server = grpc.server(ThreadPoolExecutor(1))
+        if secured:
+            pair = authority.server("connector", ["127.0.0.1"])
+            shown = [(pair.key.read_bytes(), pair.certificate.read_bytes())]
+            port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials(shown))
+        else:
+            port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            certificate = str(authority.certificate) if known else ""
+            yield {"connector": f"{address}:{port}", "certificate": certificate}
+        finally:
+            server.stop(None).wait()
+
+    return around
+
+
+def s3(bucket: str = "flyte", **environment: str) -> Around:
+    """A server that speaks S3, asked as whoever has this environment, or as its own."""
+
+    @contextlib.contextmanager
+    def around(on: "Broken") -> Iterator[Mapping[str, Any]]:
+        folder = on.folder / "s3"
+        folder.mkdir()
+        with S3(folder) as store, _environment({**store.environment, **environment}):
+            yield {"output_prefixes": [f"s3://{bucket}/metadata"]}
+
+    return around
+
+
+@contextlib.contextmanager
+def _environment(said: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in said}
+    os.environ.update(said)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,39 @@
+"""The doctor, asked about a cluster in this process."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from builders import a_run, a_template
+
+from backend_plugin.core import settings
+from backend_plugin.doctor import gathering, probe, verdict
+from backend_plugin.doctor.check import Finding
+from backend_plugin.doctor.gathering import Wish
+from backend_plugin.kube.options import KubernetesOptions
+
+
+def wish(
+    namespace: str,
+    custom: Mapping[str, Any] | None = None,
+    platform: Mapping[str, Any] | None = None,
+    **said: Any,
+) -> Wish:
+    """About a task with this ``custom``, or any; `said` is of `Wish`, ``template`` of the task template."""
+    of_task = said.pop("template", {})
+    is_any = custom is None and not of_task
+    told = custom or {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
+    return Wish(
+        template=probe.template() if is_any else a_template(told, **of_task),
+        run=a_run(namespace=namespace, service_account="default"),
+        named=not is_any,
+        settings=settings.read(platform or {}),
+        **said,
+    )
+
+
+def findings(kubeconfig: Path, wanted: Wish) -> Sequence[Finding]:
+    """What it finds."""
+    options = KubernetesOptions(kubeconfig=str(kubeconfig))
+    return verdict.findings(asyncio.run(gathering.gathered(options, wanted)))

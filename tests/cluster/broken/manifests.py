@@ -1,0 +1,96 @@
+"""Objects of a cluster, as others than we make them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Manifest = dict[str, Any]
+
+
+def made(api_version: str, kind: str, name: str, namespace: str = "", **said: Any) -> Manifest:
+    """An object; ``labels`` and ``annotations`` are its metadata's."""
+    metadata = {key: said.pop(key) for key in ("labels", "annotations", "finalizers") if key in said}
+    where = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, **where, **metadata},
+        **said,
+    }
+
+
+def deployment(name: str, namespace: str, image: str, args: Sequence[str] = (), **spec: Any) -> Manifest:
+    container = {"name": "main", "image": image, "args": [*args]}
+    labels = {"app": name}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [container], **spec}}
+    return made(
+        "apps/v1",
+        "Deployment",
+        name,
+        namespace,
+        spec={"replicas": 1, "selector": {"matchLabels": labels}, "template": pod},
+    )
+
+
+def kind(group: str, version: str, name: str, plural: str, scope: str = "Cluster") -> Manifest:
+    """A kind of another project, as far as it is read."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return made(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        f"{plural}.{group}",
+        spec={
+            "group": group,
+            "scope": scope,
+            "names": {"kind": name, "plural": plural, "singular": name.lower()},
+            "versions": [served],
+        },
+        # What is not kubernetes' own says so.
+        annotations={"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs"},
+    )
+
+
+def policy(name: str, namespace: str, **spec: Any) -> Manifest:
+    said = {"podSelector": {}, **spec}
+    return made("networking.k8s.io/v1", "NetworkPolicy", name, namespace, spec=said)
+
+
+def pod_template(namespace: str, spec: Mapping[str, Any]) -> Manifest:
+    container = {"name": "default", "image": "nothing:1"}
+    return made(
+        "v1",
+        "PodTemplate",
+        "platform",
+        namespace,
+        template={"spec": {"containers": [container], **spec}},
+    )
+
+
+def gang_template(
+    namespace: str, name: str, spec: Mapping[str, Any] | None = None, **metadata: Mapping[str, str]
+) -> Manifest:
+    """One that tasks may name; ``labels`` and ``annotations`` are of its pods."""
+    container = {"name": "default", "image": "nothing:1"}
+    template = {"metadata": metadata, "spec": {"containers": [container], **(spec or {})}}
+    return made("v1", "PodTemplate", name, namespace, template=template)
+
+
+def endpoints(service: str, namespace: str, *, ready: bool = True, **labels: str) -> Manifest:
+    said = {"kubernetes.io/service-name": service, **labels}
+    one = {"addresses": ["10.1.0.7"], "conditions": {"ready": ready}}
+    return made(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        f"{service}-1",
+        namespace,
+        labels=said,
+        addressType="IPv4",
+        endpoints=[one],
+        ports=[{"name": "all", "port": 53}],
+    )
+
+
+def service(name: str, namespace: str, port: int, **labels: str) -> Manifest:
+    ports = [{"name": "main", "port": port}]
+    return made("v1", "Service", name, namespace, labels=labels, spec={"clusterIP": "None", "ports": ports})

@@ -1,0 +1,372 @@
+"""What is broken of a namespace, of nodes, and around the cluster: what a job meets."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rig.api import Manifest
+
+from broken import around_it, beside, healthy
+from broken.healthy import FLYTE, GPU, changed
+from broken.manifests import deployment, endpoints, made, policy, service
+from broken.shape import Break
+
+_CONNECTOR: Final = ("plugins", "connector-service", "defaultConnector")
+_ROUTES: Final = ("tasks", "task-plugins")
+
+
+def quota(namespace: str, used: str = "0", **hard: str) -> Manifest:
+    said = {key.replace("_", "."): value for key, value in hard.items()}
+    status = {"hard": said, "used": dict.fromkeys(said, used)}
+    return made("v1", "ResourceQuota", "team", namespace, spec={"hard": said}, status=status)
+
+
+def limit_range(namespace: str, **said: Any) -> Manifest:
+    limit = {"type": "Container", **said}
+    return made("v1", "LimitRange", "most", namespace, spec={"limits": [limit]})
+
+
+def workers(count: int = 1, **requests: str) -> Mapping[str, Any]:
+    """A task of so many workers that each ask for this."""
+    named = {"gpu": "GPU", "cpu": "CPU", "memory": "MEMORY"}
+    asked = [{"name": named[key], "value": value} for key, value in requests.items()]
+    container = {"image": "image:1", "args": ["true"], "resources": {"requests": asked, "limits": asked}}
+    return {"custom": {"workerReplicas": {"replicas": count}}, "template": {"container": container}}
+
+
+def _connector(version: str) -> Manifest:
+    there = deployment("flyte-kfpytorch", FLYTE, f"example.org/kfpytorch-backend:{version}")
+    labels = {"app.kubernetes.io/name": "kfpytorch-backend", "app.kubernetes.io/version": version}
+    status = {"replicas": 1, "availableReplicas": 1, "readyReplicas": 1}
+    return {**there, "metadata": {**there["metadata"], "labels": labels}, "status": status}
+
+
+BREAKS: Final = (
+    # ---- the task
+    Break(
+        finds="task-refused",
+        remedy="write",
+        asks={
+            "custom": {
+                "workerReplicas": {"replicas": 2},
+                "elasticConfig": {"minReplicas": 3, "maxReplicas": 2},
+            }
+        },
+    ),
+    Break(
+        finds="template-missing",
+        remedy="leave out default-pod-template-name",
+        platform={"default-pod-template-name": "gone"},
+    ),
+    Break(
+        finds="job-refused",
+        remedy="kfpytorch render prints the job",
+        there=lambda namespace: around_it.refusing(namespace, "kubeflow.org", "pytorchjobs"),
+    ),
+    Break(
+        finds="pod-refused",
+        remedy="kfpytorch render prints the pod's template",
+        there=lambda namespace: around_it.refusing(namespace, "", "pods"),
+    ),
+    Break(
+        finds="job-changed",
+        remedy="kubectl get mutatingwebhookconfigurations",
+        there=lambda namespace: around_it.altering(
+            namespace, "kubeflow.org", "pytorchjobs", "/spec/pytorchReplicaSpecs/Worker/replicas", "3"
+        ),
+    ),
+    Break(
+        finds="pod-changed",
+        remedy="say the same in the settings",
+        there=lambda namespace: around_it.altering(
+            namespace, "", "pods", "/spec/schedulerName", "'yunikorn'"
+        ),
+    ),
+    Break(
+        finds="pod-changed",
+        how="by-a-limit-range",
+        remedy="limitranges",
+        there=lambda namespace: [
+            limit_range(namespace, default={"ephemeral-storage": "1Gi"}),
+        ],
+    ),
+    # ---- quotas
+    Break(
+        finds="quota-small",
+        remedy='{"spec":{"hard":{"requests.cpu":"10"}}}',
+        there=lambda namespace: [quota(namespace, requests_cpu="4")],
+        asks=workers(4, cpu="2"),
+    ),
+    Break(
+        finds="quota-full",
+        remedy="wait, or kubectl patch resourcequota team",
+        there=lambda namespace: [quota(namespace, used="3", pods="4")],
+    ),
+    Break(
+        finds="limit-range",
+        remedy="kubectl edit limitrange most",
+        there=lambda namespace: [
+            limit_range(namespace, max={"cpu": "1500m"}),
+        ],
+        asks=workers(1, cpu="2"),
+    ),
+    # ---- nodes
+    Break(finds="nodes-none", remedy="kubectl uncordon", around=around_it.nodes({"unschedulable": True})),
+    Break(
+        finds="node-selector",
+        remedy="kubectl label node NODE pool=a100",
+        platform={"default-node-selector": {"pool": "a100"}},
+    ),
+    Break(
+        finds="node-taints",
+        remedy="{key: nvidia.com/gpu, operator: Equal, value: present, effect: NoSchedule}",
+        around=around_it.nodes({"taints": [{"key": GPU, "value": "present", "effect": "NoSchedule"}]}),
+    ),
+    Break(
+        finds="device-missing",
+        remedy="add nodes with it",
+        platform={"gpu-resource-name": "amd.com/gpu"},
+        asks=workers(1, gpu="1"),
+        around=around_it.nodes_have({GPU: "8"}, labels=dict.fromkeys(healthy.LABELS)),
+    ),
+    Break(
+        finds="mig",
+        remedy="{nvidia.com/mig-1g.10gb: 1}",
+        asks=workers(1, gpu="1"),
+        around=around_it.nodes_have({"nvidia.com/mig-1g.10gb": "7"}),
+    ),
+    Break(finds="role-large", remedy="a larger kind of node", asks=workers(2, gpu="16")),
+    Break(finds="gang-large", remedy="ask for fewer replicas", asks=workers(5, gpu="4")),
+    Break(
+        finds="device-plugin",
+        remedy="helm install nvidia-device-plugin",
+        around=around_it.nodes_have({}),
+    ),
+    Break(
+        finds="gpu-unhealthy",
+        remedy="kubectl drain node-0",
+        around=around_it.nodes_have({GPU: "8"}, allocatable={GPU: "7"}),
+    ),
+    # ---- the network
+    Break(
+        finds="network-ingress",
+        remedy="policyTypes: [Ingress], ingress: [{from: [{podSelector:",
+        there=lambda namespace: [policy("deny", namespace, policyTypes=["Ingress"])],
+    ),
+    Break(
+        finds="network-egress",
+        remedy="policyTypes: [Egress], egress: [{to: [{podSelector:",
+        there=lambda namespace: [
+            policy("dns", namespace, policyTypes=["Egress"], egress=[{"ports": [{"port": 53}]}])
+        ],
+    ),
+    Break(
+        finds="network-ports",
+        remedy="policyTypes: [Ingress], ingress: [{from: [{podSelector:",
+        there=lambda namespace: [
+            policy("meet", namespace, policyTypes=["Ingress"], ingress=[{"ports": [{"port": 23456}]}])
+        ],
+    ),
+    Break(
+        finds="network-dns",
+        remedy="{port: 53, protocol: UDP}",
+        there=lambda namespace: [
+            policy(
+                "peers",
+                namespace,
+                policyTypes=["Egress"],
+                egress=[{"ports": [{"port": 1024, "endPort": 65535}]}],
+            )
+        ],
+    ),
+    Break(
+        finds="dns",
+        remedy="kubectl get pods -n kube-system -l k8s-app=kube-dns",
+        there=lambda _: [endpoints("kube-dns", "kube-system", ready=False, **{"k8s-app": "kube-dns"})],
+    ),
+    Break(
+        finds="hostname-length",
+        remedy="leave setHostnameAsFQDN out",
+        pod={"setHostnameAsFQDN": True, "subdomain": "a-subdomain-that-is-rather-long"},
+    ),
+    # ---- who pods are
+    Break(
+        finds="pod-security",
+        remedy="default-pod-security-context",
+        asks={"custom": {"workerReplicas": {"replicas": 2}}},
+        around=around_it.secured,
+    ),
+    Break(
+        finds="pod-security",
+        how="of-the-operator",
+        remedy="enforce=baseline --overwrite  # the operator's own container",
+        around=around_it.secured,
+    ),
+    Break(
+        finds="service-account",
+        remedy="kubectl create serviceaccount default",
+        around=around_it.without_account,
+    ),
+    Break(
+        finds="pull-secret",
+        remedy="kubectl create secret docker-registry pull",
+        pod={"imagePullSecrets": [{"name": "pull"}]},
+    ),
+    Break(
+        finds="image-name",
+        remedy="write it as host/path/name:tag",
+        asks={"template": {"container": {"image": "https://example.org/Train:1", "args": ["true"]}}},
+    ),
+    Break(
+        finds="image-version",
+        remedy="example.org/train:VERSION",
+        asks={"template": {"container": {"image": "example.org/train:latest", "args": ["true"]}}},
+    ),
+    # ---- what pods name
+    Break(
+        finds="config-map",
+        remedy="kubectl create configmap proxies",
+        pod={"volumes": [{"name": "proxies", "configMap": {"name": "proxies"}}]},
+    ),
+    Break(
+        finds="secret",
+        remedy="kubectl create secret generic keys",
+        pod={"volumes": [{"name": "keys", "secret": {"secretName": "keys"}}]},
+    ),
+    Break(
+        finds="volume-claim",
+        remedy="kind: PersistentVolumeClaim, metadata: {name: data",
+        pod={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+    ),
+    Break(
+        finds="volume-lost",
+        remedy="kubectl describe pvc data",
+        there=lambda namespace: [around_it.claim(namespace, "ReadWriteMany", phase="Lost")],
+        pod={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+    ),
+    Break(
+        finds="volume-shared",
+        remedy="accessModes: [ReadWriteMany]",
+        there=lambda namespace: [around_it.claim(namespace, "ReadWriteOnce", phase="Bound")],
+        pod={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+    ),
+    # ---- the surroundings
+    Break(
+        finds="store",
+        remedy="get, put, list and delete",
+        asks={"output_prefixes": ["file:///nowhere/at/all"]},
+    ),
+    Break(
+        finds="store",
+        how="s3-that-refuses",
+        remedy="get, put, list and delete",
+        around=beside.s3(AWS_SECRET_ACCESS_KEY="anothers"),
+    ),
+    Break(
+        finds="store",
+        how="s3-without-the-bucket",
+        remedy="aws s3 mb s3://nobodys",
+        around=beside.s3("nobodys"),
+    ),
+    Break(
+        finds="store",
+        how="s3-that-is-not-there",
+        remedy="AWS_ENDPOINT_URL_S3",
+        around=beside.s3(AWS_ENDPOINT_URL_S3="http://127.0.0.1:9", AWS_MAX_ATTEMPTS="1"),
+    ),
+    Break(
+        finds="flyte-route",
+        remedy="default-for-task-types: {pytorch: connector-service}",
+        there=lambda _: [changed(*_ROUTES, "default-for-task-types", to=[{"pytorch": "pytorch"}])],
+    ),
+    Break(
+        finds="flyte-route",
+        how="not-enabled",
+        remedy="enabled-plugins",
+        there=lambda _: [changed(*_ROUTES, "enabled-plugins", to=["container", "pytorch"])],
+    ),
+    Break(
+        finds="flyte-connector",
+        remedy="dns:///kfpytorch-backend.flyte.svc.cluster.local:8000",
+        there=lambda _: [changed(*_CONNECTOR, to=None)],
+    ),
+    Break(
+        finds="flyte-timeouts",
+        remedy="write defaultTimeout",
+        there=lambda _: [changed(*_CONNECTOR, "timeouts", to={"GetTask": "10s"})],
+    ),
+    Break(
+        finds="flyte-names",
+        remedy="write kfpytorch",
+        there=lambda _: [
+            changed("plugins", "connector-service", "connectors", to={"kfPytorch": healthy.CONNECTOR})
+        ],
+    ),
+    Break(
+        finds="flyte-retries",
+        remedy='"waitForReady":true',
+        there=lambda _: [changed(*_CONNECTOR, "defaultServiceConfig", to=None)],
+    ),
+    Break(
+        finds="flyte-timeout",
+        remedy="defaultTimeout: 30s",
+        there=lambda _: [changed(*_CONNECTOR, "defaultTimeout", to=None)],
+    ),
+    Break(
+        finds="connector-service",
+        remedy="kubectl get services -n flyte",
+        there=lambda _: [changed(*_CONNECTOR, "endpoint", to="dns:///kfpytorch.flyte.svc:8000")],
+    ),
+    Break(
+        finds="connector-service",
+        how="port",
+        remedy="kubectl get services -n flyte",
+        there=lambda _: [service("kfpytorch-backend", FLYTE, 9000)],
+    ),
+    Break(
+        finds="connector-down",
+        remedy="kubectl describe service kfpytorch-backend",
+        there=lambda _: [endpoints("kfpytorch-backend", FLYTE, ready=False)],
+    ),
+    Break(
+        finds="connector-silent",
+        remedy="kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend",
+        asks={"connector": "127.0.0.1:1"},
+    ),
+    Break(
+        finds="connector-silent",
+        how="asked-with-tls",
+        remedy="# and for Flyte insecure: true",
+        around=beside.connector("grpcs://127.0.0.1", secured=False),
+    ),
+    Break(
+        finds="connector-silent",
+        how="asked-without-tls",
+        remedy="# and for Flyte insecure: false",
+        around=beside.connector("127.0.0.1", secured=True),
+    ),
+    Break(
+        finds="connector-silent",
+        how="of-an-unknown-authority",
+        remedy="GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=ca.crt kfpytorch doctor",
+        around=beside.connector("grpcs://127.0.0.1", secured=True),
+    ),
+    Break(
+        finds="connector-silent",
+        how="for-another-name",
+        remedy="or issue one for localhost, too",
+        around=beside.connector("grpcs://localhost", secured=True, known=True),
+    ),
+    Break(
+        finds="connector-rights",
+        remedy="{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create, get, list, watch, ",
+        there=lambda _: [_connector("1.0.0")],
+    ),
+    Break(
+        finds="connector-release",
+        remedy='pip install "flytekitplugins-kfpytorch==0.9.0"',
+        there=lambda _: [_connector("0.9.0"), *around_it.permitted("flyte", "default")],
+        asks={"release": "1.0.0"},
+    ),
+    # ---- the last: whoever takes the kind away takes all jobs
+    Break(finds="operator-kind", remedy="?ref=v1.9.3", around=around_it.without_kind),
+)

@@ -1,0 +1,394 @@
+"""What happens to gangs: a table of stories, each of which runs on some of the platforms.
+
+Lives here: who comes, who has to wait, and who must begin. Does not: what users are told of it; see `told`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from rig.api import pods
+from rig.caller import Attempt, Shape
+from rig.process import until
+
+from gangs.grounds import GPU, HIGH, LOW, NAMESPACE, PLATFORMS
+from gangs.scene import GROUPS, QUEUES, Scene, template
+from gangs.shown import OURS
+
+MEMBERS: Final = 5
+# Ten GPUs of sixteen, so that one such job fits, and half of the next.
+GANG: Final = Shape(workers=MEMBERS - 1, gpus=2)
+SMALL: Final = 3
+_PATIENCE: Final = 4
+
+
+def asking(workers: int = MEMBERS - 1, **gang: Any) -> Shape:
+    """A job whose author says something of the gang."""
+    return Shape(workers=workers, gpus=2, custom={"kfpytorch": {"gang": gang}})
+
+
+def _gpus(count: int) -> Mapping[str, Any]:
+    return {"limits": [{"name": "GPU", "value": str(count)}]}
+
+
+def running(scene: Scene, shape: Shape = GANG) -> Attempt:
+    """A job that runs."""
+    attempt = scene.create(shape)
+    scene.until_told(attempt, "RUNNING")
+    return attempt
+
+
+def fits(scene: Scene) -> None:
+    """Five replicas for which there is room run, and end well."""
+    attempt = scene.create(GANG)
+    scene.until_placed(attempt, MEMBERS)
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+    scene.finish(attempt)
+    scene.until_told(attempt, "SUCCEEDED")
+    until(lambda: not scene.reserving(), 30, lambda: f"room is kept by {scene.reserving()}")
+
+
+def grouped(scene: Scene) -> None:
+    """The PodGroup is the job's, whoever makes it; it says what the gang needs, and goes when that ends."""
+    attempt = running(scene)
+    (group,) = scene.groups()
+    assert group["metadata"]["name"] == attempt.job
+    assert [each["uid"] for each in group["metadata"]["ownerReferences"]] == [attempt.uid]
+    wanted = {"minMember": MEMBERS, "minResources": {"cpu": "5", "memory": "5Gi", GPU: "10"}}
+    assert {key: group["spec"][key] for key in wanted} == wanted
+    scene.finish(attempt)
+    until(lambda: not scene.groups(), 30, lambda: "the group is left")
+
+
+def healed(scene: Scene) -> None:
+    """A group of ours that somebody deletes is made again, the same."""
+    running(scene)
+    attempt = scene.create(GANG)
+    scene.hears(attempt, "behind")
+    (before,) = (each for each in scene.groups() if each["metadata"]["name"] == attempt.job)
+    scene.plane.admin.delete(f"{GROUPS}/{attempt.job}")
+    until(lambda: _is_another(scene, f"{GROUPS}/{attempt.job}", before), 30, lambda: "it is not made again")
+    again = scene.plane.admin.get(f"{GROUPS}/{attempt.job}")
+    assert again is not None
+    assert again["spec"] == before["spec"]
+
+
+def deadlock(scene: Scene) -> None:
+    """Where one and a half fit, two jobs block each other one by one; as gangs they take turns."""
+    with scene.without() as alone:
+        shape = Shape(workers=MEMBERS - 1, gpus=2, custom=template(scene.platform.alone, gated=True))
+        both = alone.create(shape), alone.create(shape)
+        for attempt in both:
+            until(lambda attempt=attempt: len(alone.pods(attempt)) == MEMBERS, 30, lambda: "pods are missing")
+        alone.queue(*both)
+        # Eight of ten have a place, and neither job has all of its own: for ever.
+        assert [*map(alone.placed, both)] == [4, 4]
+        for attempt in both:
+            alone.hears(attempt, "blocked")
+    turns(scene)
+
+
+def turns(scene: Scene) -> None:
+    """One of two gangs runs while the other waits whole, and that runs when the first is done."""
+    both = scene.create(GANG), scene.create(GANG)
+    until(lambda: MEMBERS in map(scene.placed, both), 60, lambda: str([*map(scene.placed, both)]))
+    other, one = sorted(both, key=scene.placed)
+    scene.until_told(one, "RUNNING")
+    scene.hears(other, "behind")
+    assert scene.placed(other) == 0
+    scene.finish(one)
+    scene.until_told(other, "RUNNING")
+    assert scene.placed(other) == MEMBERS
+    scene.until_told(one, "SUCCEEDED")
+
+
+def unequal(scene: Scene) -> None:
+    """A master with one GPU and workers with three are thirteen, which twelve are too few for."""
+    first = running(scene, Shape(workers=1, gpus=2))
+    custom = {
+        "masterReplicas": {"replicas": 1, "resources": _gpus(1)},
+        "workerReplicas": {"replicas": MEMBERS - 1, "resources": _gpus(3)},
+    }
+    attempt = scene.create(Shape(custom=custom))
+    scene.hears(attempt, "unequal")
+    assert scene.placed(attempt) == 0
+    scene.finish(first)
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+    asked = [pod["spec"]["containers"][0]["resources"]["limits"][GPU] for pod in scene.pods(attempt)]
+    assert asked == ["1", "3", "3", "3", "3"]
+
+
+ELASTIC: Final = Shape(
+    gpus=2,
+    custom={
+        "workerReplicas": {"replicas": MEMBERS},
+        "elasticConfig": {"minReplicas": 2, "maxReplicas": MEMBERS, "nprocPerNode": 1},
+    },
+)
+
+
+def elastic(scene: Scene) -> None:
+    """Two of five are enough to begin; for a third there is room, and the others join when there is."""
+    first = running(scene)
+    attempt = scene.create(ELASTIC)
+    scene.until_placed(attempt, 3)
+    scene.hears(attempt, "joining")
+    scene.finish(first)
+    scene.until_placed(attempt, MEMBERS)
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+
+
+def elastic_counts_all(scene: Scene) -> None:
+    """A queue of whole jobs counts all five, whatever the fewest are."""
+    first = running(scene)
+    attempt = scene.create(ELASTIC)
+    scene.hears(attempt, "behind")
+    assert scene.placed(attempt) == 0
+    scene.finish(first)
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+
+
+def queue_limit(scene: Scene) -> None:
+    """Six GPUs of a queue's eight are taken: the next six wait, though the cluster has ten."""
+    shape = asking(SMALL - 1, queue=scene.platform.smaller)
+    first = running(scene, shape)
+    attempt = scene.create(shape)
+    scene.hears(attempt, "limit")
+    assert scene.placed(attempt) == 0
+    scene.finish(first)
+    scene.until_told(attempt, "RUNNING", "3 of 3 replicas ready")
+
+
+def queue_never(scene: Scene) -> None:
+    """Ten GPUs are more than a queue's eight, and there is no queue of that name."""
+    scene.hears(scene.create(asking(queue=scene.platform.smaller)), "never")
+    scene.hears(scene.create(asking(queue=f"{scene.platform.smaller}-not")), "unknown")
+
+
+def quota(scene: Scene) -> None:
+    """A namespace that may have four pods has four of a gang's five made, and none of them is placed."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/pods"
+    limit = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "4"}}}
+    scene.plane.admin.apply({**limit, "metadata": {"name": "pods", "namespace": NAMESPACE}})
+    until(lambda: "hard" in (scene.plane.admin.get(path) or {})["status"], 30, lambda: "no quota")
+    try:
+        attempt = scene.create(GANG)
+        scene.hears(attempt, "quota")
+        assert scene.placed(attempt) == 0
+    finally:
+        scene.plane.admin.delete(path)
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+
+
+def priority(scene: Scene) -> None:
+    """Who matters more begins before who has come first; who runs is left alone."""
+    first = running(scene, asking(priorityClassName=LOW))
+    low = scene.create(asking(priorityClassName=LOW))
+    scene.hears(low, "behind")
+    high = scene.create(asking(priorityClassName=HIGH))
+    scene.hears(high, "high")
+    assert scene.placed(first) == MEMBERS
+    scene.finish(first)
+    scene.until_told(high, "RUNNING")
+    scene.hears(low, "behind")
+    assert scene.placed(low) == 0
+
+
+def preemption(scene: Scene) -> None:
+    """Who matters more stops who runs, which goes on running to the user, and runs again afterwards."""
+    with scene.watched():
+        low = running(scene, asking(priorityClassName=LOW))
+        high = running(scene, asking(priorityClassName=HIGH))
+        until(lambda: not scene.pods(low), 30, lambda: "it still has pods")
+        scene.hears(low, "preempted")
+        said = scene.until_turned(low, "WaitingForResources")
+        assert said.startswith(("let go before and", "queue team: let go before and"))
+        scene.served.process.stop()
+        scene.served.start()
+        scene.hears(low, "preempted")
+        scene.finish(high)
+        scene.until_told(low, "RUNNING", "5 of 5 replicas ready")
+        assert scene.until_turned(low, "WaitingForResources", "Resumed") == "5 of 5 replicas ready"
+        scene.finish(low)
+        scene.until_told(low, "SUCCEEDED")
+    assert (len(scene.turns(low)), scene.turns(high)) == (2, [])
+
+
+def queue_stopped(scene: Scene) -> None:
+    """Who runs in a queue that is drained waits again; so does who comes then, or to one that is held."""
+    attempt = running(scene)
+    path = f"{QUEUES}/clusterqueues/team"
+    local = f"{QUEUES}/namespaces/{NAMESPACE}/localqueues/{scene.platform.smaller}"
+    try:
+        scene.plane.admin.patch(path, {"spec": {"stopPolicy": "HoldAndDrain"}})
+        scene.plane.admin.patch(local, {"spec": {"stopPolicy": "Hold"}})
+        scene.hears(attempt, "drained")
+        scene.until_turned(attempt, "WaitingForResources")
+        other = scene.create(GANG)
+        scene.hears(other, "stopped")
+        scene.hears(scene.create(asking(SMALL - 1, queue=scene.platform.smaller)), "held")
+    finally:
+        scene.plane.admin.patch(path, {"spec": {"stopPolicy": "None"}})
+        scene.plane.admin.patch(local, {"spec": {"stopPolicy": "None"}})
+    # Who was taken back may be the last to go.
+    scene.caller.delete(other)
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+    scene.until_turned(attempt, "WaitingForResources", "Resumed")
+
+
+def queue_timeout(scene: Scene) -> None:
+    """Who has waited for as long as its author bears is given up, and nothing of it stays in the way."""
+    running(scene)
+    attempt = scene.create(asking(queueTimeoutSeconds=_PATIENCE))
+    scene.hears(attempt, "given-up")
+
+
+def places_timeout(scene: Scene) -> None:
+    """A gang that holds some places and does not get the others in time gives them back, and fails."""
+    with scene.saying(timeout=f"{_PATIENCE}s") as hasty:
+        first = running(hasty)
+        attempt = hasty.create(GANG)
+        hasty.hears(attempt, "timed-out")
+        until(lambda: not hasty.reserving(), 30, lambda: f"room is kept by {hasty.reserving()}")
+        assert hasty.placed(first) == MEMBERS
+
+
+_AGAIN: Final = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"}
+PERSISTENT: Final = Shape(
+    gpus=2,
+    custom={
+        "masterReplicas": {"replicas": 1, **_AGAIN},
+        "workerReplicas": {"replicas": MEMBERS - 1, **_AGAIN},
+    },
+)
+
+
+def restart(scene: Scene) -> None:
+    """A member that is lost comes again, beside the others, though a second gang waits for room."""
+    attempt = running(scene, PERSISTENT)
+    other = scene.create(GANG)
+    scene.hears(other, "behind")
+    _lose_one(scene, attempt)
+    scene.until_placed(attempt, MEMBERS)
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+    assert scene.placed(other) == 0
+
+
+def lost_place(scene: Scene) -> None:
+    """The place of a lost member goes to a gang that waits, and comes back when that has waited too long."""
+    with scene.saying(timeout=f"{2 * _PATIENCE}s") as hasty:
+        attempt = running(hasty, PERSISTENT)
+        other = hasty.create(GANG)
+        until(lambda: hasty.held(other) == SMALL, 30, lambda: f"{hasty.held(other)} are held")
+        _lose_one(hasty, attempt)
+        until(lambda: hasty.held(other) == SMALL + 1, 30, lambda: f"{hasty.held(other)} are held")
+        hasty.hears(attempt, "lost-place")
+        assert "waiting for a node" in hasty.until_turned(attempt, "WaitingForResources")
+        assert hasty.placed(attempt) == MEMBERS - 1
+        hasty.until_told(other, "RETRYABLE_FAILED", "ResourceReservationTimeout")
+        hasty.until_placed(attempt, MEMBERS)
+        hasty.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+        hasty.until_turned(attempt, "WaitingForResources", "Resumed")
+
+
+def lost_member(scene: Scene) -> None:
+    """A member that is lost, and for which no node is open, waits; to its user the job runs all the while."""
+    attempt = running(scene, PERSISTENT)
+    # Times are whole seconds: in that of its start, who replaces another looks like one of the first.
+    until(lambda: scene.age(attempt) > timedelta(seconds=2), 10, lambda: "it does not grow older")
+    nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in scene.plane.admin.items("/api/v1/nodes")]
+    try:
+        for node in nodes:
+            scene.plane.admin.patch(node, {"spec": {"unschedulable": True}})
+        _lose_one(scene, attempt)
+        scene.hears(attempt, "lost-member")
+        said = scene.until_turned(attempt, "WaitingForResources")
+        # As of when it was first said why, which may be in other words since.
+        assert re.match(r"worker-1 waiting for a node: .+ \(4 of 5 replicas ready", said), said
+    finally:
+        for node in nodes:
+            scene.plane.admin.patch(node, {"spec": {"unschedulable": None}})
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+    scene.until_turned(attempt, "WaitingForResources", "Resumed")
+
+
+def selected(scene: Scene) -> None:
+    """Nobody says which scheduler there is: the gang is of its kind, and begins whole, or waits whole."""
+    first = running(scene)
+    scene.until_told(first, "RUNNING", "5 of 5 replicas ready")
+    assert (scene.ganged(first), scene.scheduler(first)) == OURS[scene.platform.name]
+    attempt = scene.create(GANG)
+    scene.hears(attempt, "behind")
+    assert (scene.placed(first), scene.placed(attempt)) == (MEMBERS, 0)
+    scene.finish(first)
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+
+
+def _lose_one(scene: Scene, attempt: Attempt) -> None:
+    lost = scene.pods(attempt)[2]
+    path = pods(NAMESPACE, lost["metadata"]["name"])
+    scene.plane.admin.delete(path)
+    until(lambda: _is_another(scene, path, lost), 30, lambda: "it does not come again")
+
+
+def _is_another(scene: Scene, path: str, lost: Mapping[str, Any]) -> bool:
+    found = scene.plane.admin.get(path)
+    return found is not None and found["metadata"]["uid"] != lost["metadata"]["uid"]
+
+
+def abort(scene: Scene) -> None:
+    """Who is aborted while it waits leaves nothing, and takes nobody's place."""
+    first = running(scene)
+    attempt = scene.create(GANG)
+    scene.hears(attempt, "behind")
+    scene.caller.delete(attempt)
+    until(lambda: scene.job(attempt) is None, 30, lambda: "the job is left")
+    until(lambda: len(scene.all_pods()) == MEMBERS, 90, lambda: f"left: {scene.all_pods()}")
+    until(lambda: scene.companions() <= {first.job}, 30, lambda: f"left: {scene.companions()}")
+    assert scene.placed(first) == MEMBERS
+
+
+def second_attempt(scene: Scene) -> None:
+    """The attempt after one that has failed is a gang of its own, for which there is room at once."""
+    attempt = running(scene)
+    for pod in scene.pods(attempt):
+        scene.fail(pod)
+    scene.until_told(attempt, "FAILED", "exit code 1")
+    again = scene.create(GANG, scene.caller.attempt(1, attempt.execution))
+    scene.until_told(again, "RUNNING", "5 of 5 replicas ready")
+    assert again.job != attempt.job
+    until(lambda: scene.job(attempt) is None, 30, lambda: "the first attempt is left")
+    until(lambda: scene.companions() <= {again.job}, 30, lambda: f"left: {scene.companions()}")
+
+
+_PODS: Final = ("coscheduling-plugin", "coscheduling-operator", "yunikorn")
+_GANGS: Final = (*_PODS, "kueue")
+_QUEUES: Final = ("yunikorn", "kueue")
+_BOTH: Final = "coscheduling-plugin-kueue"
+
+SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
+    fits: ("none", *_GANGS, _BOTH),
+    grouped: ("coscheduling-plugin", "coscheduling-operator"),
+    healed: ("coscheduling-plugin",),
+    deadlock: ("coscheduling-plugin", *_QUEUES),
+    turns: ("coscheduling-operator", _BOTH),
+    unequal: _GANGS,
+    elastic: _PODS,
+    elastic_counts_all: ("kueue",),
+    queue_limit: _QUEUES,
+    queue_never: _QUEUES,
+    quota: ("coscheduling-plugin", "coscheduling-operator"),
+    priority: _PODS,
+    preemption: ("kueue",),
+    queue_stopped: ("kueue",),
+    queue_timeout: _GANGS,
+    places_timeout: ("yunikorn",),
+    restart: ("coscheduling-plugin", "coscheduling-operator", "kueue"),
+    lost_place: ("yunikorn",),
+    lost_member: ("coscheduling-plugin", "coscheduling-operator", "kueue"),
+    selected: tuple(name for name, platform in PLATFORMS.items() if platform.like),
+    abort: (*_GANGS, _BOTH),
+    second_attempt: _GANGS,
+}
+"""Each with the platforms on which it can happen."""

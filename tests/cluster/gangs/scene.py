@@ -1,0 +1,281 @@
+"""A platform and our server before it: jobs are made, looked at, ended and cleared away."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, Final
+
+from rig.api import jobs, pods
+from rig.backend import Backend
+from rig.caller import Attempt, Caller, Said, Shape
+from rig.control_plane import ControlPlane
+from rig.fake_nodes import RUN
+from rig.process import until
+from rig.yunikorn import APPLICATION, TASK_GROUPS
+
+from gangs.grounds import NAMESPACE, Ground, Platform
+from gangs.shown import shown
+from gangs.told import is_told, told
+
+GROUPS: Final = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
+EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
+QUEUES: Final = "/apis/kueue.x-k8s.io/v1beta2"
+WORKLOADS: Final = f"{QUEUES}/namespaces/{NAMESPACE}/workloads"
+_IDENTITY: Final = "kfpytorch.flyte.org/job"
+_SETTINGS: Final = "settings.yaml"
+_GATE: Final = "kfpytorch.test/turn"
+_PLACEHOLDER: Final = "internal.yunikorn.apache.org/placeholder"
+# What is told changes while pods are made and looked at; in this time it comes to rest.
+_HEARD: Final = 20
+
+
+@dataclass(kw_only=True)
+class Scene:
+    """A cluster, and our server before it."""
+
+    ground: Ground
+    platform: Platform
+    folder: Path
+    served: Backend
+    caller: Caller
+    made: list[Attempt] = field(default_factory=list)
+
+    @property
+    def plane(self) -> ControlPlane:
+        return self.ground.plane
+
+    @contextlib.contextmanager
+    def without(self) -> Iterator["Scene"]:
+        """The same cluster before a server to which gangs mean nothing."""
+        alone = Platform(ground=self.platform.ground, gang={}, alone=self.platform.alone)
+        with staged(self.ground, alone, self.folder / "without") as scene:
+            yield scene
+
+    @contextlib.contextmanager
+    def saying(self, **gang: str) -> Iterator["Scene"]:
+        """The same platform with more in its section of the settings."""
+        said = replace(self.platform, gang={**self.platform.gang, **gang})
+        with staged(self.ground, said, self.folder / "saying") as scene:
+            yield scene
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """While another server of the same settings looks on."""
+        folder = self.folder / "watched"
+        folder.mkdir(exist_ok=True)
+        with Backend(self.plane, folder, "--settings", str(self.folder / _SETTINGS)):
+            yield
+
+    def create(self, shape: Shape, attempt: Attempt | None = None) -> Attempt:
+        """Have a job made."""
+        attempt = self.caller.create(attempt, shape)
+        self.made.append(attempt)
+        return attempt
+
+    def pods(self, attempt: Attempt) -> Sequence[Any]:
+        """In the order of their names: the master, then the workers."""
+        found = self.plane.admin.items(
+            pods(NAMESPACE), labelSelector=f"training.kubeflow.org/job-name={attempt.job}"
+        )
+        return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+    def names(self, attempt: Attempt) -> Sequence[str]:
+        return [each["metadata"]["name"] for each in self.pods(attempt)]
+
+    def placed(self, attempt: Attempt) -> int:
+        return sum("nodeName" in each["spec"] for each in self.pods(attempt))
+
+    def job(self, attempt: Attempt) -> Any:
+        return self.plane.admin.get(jobs(NAMESPACE, attempt.job))
+
+    def age(self, attempt: Attempt) -> timedelta:
+        """How long ago all of its pods had been made."""
+        started = datetime.fromisoformat(self.job(attempt)["status"]["startTime"].replace("Z", "+00:00"))
+        return datetime.now(timezone.utc) - started
+
+    def all_pods(self) -> Sequence[str]:
+        """Those of jobs, and those by which places are held."""
+        return [each["metadata"]["name"] for each in self._items(pods(NAMESPACE))]
+
+    def groups(self) -> Sequence[Any]:
+        """The PodGroups."""
+        return self._items(GROUPS)
+
+    def ganged(self, attempt: Attempt) -> str:
+        """What there is that makes a gang of its job, in words."""
+        groups = [each for each in self.groups() if _is_owned(each, attempt)]
+        ours = any(_IDENTITY in each["metadata"].get("labels", {}) for each in groups)
+        marks = [each["metadata"].get("annotations", {}) for each in self.pods(attempt)]
+        made = {
+            "our PodGroup": bool(groups) and ours,
+            "the operator's PodGroup": bool(groups) and not ours,
+            "Workload": any(_is_owned(each, attempt) for each in self._items(WORKLOADS)),
+            "task groups": all(TASK_GROUPS in each for each in marks),
+        }
+        return ", ".join(each for each, is_there in made.items() if is_there)
+
+    def scheduler(self, attempt: Attempt) -> str:
+        """Who places its pods."""
+        return ", ".join({each["spec"]["schedulerName"] for each in self.pods(attempt)})
+
+    def held(self, attempt: Attempt) -> int:
+        """How many places are held for it."""
+        listed = self.plane.admin.items(pods(NAMESPACE), labelSelector=f"{APPLICATION}={attempt.job}")
+        return sum(_holds_a_place(each) and "nodeName" in each["spec"] for each in listed)
+
+    def _pods_left(self, attempt: Attempt) -> bool:
+        """By their names, which of those that hold places have its job's beginning only."""
+        return bool(attempt.job) and any(attempt.job[:28] in name for name in self.all_pods())
+
+    def companions(self) -> set[str]:
+        """The jobs of which there is a PodGroup or a Workload."""
+        found = (*self._items(GROUPS), *self._items(WORKLOADS))
+        return {owner["name"] for each in found for owner in each["metadata"]["ownerReferences"]}
+
+    def reserving(self) -> Sequence[str]:
+        """What keeps room for somebody: PodGroups, Workloads that are not finished, pods that hold places."""
+        waiting = [each for each in self._items(WORKLOADS) if not _is_finished(each)]
+        holding = [each for each in self._items(pods(NAMESPACE)) if _holds_a_place(each)]
+        return [each["metadata"]["name"] for each in (*self._items(GROUPS), *waiting, *holding)]
+
+    def _items(self, path: str) -> Sequence[Any]:
+        answer = self.plane.admin.ask("GET", path)
+        return answer.json()["items"] if answer.is_success else []
+
+    def queue(self, *attempts: Attempt) -> None:
+        """Let their pods come to the scheduler in turns."""
+        for turn in zip(*map(self.names, attempts), strict=True):
+            for name in turn:
+                self.plane.admin.patch(pods(NAMESPACE, name), {"spec": {"schedulingGates": None}})
+                until(
+                    lambda name=name: self._is_looked_at(name),
+                    30,
+                    lambda name=name: f"nobody looks at {name}",
+                )
+
+    def _is_looked_at(self, name: str) -> bool:
+        pod = self.plane.admin.get(pods(NAMESPACE, name))
+        assert pod is not None
+        conditions = {each["type"]: each for each in pod["status"].get("conditions", ())}
+        return conditions.get("PodScheduled", {}).get("reason") != "SchedulingGated" and (
+            "PodScheduled" in conditions or "nodeName" in pod["spec"]
+        )
+
+    def finish(self, attempt: Attempt) -> None:
+        """Let its pods end well, with what a task leaves that does."""
+        self.caller.succeeded(attempt)
+        for name in self.names(attempt):
+            self.plane.admin.patch(pods(NAMESPACE, name), {"metadata": {"annotations": {RUN: "100ms"}}})
+
+    def fail(self, pod: Mapping[str, Any]) -> None:
+        """Let a pod end with a program that exits with 1."""
+        name = pod["metadata"]["name"]
+        ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
+        statuses = [
+            {"name": each["name"], "image": each["image"], "imageID": "", "ready": False, "restartCount": 0}
+            for each in pod["spec"]["containers"]
+        ]
+        failed = {"phase": "Failed", "containerStatuses": [{**each, "state": ended} for each in statuses]}
+        self.plane.admin.patch(f"{pods(NAMESPACE, name)}/status", {"status": failed})
+
+    def until_placed(self, attempt: Attempt, count: int) -> None:
+        """Until as many of its pods have a node."""
+        until(lambda: self.placed(attempt) == count, 60, lambda: f"{self.placed(attempt)} are placed")
+
+    def hears(self, attempt: Attempt, event: str) -> None:
+        """Until its user is told exactly what `told` has of this event on this platform."""
+        platform = self.platform.name if self.platform.gang else self.platform.ground
+        latest: list[str] = []
+
+        def heard() -> bool:
+            said = self.caller.get(attempt)
+            # One that was refused has no job.
+            latest[:] = [f"{said.phase} {said.message}".replace(attempt.job or "JOB", "JOB")]
+            return is_told(latest[0], event, platform)
+
+        expected = told(event, platform)
+        until(heard, _HEARD, lambda: f"of {event} is told:\n{latest[0]}\ninstead of:\n{expected}")
+
+    def turns(self, attempt: Attempt) -> Sequence[Any]:
+        """The events that our server has written about its job, the first one first."""
+        found = self.plane.admin.items(EVENTS, fieldSelector=f"involvedObject.name={attempt.job}")
+        ours = [each for each in found if each.get("reportingComponent") == "kfpytorch"]
+        return sorted(ours, key=lambda each: int(each["metadata"]["resourceVersion"]))
+
+    def until_turned(self, attempt: Attempt, *reasons: str) -> str:
+        """Until these are their reasons; the last one's message."""
+        until(
+            lambda: [each["reason"] for each in self.turns(attempt)] == [*reasons],
+            60,
+            lambda: f"{self.turns(attempt)} instead of {reasons}",
+        )
+        return str(self.turns(attempt)[-1]["message"])
+
+    def until_told(self, attempt: Attempt, phase: str, part: str = "") -> Said:
+        """What is told once it is this phase, with these words among it."""
+
+        def told() -> bool:
+            said = self.caller.get(attempt)
+            return said.phase == phase and part in said.message
+
+        until(told, 60, lambda: f"{self.caller.get(attempt)} instead of {phase} {part}")
+        return self.caller.get(attempt)
+
+    def clear(self) -> None:
+        """Delete all jobs; nothing of them may be left."""
+        # Who waits goes first: YuniKorn loses count of room that it gives to a gang that is being deleted.
+        for attempt in reversed(self.made):
+            self.caller.delete(attempt)
+            until(lambda attempt=attempt: not self._pods_left(attempt), 60, lambda: "pods are left")
+        for path in (jobs(NAMESPACE), pods(NAMESPACE), GROUPS, WORKLOADS):
+            until(
+                lambda path=path: not self._items(path),
+                60,
+                lambda path=path: f"left: {[each['metadata']['name'] for each in self._items(path)]}",
+            )
+        self.made.clear()
+
+
+@contextlib.contextmanager
+def staged(ground: Ground, platform: Platform, folder: Path) -> Iterator[Scene]:
+    """A platform on its ground; in the end nothing may be left there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if platform.name == "coscheduling-operator":
+            stack.enter_context(ground.grouping())
+        stack.enter_context(shown(ground.plane, platform.shows, NAMESPACE))
+        section = {"gang": dict(platform.gang)}
+        settings = folder / _SETTINGS
+        settings.write_text(json.dumps({"plugins": {"k8s": {"kfpytorch": section}}}))
+        served = stack.enter_context(Backend(ground.plane, folder, "--settings", str(settings)))
+        caller = stack.enter_context(Caller(served.endpoint, folder, NAMESPACE))
+        scene = Scene(ground=ground, platform=platform, folder=folder, served=served, caller=caller)
+        try:
+            yield scene
+        finally:
+            scene.clear()
+
+
+def _is_owned(manifest: Mapping[str, Any], attempt: Attempt) -> bool:
+    return any(each["uid"] == attempt.uid for each in manifest["metadata"].get("ownerReferences", ()))
+
+
+def _is_finished(workload: Mapping[str, Any]) -> bool:
+    conditions = workload.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Finished" and each["status"] == "True" for each in conditions)
+
+
+def _holds_a_place(pod: Mapping[str, Any]) -> bool:
+    return _PLACEHOLDER in pod["metadata"].get("annotations", {})
+
+
+def template(said: Mapping[str, Any], *, gated: bool = False) -> Mapping[str, Any]:
+    """What a task says of the pods of both roles."""
+    spec: dict[str, Any] = {"containers": [], **said.get("spec", {})}
+    if gated:
+        spec["schedulingGates"] = [{"name": _GATE}]
+    role = {"podTemplate": {**said, "spec": spec}}
+    return {"kfpytorch": {"master": role, "worker": role}}

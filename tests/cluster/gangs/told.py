@@ -1,0 +1,216 @@
+"""What users are told of gangs that wait, in full: the phase, and the message with JOB for the job's name.
+
+By what has happened, then by platform; a text for all platforms stands under an empty name. Where schedulers
+say what differs from run to run, which pod is first or the uid of a job, there is an ellipsis.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+
+def is_told(said: str, event: str, platform: str) -> bool:
+    """Whether this is what is told of an event on a platform."""
+    parts = told(event, platform).split("…")
+    return re.fullmatch(".*".join(map(re.escape, parts)), said, re.DOTALL) is not None
+
+
+def told(event: str, platform: str) -> str:
+    """What is told of it, with ellipses."""
+    by_platform = TOLD[event]
+    return by_platform[platform if platform in by_platform else ""]
+
+
+_NODES: Final = "ask for less, or for what the nodes have; `kubectl get nodes` shows what that is"
+_TURN: Final = "it waits its turn; the queue's quota and what is ahead of it decide how long"
+_STOPPED: Final = (
+    "the queue is stopped: it lets no job go until an admin sets its stopPolicy to None; wait for that, or"
+    " ask for another queue"
+)
+_CONFIG: Final = "the task asks for something that this cluster does not have or allow; change the task"
+_HELD: Final = "(suspended: a queue or a person holds it back)"
+
+
+def _inactive(queue: str) -> str:
+    return (
+        f"no job is let go until an admin has put that right, and `kubectl describe {queue}` says why: it is"
+        " stopped, or what it refers to is missing; or ask for another queue"
+    )
+
+
+def _coscheduled(lacks: int, asked: int, free: int) -> Mapping[str, str]:
+    said = (
+        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in the cluster: {asked} asked, {free} free"
+        " (0 of 5 replicas ready)\n"
+        f"PodGroup JOB: the group waits for its members to be placed\n{_NODES}\n"
+        "in its scheduler's words: 0/4 nodes are available: resource gap: "
+        f"map[nvidia.com/gpu:{{{{{lacks} 0}} {{<nil>}}  DecimalSI}}]. no new claims to"
+        " deallocate, preemption: "
+        "0/4 nodes are available: 4 Preemption is not helpful for scheduling., PodGroup"
+        " gangs/JOB gets rejected"
+        " due to Pod JOB-… is unschedulable even after PostFilter"
+    )
+    return {"coscheduling-plugin": said, "coscheduling-operator": said}
+
+
+def _kueue(lacks: int, asked: int, free: int, queue: str = "team", group: str = "") -> str:
+    return (
+        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in queue {queue}:"
+        f" {asked} asked, {free} free; next in its queue {_HELD}\n{group}{_TURN}\n"
+        "in its scheduler's words: couldn't assign flavors to pod set worker: insufficient unused quota for"
+        f" nvidia.com/gpu in flavor any, {lacks} more needed"
+    )
+
+
+def _yunikorn(lacks: int, held: int) -> str:
+    return (
+        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in queue root.team: 10 asked, {held} held"
+        f" (0 of 5 replicas ready)\n{_NODES}\n"
+        "in its scheduler's words: request is waiting for cluster resources become available"
+    )
+
+
+def _surplus(said: str) -> str:
+    return f"RUNNING worker-…, worker-… waiting for a node: {said} (3 of 5 replicas ready)\n{_NODES}"
+
+
+_LACK: Final = "no node of 4 fits: 4 lack nvidia.com/gpu"
+_NO_ROOM: Final = "neither its queue nor a node has room for it"
+
+TOLD: Final[Mapping[str, Mapping[str, str]]] = {
+    "blocked": {
+        "": f"WAITING_FOR_RESOURCES worker-3 waiting for a node: {_LACK} (4 of 5 replicas ready)\n{_NODES}",
+        "yunikorn": (
+            f"WAITING_FOR_RESOURCES worker-3 waiting for a node: {_NO_ROOM} (4 of 5 replicas ready)\n{_NODES}"
+        ),
+    },
+    "behind": {
+        **_coscheduled(4, 10, 6),
+        "yunikorn": _yunikorn(4, 6),
+        "kueue": _kueue(4, 10, 6),
+        "coscheduling-plugin-kueue": _kueue(
+            4, 10, 6, group="PodGroup JOB: the group waits for its members to be made\n"
+        ),
+    },
+    "high": {**_coscheduled(4, 10, 6), "yunikorn": _yunikorn(10, 0)},
+    "unequal": {
+        **_coscheduled(1, 13, 12),
+        "yunikorn": (
+            "WAITING_FOR_RESOURCES waiting for … nvidia.com/gpu in queue root.team: 13 asked, … held"
+            f" (0 of 5 replicas ready)\n{_NODES}\n"
+            "in its scheduler's words: request is waiting for cluster resources become available"
+        ),
+        "kueue": _kueue(1, 13, 12),
+    },
+    "joining": {"": _surplus(_LACK), "yunikorn": _surplus(_NO_ROOM)},
+    "limit": {
+        "yunikorn": (
+            "WAITING_FOR_RESOURCES waiting for 4 nvidia.com/gpu in queue root.smaller: 6 asked, 2 held"
+            f" (0 of 3 replicas ready)\n{_NODES}"
+        ),
+        "kueue": _kueue(4, 6, 2, "smaller"),
+    },
+    "never": {
+        "yunikorn": (
+            "FAILED its scheduler has rejected it: queue root.smaller cannot fit application JOB: task group"
+            " request map[memory:5368709120 nvidia.com/gpu:10 pods:5 vcore:5000] larger than"
+            " max queue allocation"
+            f" map[nvidia.com/gpu:8]\n{_CONFIG}"
+        ),
+        "kueue": (
+            "WAITING_FOR_RESOURCES queue smaller: can never be admitted: it asks for 10"
+            " nvidia.com/gpu, and all"
+            " that there is are 8…\n"
+            "in its scheduler's words: couldn't assign flavors to pod set worker: insufficient quota for"
+            " nvidia.com/gpu in flavor any, previously considered podsets requests (2) +"
+            " current podset request"
+            " (8) > maximum capacity (8)"
+        ),
+    },
+    "unknown": {
+        "yunikorn": (
+            "FAILED its scheduler has rejected it: failed to place application JOB: application rejected: no"
+            f" placement rule matched\n{_CONFIG}"
+        ),
+        "kueue": (
+            'FAILED the task cannot be run: custom.kfpytorch.gang.queue="smaller-not": is no queue that kueue'
+            " has for this namespace; write smaller"
+        ),
+    },
+    "quota": {
+        "": (
+            'WAITING_FOR_RESOURCES its pods cannot be made: Error creating: pods "JOB-…" is forbidden:'
+            " exceeded quota: pods, requested: pods=1, used: pods=4, limited: pods=4"
+            " (0 of 5 replicas ready)\n"
+            # How many are there, or that its group was not when it was looked at: it is not looked at again.
+            "… waiting for a node: …\n"
+            "PodGroup JOB: the group waits for its members to be made\n"
+            "the namespace's ResourceQuota is too small for it: ask for less, or for a larger quota"
+        ),
+    },
+    "preempted": {
+        "kueue": (
+            "RUNNING let go before and taken back (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10"
+            f" asked, 6 free; next in its queue {_HELD}\n{_TURN}\n"
+            "in its scheduler's words: couldn't assign flavors to pod set worker: insufficient"
+            " unused quota for"
+            " nvidia.com/gpu in flavor any, 4 more needed; Preempted to accommodate a workload"
+            " (UID: …, JobUID:"
+            " …) due to prioritization in the ClusterQueue; preemptor path: /team; preemptee path: /team"
+        ),
+    },
+    "given-up": {
+        "": (
+            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in the cluster: 10 asked, 6 free"
+            " (given up after 4 s)\n"
+            f"{_NODES}"
+        ),
+        "yunikorn": (
+            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in queue root.team: 10 asked, 6 held"
+            f" (given up after 4 s)\n{_NODES}"
+        ),
+        "kueue": (
+            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free; next in its queue"
+            f" (given up after 4 s)\n{_TURN}"
+        ),
+    },
+    "timed-out": {
+        "yunikorn": (
+            "RETRYABLE_FAILED master-0 failed: ResourceReservationTimeout: Scheduling has timed out due to"
+            f" insufficient resources (unschedulable)\n4 more of 5 replicas failed after it\n{_NODES}"
+        ),
+    },
+    "drained": {
+        "kueue": (
+            "RUNNING queue team: let go before and taken back (ClusterQueueStopped); ClusterQueue team is"
+            f" inactive {_HELD}\n{_STOPPED}\n"
+            "in its scheduler's words: ClusterQueue team is inactive; The ClusterQueue is stopped"
+        ),
+    },
+    "stopped": {
+        "kueue": (
+            f"WAITING_FOR_RESOURCES queue team: ClusterQueue team is inactive {_HELD}\n"
+            f"{_inactive('clusterqueue team')}"
+        ),
+    },
+    "held": {
+        "kueue": (
+            f"WAITING_FOR_RESOURCES queue smaller: LocalQueue smaller is inactive {_HELD}\n"
+            f"{_inactive('localqueue smaller -n gangs')}"
+        ),
+    },
+    "lost-member": {
+        **dict.fromkeys(
+            ("coscheduling-plugin", "coscheduling-operator"),
+            "RUNNING worker-… waiting for a node: not all of its gang has found a place (4 of 5 replicas"
+            f" ready)\nPodGroup JOB: the group waits for its members to be placed\n{_NODES}",
+        ),
+        "kueue": (
+            "RUNNING worker-… waiting for a node: no node of 4 fits: 4 were unschedulable (4 of 5 replicas"
+            f" ready)\n{_NODES}"
+        ),
+    },
+    "lost-place": {
+        "yunikorn": (f"RUNNING worker-… waiting for a node: {_NO_ROOM} (4 of 5 replicas ready)\n{_NODES}"),
+    },
+}

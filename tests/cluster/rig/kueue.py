@@ -1,0 +1,155 @@
+"""Kueue, which lets PyTorchJobs begin when their queue has room for them."""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from rig.api import manifests
+from rig.certificates import Authority, Pair
+from rig.control_plane import HERE, ControlPlane, dumped, free_ports
+from rig.process import Process
+from rig.tools import module_directory
+
+QUEUE: Final = "kueue.x-k8s.io/queue-name"
+_NAMESPACE: Final = "kueue-system"
+_SECRET: Final = "kueue-webhook-server-cert"
+_SERVICE: Final = "kueue-webhook-service"
+_CONVERTED: Final = frozenset({"clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads"})
+"""Kinds that are stored in one version and asked for in another."""
+_LOOKED_AT: Final = frozenset({"clusterqueues", "cohorts", "pytorchjobs", "resourceflavors", "workloads"})
+"""Kinds that its webhooks have to see; with all of them, no pod of the cluster could be made without it."""
+
+
+def start(plane: ControlPlane) -> Process:
+    """Install it and start it; ready when its webhooks answer."""
+    plane.namespace(_NAMESPACE)
+    health, webhook = free_ports(2)
+    folder = plane.folder / "kueue"
+    address = f"https://{HERE}:{webhook}"
+    # It takes over what it finds here, if that could be its own: an authority of this name, a server's
+    # certificate with the name of its Service. Told to make none itself, it wants one in a folder of /etc.
+    authority = Authority(folder, "kueue")
+    serving = authority.server("tls", (f"{_SERVICE}.{_NAMESPACE}.svc", HERE))
+    _keep(plane, authority.pair, serving)
+    trusted = base64.b64encode(authority.certificate.read_bytes()).decode()
+    plane.crds(list(_kinds(folder, {"url": f"{address}/convert", "caBundle": trusted})))
+    config = dumped(_configuration(health, webhook, folder), folder / "config.json")
+    for manifest in _webhooks(address, trusted):
+        plane.admin.apply(manifest)
+    known = {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder)}
+    process = plane.enter(plane.process("kueue", (f"--config={config}",), known))
+    process.wait_until(lambda: _answers(health))
+    return process
+
+
+def _keep(plane: ControlPlane, authority: Pair, serving: Pair) -> None:
+    pairs = {
+        "ca.crt": authority.certificate,
+        "ca.key": authority.key,
+        "tls.crt": serving.certificate,
+        "tls.key": serving.key,
+    }
+    plane.admin.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": _SECRET, "namespace": _NAMESPACE},
+            "data": {name: base64.b64encode(path.read_bytes()).decode() for name, path in pairs.items()},
+        }
+    )
+
+
+def _configuration(health: int, webhook: int, certificates: Path) -> Mapping[str, Any]:
+    return {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "namespace": _NAMESPACE,
+        "webhook": {"host": HERE, "port": webhook, "certDir": str(certificates)},
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": f"{HERE}:{health}"},
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {
+            "enable": True,
+            "webhookServiceName": _SERVICE,
+            "webhookSecretName": _SECRET,
+        },
+        # A server of its own, on all addresses of the machine.
+        "featureGates": {"VisibilityOnDemand": False},
+        "integrations": {"frameworks": ["kubeflow.org/pytorchjob"]},
+    }
+
+
+def _kinds(folder: Path, converting: Mapping[str, str]) -> Iterator[Path]:
+    """The module's own, converted at an address instead of a Service."""
+    root = _module() / "config/components/crd/bases"
+    for file in sorted(root.glob("kueue.x-k8s.io_*.yaml")):
+        (manifest,) = manifests(file)
+        if manifest["spec"]["names"]["plural"] in _CONVERTED:
+            webhook = {"clientConfig": dict(converting), "conversionReviewVersions": ["v1"]}
+            manifest["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+        yield dumped(manifest, folder / file.name)
+
+
+def _webhooks(address: str, trusted: str) -> Iterator[dict[str, Any]]:
+    """The module's own for the kinds that there are, at an address instead of a Service."""
+    file = _module() / "config/components/webhook/manifests.yaml"
+    for manifest in manifests(file):
+        hooks = [each for each in manifest["webhooks"] if _kinds_of(each) <= _LOOKED_AT]
+        for hook in hooks:
+            path = hook["clientConfig"]["service"]["path"]
+            hook["clientConfig"] = {"url": f"{address}{path}", "caBundle": trusted}
+        # By these names it looks for them.
+        name = f"kueue-{manifest['metadata']['name']}"
+        yield {**manifest, "metadata": {"name": name}, "webhooks": hooks}
+
+
+def _kinds_of(hook: Mapping[str, Any]) -> set[str]:
+    return {kind.split("/")[0] for rule in hook["rules"] for kind in rule["resources"]}
+
+
+def _module() -> Path:
+    return module_directory("kueue", "sigs.k8s.io/kueue")
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://{HERE}:{port}/readyz").is_success
+    except httpx.HTTPError:
+        return False
+
+
+def quota(name: str, amounts: Mapping[str, str], **said: Any) -> Sequence[dict[str, Any]]:
+    """A ClusterQueue that has these amounts, of nodes of any kind."""
+    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}
+    quotas = [{"name": resource, "nominalQuota": amount} for resource, amount in amounts.items()]
+    covered = {"coveredResources": list(amounts), "flavors": [{"name": "any", "resources": quotas}]}
+    queue = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {"namespaceSelector": {}, "resourceGroups": [covered], **said},
+    }
+    return [flavor, queue]
+
+
+def local_queue(namespace: str, name: str, cluster_queue: str) -> dict[str, Any]:
+    """The queue that jobs of a namespace name."""
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"clusterQueue": cluster_queue},
+    }
+
+
+def priority(name: str, value: int) -> dict[str, Any]:
+    """What jobs name by whom others may be stopped."""
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }

@@ -1,0 +1,134 @@
+"""A burn-in on real nodes: replicas reach each other over the network of pods, or what kept them is told."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rig.api import jobs, pods
+from rig.backend import KFPYTORCH, environment
+from rig.images import REPOSITORY
+from rig.process import until
+from rig.propeller import IMAGE
+from rig.real_cluster import RealCluster
+
+pytestmark = pytest.mark.timeout(300)
+
+NAMESPACE = "burned"
+TASKS = Path(__file__).with_name("burned.py")
+LOOKS: Sequence[Mapping[str, Any]] = yaml.safe_load(
+    (REPOSITORY / "charts/kfpytorch-backend/files/rules.yaml").read_text()
+)["doctor"]
+LOG = {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}
+BURNS = (
+    {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["create", "get", "delete"]},
+    {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["list"]},
+    LOG,
+)
+"""What docs/reference/doctor.md says that it needs beside looking."""
+MEASURED = re.compile(
+    r"(?P<ranks>\d) ranks in 2 pods on 2 nodes all-reduced with gloo on cpu \(torch \S+\), "
+    r"bus bandwidth (?P<fast>[\d.e+-]+) GB/s at 1 MiB, [\d.e+-]+ GB/s at 8 MiB, [\d.e+-]+ GB/s at 32 MiB"
+)
+
+
+@pytest.fixture
+def space(cluster: RealCluster) -> Iterator[RealCluster]:
+    """The cluster, with a namespace in which nothing of a burn-in may be left."""
+    cluster.plane.namespace(NAMESPACE)
+    yield cluster
+    assert cluster.admin.items(jobs(NAMESPACE)) == []
+    until(lambda: not cluster.admin.items(pods(NAMESPACE)), 20, lambda: "pods are left")
+
+
+def account(cluster: RealCluster, name: str, rules: Sequence[Mapping[str, Any]]) -> Path:
+    """Who may look as the chart's doctor may, and in the namespace these, too."""
+    group = "rbac.authorization.k8s.io"
+    for kind, namespace, ruled in (("ClusterRole", "", LOOKS), ("Role", NAMESPACE, rules)):
+        metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+        about = {"apiVersion": f"{group}/v1", "metadata": metadata}
+        cluster.admin.apply({**about, "kind": kind, "rules": [dict(rule) for rule in ruled]})
+        role = {"apiGroup": group, "kind": kind, "name": name}
+        user = {"apiGroup": group, "kind": "User", "name": name}
+        cluster.admin.apply({**about, "kind": f"{kind}Binding", "roleRef": role, "subjects": [user]})
+    return cluster.plane.certified(name)
+
+
+def command(kubeconfig: Path, task: str, *flags: str) -> Sequence[str | Path]:
+    said = ["--kubeconfig", kubeconfig, "--namespace", NAMESPACE, "--image", IMAGE, "--output", "json"]
+    return [KFPYTORCH, "doctor", *said, "--for", TASKS, task, "--burn-in", *flags]
+
+
+def burned(kubeconfig: Path, task: str, *flags: str) -> tuple[Mapping[str, str], str]:
+    """What is found of the burn-in, and what it has said meanwhile."""
+    ended = subprocess.run(
+        command(kubeconfig, task, *flags),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    (found,) = (each for each in json.loads(ended.stdout)["findings"] if each["id"] == "burn-in")
+    return found, ended.stderr
+
+
+@pytest.mark.parametrize(("task", "ranks"), [("pair", 2), ("elastic", 4)])
+def test_replicas_on_two_nodes_reduce_with_no_rights_but_those_that_are_told(
+    space: RealCluster, task: str, ranks: int
+) -> None:
+    found, said = burned(account(space, "burner", BURNS), task)
+    measured = MEASURED.search(found["sentence"])
+    assert measured is not None, f"{found}\n{said}"
+    assert (found["level"], int(measured["ranks"])) == ("note", ranks)
+    assert float(measured["fast"]) > 0
+    assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in said
+
+
+def test_who_lacks_a_right_is_told_it_before_anything_is_made(space: RealCluster) -> None:
+    found, said = burned(account(space, "reader", [rule for rule in BURNS if rule != LOG]), "pair")
+    assert found["level"] == "unknown"
+    assert found["sentence"] == "no burn-in was run: who asks may not get pods/log"
+    assert found["remedy"].endswith('{apiGroups: [""], resources: [pods/log], verbs: [get]}')
+    assert "burn-in:" not in said
+
+
+def test_an_image_without_torch_is_said_to_be_one(space: RealCluster) -> None:
+    found, said = burned(space.kubeconfig(), "torchless")
+    assert found["level"] == "error", f"{found}\n{said}"
+    assert "ModuleNotFoundError: No module named 'torch'" in found["sentence"], said
+    assert "`python` with torch in the task's image" in found["remedy"]
+
+
+def test_nodes_that_are_too_small_are_told_of_when_it_is_late(space: RealCluster) -> None:
+    found, _ = burned(space.kubeconfig(), "large", "--burn-in-timeout", "15s")
+    assert found["level"] == "error"
+    assert found["sentence"].startswith("the burn-in was not over within 15 s; at last it was ")
+    assert "no node of 2 fits: 2 lack cpu" in found["sentence"]
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_is_interrupted_while_pods_run_leaves_nothing(
+    space: RealCluster, sent: signal.Signals, code: int
+) -> None:
+    asked = command(space.kubeconfig(), "pair")
+    with subprocess.Popen(
+        asked, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+
+        def is_running() -> bool:
+            found = space.admin.items(pods(NAMESPACE))
+            return "Running" in {each["status"].get("phase") for each in found}
+
+        until(is_running, 120, lambda: str(process.poll()), lambda: process.poll() is None)
+        os.kill(process.pid, sent)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in said
+    assert "Traceback" not in said

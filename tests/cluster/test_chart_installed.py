@@ -1,0 +1,246 @@
+"""The chart on real nodes: installed, used by FlytePropeller, upgraded under a job, rolled back, removed."""
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import workflows
+import yaml
+from rig.api import Manifest, pods
+from rig.control_plane import free_ports
+from rig.helm import CHART, NAMESPACE, NEXT, RELEASE, Helm
+from rig.images import REPOSITORY
+from rig.namespaces import GATEWAY
+from rig.process import Process, until
+from rig.propeller import NAMESPACE as TASKS
+from rig.propeller import Execution, Options, Propeller, error_of
+from rig.real_cluster import RealCluster
+from rig.stores import S3
+
+pytestmark = pytest.mark.timeout(600)
+
+NODE_PORT = 30443
+SECRET = "store"
+HOST = f"{RELEASE}.{NAMESPACE}.svc.cluster.local"
+WELL = {"dns": "warning", "unseen": "unknown"}
+"""Here DNS is no Deployment, and nobody may list Secrets."""
+OURS = f"app.kubernetes.io/instance={RELEASE}"
+SERVERS = f"{OURS},app.kubernetes.io/component=server"
+NONE_OF_ROOTS = {"Uid": "65532", "CapEff": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"}
+"""As the kernel has it: seccomp's 2 is a filter."""
+
+
+class Installed:
+    """A release of the chart; a context that installs and removes it."""
+
+    def __init__(self, cluster: RealCluster, store: S3, folder: Path) -> None:
+        self.cluster = cluster
+        self.store = store
+        self.helm = Helm(folder, cluster.kubeconfig())
+        # As a platform has it: one section for both, for either may be the one that makes the pod.
+        self.platform = {"default-env-vars": [{name: said} for name, said in store.of_pods(GATEWAY).items()]}
+        self._values: Mapping[str, Any] = {
+            "outputPrefixes": [f"{store.uri}/"],
+            "extraEnvFrom": [{"secretRef": {"name": SECRET}}],
+            "platform": self.platform,
+            "service": {"type": "NodePort", "nodePort": NODE_PORT},
+        }
+
+    def __enter__(self) -> "Installed":
+        self.cluster.plane.namespace(NAMESPACE)
+        self.secret(SECRET, self.store.environment_at(GATEWAY))
+        self._run("install", *self.helm.values(self._values))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.exists():
+            self.remove()
+
+    def secret(self, name: str, said: Mapping[str, str], kind: str = "Opaque") -> None:
+        """Make one beside it."""
+        metadata = {"name": name, "namespace": NAMESPACE}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
+        self.cluster.admin.apply({**secret, "stringData": dict(said)})
+
+    def exists(self) -> bool:
+        return RELEASE in self.helm.run("list", "--namespace", NAMESPACE, "--short").split()
+
+    def upgrade(self, values: Mapping[str, Any]) -> None:
+        self._run("upgrade", *self.helm.values({**self._values, **values}))
+
+    def _run(self, verb: str, *flags: str | Path) -> None:
+        self.helm.run(verb, RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout=2m", *flags)
+
+    def roll_back(self) -> None:
+        self.helm.run("rollback", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=2m")
+
+    def remove(self) -> None:
+        self.helm.run("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=2m")
+
+    def servers(self) -> Sequence[Manifest]:
+        return self.cluster.admin.items(pods(NAMESPACE), labelSelector=SERVERS)
+
+    def of(self, path: str) -> Sequence[str]:
+        """The names of its objects of a kind, wherever they are."""
+        return [each["metadata"]["name"] for each in self.cluster.admin.items(path, labelSelector=OURS)]
+
+    @contextlib.contextmanager
+    def endpoint(self, folder: Path) -> Iterator[str]:
+        """Its Service, for who is in none of the cluster's networks."""
+        (port,) = free_ports(1)
+        place = self.cluster.place
+        nodes = [f"{each.station.address}:{NODE_PORT}" for each in self.cluster.nodes]
+        command = [sys.executable, "-m", "rig.balancer", place.listen, str(port), *nodes]
+        known = {"PYTHONPATH": str(REPOSITORY / "tests" / "cluster")}
+        with Process(command, folder / "service.log", environment=known, place=place):
+            yield f"{place.address}:{port}"
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    folder = tmp_path_factory.mktemp("helm")
+    with S3(folder, cluster.place) as store, Installed(cluster, store, folder) as installed:
+        yield installed
+
+
+@pytest.fixture(scope="module")
+def propeller(installed: Installed) -> Iterator[Propeller]:
+    """Told what the chart says that it is to be told, but for where the Service is."""
+    folder = installed.cluster.shared / "installed"
+    folder.mkdir()
+    with installed.endpoint(folder) as endpoint:
+        said = yaml.safe_load((CHART / "files/connector.yaml").read_text())
+        said["defaultConnector"]["endpoint"] = endpoint
+        plugins = {"connector-service": said, "k8s": installed.platform}
+        options = Options(connector=endpoint, plugins=plugins, store=installed.store)
+        with Propeller(installed.cluster.plane, folder, options) as propeller:
+            yield propeller
+
+
+def processes() -> Sequence[Mapping[str, str]]:
+    """What the kernel knows of servers in containers."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if b"/etc/kfpytorch/settings.yaml" in (each / "cmdline").read_bytes():
+                lines = (line.split() for line in (each / "status").read_text().splitlines())
+                found.append({line[0].rstrip(":"): line[1] for line in lines if len(line) > 1})
+    return found
+
+
+def job_pods(cluster: RealCluster, execution: Execution) -> set[str]:
+    found = cluster.admin.items(pods(TASKS), labelSelector=f"execution-id={execution.name}")
+    return {each["metadata"]["uid"] for each in found}
+
+
+def test_two_servers_are_ready_on_two_nodes_and_may_nothing(installed: Installed) -> None:
+    servers = installed.servers()
+    assert {each["spec"]["nodeName"] for each in servers} == {"node-1", "node-2"}
+    ready = [[status["ready"] for status in each["status"]["containerStatuses"]] for each in servers]
+    assert ready == [[True], [True]]
+    assert [{key: each[key] for key in NONE_OF_ROOTS} for each in processes()] == [NONE_OF_ROOTS] * 2
+
+
+def test_propeller_works_through_the_service(propeller: Propeller) -> None:
+    execution = propeller.start(workflows.succeeds, value=3)
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.outputs(execution) == {"o0": "rank 0 of 2: 3"}
+
+
+def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
+    """What `helm test` finds, by its level; the container that looked, and its log."""
+    installed.helm.run("test", RELEASE, "--namespace", NAMESPACE, "--timeout=2m")
+    path = pods(NAMESPACE, f"{RELEASE}-doctor")
+    pod, log = installed.cluster.admin.get(path), installed.cluster.admin.ask("GET", f"{path}/log").text
+    assert pod is not None
+    assert re.search(r"^\d+ checks: ", log, re.MULTILINE), log
+    found = {each[1]: each[0] for each in re.findall(r"^(error|warning|unknown)  (\S+)$", log, re.MULTILINE)}
+    return found, pod["spec"]["containers"][0], log
+
+
+def test_helm_test_has_a_doctor_find_no_fault(installed: Installed) -> None:
+    """After a job has had a status: here the operator is a program, and no Deployment that could be seen."""
+    found, container, log = doctored(installed)
+    assert found == WELL, log
+    assert f"--connector={HOST}:8000" in container["args"]
+
+
+def test_an_upgrade_and_a_way_back_under_a_job_lose_nothing(
+    installed: Installed, propeller: Propeller
+) -> None:
+    told = installed.cluster.shared / "upgraded"
+    execution = propeller.start(workflows.reduces_until, told=str(told))
+    propeller.until_shown(execution, "RUNNING", 240)
+    before = job_pods(installed.cluster, execution), {each["metadata"]["uid"] for each in installed.servers()}
+
+    installed.upgrade({"image": {"tag": NEXT}, "server": {"logLevel": "debug"}})
+    images = {each["spec"]["containers"][0]["image"] for each in installed.servers() if is_kept(each)}
+    assert images == {f"{RELEASE}:{NEXT}"}
+    during = propeller.start(workflows.fails, labels=31)
+    installed.roll_back()
+    assert not before[1] & {each["metadata"]["uid"] for each in installed.servers()}
+
+    assert job_pods(installed.cluster, execution) == before[0]
+    told.touch()
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.attempts(execution) == 1
+    assert "ValueError: batch 7 has 31 labels for 32 images" in str(error_of(propeller.wait(during, 240)))
+
+
+def is_kept(pod: Manifest) -> bool:
+    return "deletionTimestamp" not in pod["metadata"]
+
+
+@pytest.fixture(scope="module")
+def certified(installed: Installed) -> Installed:
+    """With a Secret of a certificate for the Service, and of the authority that callers have to have."""
+    authority = installed.cluster.authority
+    pair = authority.server("connector", (HOST,))
+    files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
+    said = {name: file.read_text() for name, file in files.items()}
+    installed.secret("tls", said, "kubernetes.io/tls")
+    return installed
+
+
+def test_with_a_certificate_servers_are_ready_for_probes_that_speak_no_tls(certified: Installed) -> None:
+    certified.upgrade({"tls": {"existingSecret": "tls"}})
+    containers = [each["spec"]["containers"][0] for each in certified.servers() if is_kept(each)]
+    probes = [each["readinessProbe"]["exec"]["command"] for each in containers]
+    assert probes == [["kfpytorch", "health", "--name", HOST]] * 2
+
+
+def test_helm_test_asks_servers_by_their_certificate(certified: Installed) -> None:
+    found, container, log = doctored(certified)
+    assert found == WELL, log
+    assert f"--connector=grpcs://{HOST}:8000" in container["args"]
+
+
+def test_with_an_authority_of_callers_helm_test_looks_at_all_but_the_servers(certified: Installed) -> None:
+    certified.upgrade({"tls": {"existingSecret": "tls", "clientCaKey": "ca.crt"}})
+    found, container, log = doctored(certified)
+    assert found == WELL, log
+    assert not [each for each in container["args"] if each.startswith("--connector")]
+
+
+def test_nothing_is_left_of_it(installed: Installed) -> None:
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    kinds = {
+        "/apis/apps/v1/deployments": 1,
+        "/api/v1/services": 2,
+        "/api/v1/configmaps": 1,
+        "/api/v1/serviceaccounts": 1,
+        "/apis/policy/v1/poddisruptionbudgets": 1,
+        f"{rbac}/clusterroles": 1,
+        f"{rbac}/clusterrolebindings": 1,
+    }
+    assert {path: len(installed.of(path)) for path in kinds} == kinds
+    installed.remove()
+    assert {path: installed.of(path) for path in kinds} == {path: [] for path in kinds}
+    until(lambda: not installed.servers(), 60, lambda: json.dumps(installed.servers()))

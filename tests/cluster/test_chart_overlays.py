@@ -1,0 +1,184 @@
+"""What Flyte goes by when our values are merged into those of its own charts, as they are published.
+
+What we add is in force, and nothing else has changed.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rig.api import Manifest
+from rig.helm import CHARTS, Helm, of_flyte
+
+CONFIGS = {"flyte-binary": "flyte-flyte-binary-config", "flyte-core": "flyte-propeller-config"}
+CONNECTOR = {
+    "plugins.connector-service.supportedtasktypes": ["pytorch"],
+    "plugins.connector-service.defaultconnector.endpoint": (
+        "dns:///kfpytorch-backend.kfpytorch.svc.cluster.local:8000"
+    ),
+    "plugins.connector-service.defaultconnector.insecure": True,
+    "plugins.connector-service.defaultconnector.defaulttimeout": "30s",
+    "plugins.connector-service.defaultconnector.defaultserviceconfig": (
+        '{"loadBalancingConfig": [{"round_robin": {}}], '
+        '"methodConfig": [{"name": [{}], "waitForReady": true, '
+        '"retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.5s", "maxBackoff": "3s", '
+        '"backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]}'
+    ),
+    "plugins.connector-service.webapi.caching.resyncinterval": "10s",
+    "plugins.connector-service.webapi.caching.workers": 20,
+    "plugins.connector-service.webapi.caching.maxsystemfailures": 100,
+    "plugins.connector-service.webapi.readratelimiter.qps": 50,
+    "plugins.connector-service.webapi.readratelimiter.burst": 200,
+    "plugins.connector-service.webapi.writeratelimiter.qps": 20,
+    "plugins.connector-service.webapi.writeratelimiter.burst": 100,
+    "tasks.task-plugins.default-for-task-types.pytorch": "connector-service",
+}
+ENABLED = "tasks.task-plugins.enabled-plugins"
+OF_THE_CHARTS = ["container", "sidecar", "k8s-array", "connector-service", "echo"]
+STOCK = {ENABLED: [*OF_THE_CHARTS, "pytorch"], "tasks.task-plugins.default-for-task-types.pytorch": "pytorch"}
+QUEUES = {
+    "propeller.max-workflow-retries": 30,
+    "propeller.queue.queue.base-delay": "5s",
+    "propeller.queue.queue.max-delay": "120s",
+}
+IN_FORCE = {
+    ("flyte-binary", "values-flyte-binary.yaml"): {**CONNECTOR, **QUEUES},
+    ("flyte-core", "values-flyte-core.yaml"): {**CONNECTOR, "propeller.workflow-reeval-duration": "10s"},
+    ("flyte-binary", "values-flyte-binary-stock.yaml"): STOCK,
+    ("flyte-core", "values-flyte-core-stock.yaml"): STOCK,
+}
+# As guides for Flyte's own plugin have it.
+GUIDES = {
+    "configuration": {
+        "inline": {
+            "tasks": {
+                "task-plugins": {
+                    "enabled-plugins": ["container", "sidecar", "k8s-array", "pytorch"],
+                    "default-for-task-types": {"container": "container", "pytorch": "pytorch"},
+                }
+            }
+        }
+    }
+}
+JOBS = {
+    "apiGroups": ["kubeflow.org"],
+    "resources": ["pytorchjobs"],
+    "verbs": ["create", "get", "list", "watch", "update", "patch", "delete"],
+}
+
+
+class Flyte:
+    """A chart of Flyte's, rendered with one file of values after the other."""
+
+    def __init__(self, helm: Helm, folder: Path) -> None:
+        self._helm = helm
+        self._folder = folder
+
+    def objects(self, chart: str, files: Sequence[Path]) -> Sequence[Manifest]:
+        flags = [word for each in files for word in ("--values", each)]
+        said = self._helm.run(
+            "template", "flyte", of_flyte(chart, self._folder), "--namespace", "flyte", *flags
+        )
+        return [each for each in yaml.safe_load_all(said) if each]
+
+    def propeller(self, chart: str, *files: Path) -> Mapping[str, Any]:
+        """What propeller reads, by its keys: one file after the other, keys in lower case."""
+        (config,) = (
+            each
+            for each in self.objects(chart, files)
+            if each["kind"] == "ConfigMap" and each["metadata"]["name"] == CONFIGS[chart]
+        )
+        merged: dict[str, Any] = {}
+        for _, text in sorted(config["data"].items()):
+            merged.update(flat(yaml.safe_load(text)))
+        return merged
+
+
+def flat(said: Any, path: str = "") -> dict[str, Any]:
+    """By whole keys; a list is one value, as propeller takes the last one of them."""
+    if not isinstance(said, Mapping) or (not said and path):
+        return {path: said}
+    return {
+        name: value
+        for key, part in said.items()
+        for name, value in flat(part, f"{path}.{str(key).lower()}".lstrip(".")).items()
+    }
+
+
+@pytest.fixture
+def flyte(programs: None, tmp_path: Path) -> Flyte:
+    return Flyte(Helm(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize(("chart", "overlay"), IN_FORCE)
+def test_what_we_say_is_in_force_and_all_else_is_as_before(chart: str, overlay: str, flyte: Flyte) -> None:
+    before = flyte.propeller(chart)
+    after = flyte.propeller(chart, CHARTS / overlay)
+    assert {key: value for key, value in after.items() if before.get(key) != value} == IN_FORCE[
+        chart, overlay
+    ]
+    assert {*before} <= {*after}
+
+
+@pytest.mark.parametrize("chart", CONFIGS)
+def test_the_charts_enable_connectors_by_themselves(chart: str, flyte: Flyte) -> None:
+    assert flyte.propeller(chart)[ENABLED] == OF_THE_CHARTS
+
+
+def test_a_plugin_that_a_platform_has_enabled_stays(flyte: Flyte, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    tasks = {"task-plugins": {"enabled-plugins": [*OF_THE_CHARTS, "spark"]}}
+    own.write_text(yaml.safe_dump({"enabled_plugins": {"tasks": tasks}}))
+    after = flyte.propeller("flyte-binary", own, CHARTS / "values-flyte-binary.yaml")
+    assert after[ENABLED] == [*OF_THE_CHARTS, "spark"]
+
+
+def test_the_list_of_guides_leaves_connectors_out_and_goes_before_ours(flyte: Flyte, tmp_path: Path) -> None:
+    guides = tmp_path / "guides.yaml"
+    guides.write_text(yaml.safe_dump(GUIDES))
+    after = flyte.propeller("flyte-binary", guides, CHARTS / "values-flyte-binary.yaml")
+    assert {*OF_THE_CHARTS} - {*after[ENABLED]} == {"connector-service", "echo"}
+    assert after["tasks.task-plugins.default-for-task-types.pytorch"] == "pytorch"
+
+
+def test_flytes_own_connector_beside_ours_is_the_default_one_no_more(flyte: Flyte, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump({"flyteconnector": {"enabled": True}}))
+    key = "plugins.connector-service.defaultconnector.endpoint"
+    for chart in CONFIGS:
+        assert flyte.propeller(chart, own)[key] == "k8s://flyteconnector.flyte:8000"
+        assert flyte.propeller(chart, own, CHARTS / f"values-{chart}.yaml")[key] == CONNECTOR[key]
+
+
+def rules(objects: Sequence[Manifest]) -> Sequence[Any]:
+    return [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
+
+
+def test_only_flytes_own_plugin_needs_a_rule_that_flyte_binary_lacks(flyte: Flyte) -> None:
+    before = rules(flyte.objects("flyte-binary", []))
+    assert rules(flyte.objects("flyte-binary", [CHARTS / "values-flyte-binary.yaml"])) == before
+    stock = rules(flyte.objects("flyte-binary", [CHARTS / "values-flyte-binary-stock.yaml"]))
+    assert stock == [*before, JOBS]
+
+
+def test_the_notes_of_the_chart_say_what_the_overlays_say(programs: None, tmp_path: Path) -> None:
+    parts = re.split(r"^---.*\n", Helm(tmp_path).notes({}), flags=re.MULTILINE)[1:3]
+    assert [yaml.safe_load(each) for each in parts] == [
+        yaml.safe_load((CHARTS / f"values-{chart}.yaml").read_text()) for chart in CONFIGS
+    ]
+
+
+def test_the_notes_name_the_service_that_was_installed(programs: None, tmp_path: Path) -> None:
+    values = {
+        "fullnameOverride": "connector",
+        "clusterDomain": "corp.example",
+        "service": {"port": 443},
+        "tls": {"existingSecret": "our-tls"},
+    }
+    said = yaml.safe_load(re.split(r"^---.*\n", Helm(tmp_path).notes(values), flags=re.MULTILINE)[1])
+    connector = said["configuration"]["inline"]["plugins"]["connector-service"]["defaultConnector"]
+    assert connector["endpoint"] == "dns:///connector.kfpytorch.svc.corp.example:443"
+    assert connector["insecure"] is False

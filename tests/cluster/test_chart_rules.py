@@ -1,0 +1,141 @@
+"""The chart's rules are those that the server needs, and no others.
+
+So says the API server's own log of one that has done all that it ever does, under exactly these rules. All
+other tests of this tier run under them, too.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rig import audit, backend
+from rig.api import jobs, pods
+from rig.backend import RULES, Backend
+from rig.caller import Attempt, Caller, Shape
+from rig.control_plane import BACKEND, ControlPlane
+from rig.fake_nodes import BY_HAND
+from rig.process import until
+
+from backend_plugin import client
+
+NAMESPACE = "chart-rules"
+TEMPLATE = "base"
+SETTINGS = {
+    "plugins": {
+        "k8s": {
+            "default-pod-template-name": TEMPLATE,
+            "kfpytorch": {
+                "gang": {"scheduler": "coscheduling", "style": "plugin"},
+                "pod-template-namespace": NAMESPACE,
+            },
+        }
+    }
+}
+# Schedulers that are not here: what is not served is asked for all the same, or found out without asking.
+FOREIGN = {"scheduling.volcano.sh", "scheduling.run.ai", "kueue.x-k8s.io"}
+
+Use = tuple[str, str, str]
+"""A group, a resource of it, a verb."""
+
+
+def permitted() -> set[Use]:
+    return {
+        (group, resource, verb)
+        for rule in RULES
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """A server's, from now on."""
+
+    plane: ControlPlane
+    caller: Caller
+    state: str
+    since: str
+
+    def used(self) -> set[Use]:
+        return {
+            (call.group, call.resource, call.verb)
+            for call in audit.calls(self.plane)
+            if call.user == BACKEND and call.at >= self.since and not call.resource.startswith("/")
+        }
+
+    def running(self, shape: Shape) -> Attempt:
+        attempt = self.caller.create(shape=shape)
+        for name in (f"{attempt.job}-master-0", f"{attempt.job}-worker-0"):
+            path = pods(NAMESPACE, name)
+            self.until(
+                lambda path=path: bool((self.plane.admin.get(path) or {"spec": {}})["spec"].get("nodeName"))
+            )
+        return attempt
+
+    def until(self, happens: Callable[[], bool]) -> None:
+        until(happens, 60, lambda: f"used: {sorted(self.used())}")
+
+
+@pytest.fixture
+def life(plane: ControlPlane, tmp_path: Path) -> Iterator[Life]:
+    backend.permit(plane)
+    plane.namespace(NAMESPACE)
+    container = {"name": "default", "image": "image:1"}
+    template: dict[str, Any] = {"metadata": {}, "spec": {"containers": [container]}}
+    metadata = {"name": TEMPLATE, "namespace": NAMESPACE}
+    plane.admin.apply({"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": template})
+    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(SETTINGS))
+    since = datetime.now(timezone.utc).isoformat()
+    with (
+        Backend(plane, tmp_path, "--settings", str(tmp_path / "settings.yaml")) as served,
+        Caller(served.endpoint, tmp_path, NAMESPACE, again=False) as caller,
+    ):
+        yield Life(plane=plane, caller=caller, state=str(tmp_path / "state"), since=since)
+
+
+def _wait_again(life: Life) -> None:
+    """A job that runs loses a worker, and no node is open for another."""
+    again = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
+    shape = Shape(custom={"masterReplicas": again, "workerReplicas": again})
+    job = jobs(NAMESPACE, life.running(shape).job)
+    life.until(
+        lambda: "Running" in {each["type"] for each in life.plane.admin.get(job)["status"]["conditions"]}
+    )
+    nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in life.plane.admin.items("/api/v1/nodes")]
+    try:
+        for node in nodes:
+            life.plane.admin.patch(node, {"spec": {"unschedulable": True}})
+        life.plane.admin.delete(pods(NAMESPACE, f"{job.rpartition('/')[2]}-worker-0"))
+        life.until(lambda: ("", "events", "create") in life.used())
+    finally:
+        for node in nodes:
+            life.plane.admin.patch(node, {"spec": {"unschedulable": None}})
+
+
+def test_every_verb_is_used_and_no_other(life: Life) -> None:
+    ended = life.running(Shape(workers=1))
+    # The same task again: what is there is looked at, and is its own.
+    life.caller.create(ended)
+    with pytest.raises(client.NotAnswered):  # Nodes that are played have no logs.
+        list(client.read_logs(ended.job, namespace=NAMESPACE, server=life.state))
+    life.caller.delete(ended)
+    life.until(lambda: life.plane.admin.get(jobs(NAMESPACE, ended.job)) is None)
+
+    failed = life.running(Shape(workers=1, annotations={BY_HAND: "true"}))
+    dead = {"state": {"terminated": {"exitCode": 1, "reason": "Error"}}, "name": "default"}
+    path = pods(NAMESPACE, f"{failed.job}-worker-0")
+    status = {"phase": "Failed", "containerStatuses": [{**dead, "image": "", "imageID": "", "ready": False}]}
+    for each in (f"{failed.job}-master-0", f"{failed.job}-worker-0"):
+        life.plane.admin.patch(pods(NAMESPACE, each) + "/status", {"status": {"phase": "Running"}})
+    life.plane.admin.patch(f"{path}/status", {"status": status})
+
+    _wait_again(life)
+
+    needed = {use for use in permitted() if use[0] not in FOREIGN}
+    life.until(lambda: needed <= life.used())
+    assert life.used() <= permitted()

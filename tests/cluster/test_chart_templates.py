@@ -1,0 +1,233 @@
+"""What the chart makes of values: objects that the real API server takes, settings that the server takes.
+
+One folder of `charts` a case; ``objects.yaml`` has all of the first, and of the others what differs from it.
+``UPDATE=1`` writes them anew: read the difference before you commit it.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rig.api import Manifest, path_of
+from rig.control_plane import ControlPlane
+from rig.helm import CHART, NAMESPACE, Helm, Refused
+
+from backend_plugin.cli import serve_settings
+from backend_plugin.shell.settings import ClusterKind
+
+HERE = Path(__file__).parent / "charts"
+CASES = sorted(each.name for each in HERE.iterdir())
+PLAIN = "nothing-said"
+# Kinds of operators that are not here.
+FOREIGN = {"Certificate", "ServiceMonitor"}
+ABSENT = "absent"
+LEFT_TO_OTHERS = {
+    "podSecurityContext",
+    "podSecurityContext.runAsUser",
+    "podSecurityContext.runAsGroup",
+    "podSecurityContext.fsGroup",
+    "resources",
+    "spreadBy",
+}
+
+REFUSED = {
+    "replicas: 0": "at '/replicas': minimum: got 0, want 1",
+    "replica: 2": "at '': additional properties 'replica' not allowed",
+    "gang: {scheduler: slurm}": "at '/gang/scheduler': value must be one of 'none', 'auto', ",
+    "gang: {scheduler: volcano}": "gang.style: '' does not say who makes the groups of volcano;",
+    "gang: {style: plugin}": "gang.style: plugin means nothing to none; leave it out",
+    "gang: {scheduler: kai, timeout: 5m}": "gang.timeout: 5m means nothing to kai; leave it out",
+    "gang: {scheduler: yunikorn, timeout: 5}": "at '/gang/timeout': got number, want string",
+    "podTemplates: {enabled: true}": "podTemplates.enabled: true says nothing with gang.scheduler none",
+    "tls: {clientCaKey: ca.crt}": "tls.clientCaKey: ca.crt says nothing without a certificate",
+    "tls: {certManager: {enabled: true}}": "tls.certManager.issuerRef.name: '' is no Issuer",
+    "metrics: {enabled: false, dashboard: {enabled: true}}": "metrics.dashboard.enabled: true has nothing",
+    "metrics: {port: 8000}": "metrics.port: 8000 is that of the server, too",
+    "service: {nodePort: 30443}": "service.nodePort: 30443 says nothing of a ClusterIP",
+    "platform: {default-cpu: 1}": "at '/platform': additional properties 'default-cpu' not allowed",
+    "platform: {default-memory: 1GB}": "at '/platform/default-memory': '1GB' does not match pattern",
+    "platform: {kfpytorch: {gang: {scheduler: kai}}}": "additional properties 'gang' not allowed",
+    "outputPrefixes: [flyte-data]": "at '/outputPrefixes/0': 'flyte-data' does not match pattern",
+    "namespaces: [Flytesnacks_Development]": "at '/namespaces/0': 'Flytesnacks_Development' does not match",
+    "fullnameOverride: My_Backend": "fullnameOverride: My_Backend is what objects would be called",
+    "commonLabels: {app.kubernetes.io/name: x}": "commonLabels: app.kubernetes.io/name is the chart's own",
+    "podLabels: {app.kubernetes.io/instance: x}": "podLabels: app.kubernetes.io/instance is the chart's",
+    "metrics: {dashboard: {labels: {helm.sh/chart: x}}}": "metrics.dashboard.labels: helm.sh/chart is the",
+    "server: {port: 70000}": "at '/server/port': maximum: got 70,000, want 65,535",
+    "gang: {byNamespace: {a: {scheduler: slurm}}}": "at '/gang/byNamespace/a/scheduler': value must",
+    "gang: {byProject: {a: {scheduler: kueue}}}": "invalid propertyName 'a'",
+    "gang: {choices: {kueue: {scheduler: kai}}}": "at '/gang/choices/kueue': additional properties",
+    "{networkPolicy: {enabled: true}, service: {type: LoadBalancer}}": "networkPolicy.enabled: true keeps",
+    "gang: {choices: {none: {}}}": "invalid propertyName 'none'",
+    "gang: {choices: {volcano: {}}}": "gang.choices.volcano.style: '' does not say who makes the groups",
+    "gang: {byNamespace: {a: {scheduler: kueue, style: plugin}}}": "gang.byNamespace.a.style: plugin means",
+    "gang: {byNamespace: {a: {queue: q}}}": "gang.byNamespace.a.queue: q means nothing to none; leave it out",
+    "outputPrefixes: ['https://flyte-data/']": "at '/outputPrefixes/0': 'https://flyte-data/' does not match",
+    "gang: null": "at '': missing property 'gang'",
+    "server: {port: null}": "at '/server': missing property 'port'",
+    "serviceAccount: {create: false}": "serviceAccount.name: '' with create: false is nobody's; name the",
+    "service: {loadBalancerClass: internal}": "service.loadBalancerClass: internal says nothing of a",
+    "service: {loadBalancerSourceRanges: [10.0.0.0/8]}": "says nothing of a ClusterIP",
+    "podSecurityContext: {runAsUser: 0}": "at '/podSecurityContext/runAsUser': minimum: got 0, want 1",
+    "image: {repository: 'registry.example/backend:2.0'}": "at '/image/repository': 'registry.example/back",
+    "extraEnv: [{name: A, value: 1}]": "at '/extraEnv/0/value': got number, want string",
+    f"fullnameOverride: {'x' * 53}": "at '/fullnameOverride': maxLength: got 53, want 52",
+}
+
+
+@pytest.fixture
+def helm(programs: None, tmp_path: Path) -> Helm:
+    return Helm(tmp_path)
+
+
+def values(case: str) -> Mapping[str, Any]:
+    said: Mapping[str, Any] = yaml.safe_load((HERE / case / "values.yaml").read_text())
+    return said
+
+
+def by_name(objects: Any) -> dict[str, Manifest]:
+    return {
+        "/".join((each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])): each
+        for each in objects
+    }
+
+
+def compared(objects: Mapping[str, Manifest], plain: Mapping[str, Manifest]) -> Mapping[str, Any]:
+    """What a file holds: objects that are not as in the first case, and the names of those that are gone."""
+    differing = [each for name, each in objects.items() if plain.get(name) != each]
+    return {"objects": differing, ABSENT: sorted({*plain} - {*objects})}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_objects_are_those_that_are_written_down(case: str, helm: Helm) -> None:
+    plain = {} if case == PLAIN else by_name(helm.rendered(values(PLAIN)))
+    rendered = compared(by_name(helm.rendered(values(case))), plain)
+    file = HERE / case / "objects.yaml"
+    if os.environ.get("UPDATE"):
+        file.write_text(yaml.safe_dump(rendered, sort_keys=False, width=120))
+    assert rendered == yaml.safe_load(file.read_text())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_api_server_takes_them_as_they_are(case: str, helm: Helm, bare: ControlPlane) -> None:
+    objects = [each for each in helm.rendered(values(case)) if each["kind"] not in FOREIGN]
+    for namespace in {each["metadata"].get("namespace") for each in objects} - {None}:
+        bare.namespace(namespace)
+    for each in objects:
+        answer = bare.admin.ask(
+            "POST", path_of(each), each, params={"dryRun": "All", "fieldValidation": "Strict"}
+        )
+        assert answer.is_success, f"{each['kind']}: {answer.text}"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_server_takes_its_settings(case: str, helm: Helm, tmp_path: Path) -> None:
+    objects = helm.rendered(values(case))
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    name = deployment["metadata"]["name"]
+    (settings,) = (
+        each for each in objects if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name
+    )
+    file = tmp_path / "settings.yaml"
+    file.write_text(settings["data"]["settings.yaml"])
+    told = serve_settings.read(str(file), {})
+    said = told.server.settings
+    assert said.cluster is ClusterKind.KUBERNETES
+    grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace >= said.drain.total_seconds() + 10
+    ports = {
+        each["name"]: each["containerPort"]
+        for each in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+    }
+    expected = {"grpc": said.port} | ({"metrics": said.metrics_port} if said.metrics_port else {})
+    assert ports == expected
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_cannot_be_meant_is_refused_in_a_sentence(said: str, helm: Helm) -> None:
+    with pytest.raises(Refused) as refusal:
+        helm.rendered(yaml.safe_load(said))
+    assert REFUSED[said] in str(refusal.value)
+
+
+def test_all_that_cannot_be_meant_is_told_at_once(helm: Helm) -> None:
+    with pytest.raises(Refused) as refusal:
+        helm.rendered({"gang": {"scheduler": "kai", "style": "plugin"}, "metrics": {"port": 8000}})
+    assert "gang.style: plugin" in str(refusal.value)
+    assert "metrics.port: 8000" in str(refusal.value)
+
+
+def paths(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Of all that values have, sections, too."""
+    for key, said in values.items():
+        yield f"{path}{key}"
+        if isinstance(said, Mapping) and f"{path}{key}" != "resources":
+            yield from paths(said, f"{path}{key}.")
+
+
+def test_what_is_null_is_demanded_or_left_to_others_or_as_if_nothing_were_said(helm: Helm) -> None:
+    plain, differing, refused = helm.rendered({}), set(), dict[str, str]()
+    for path in paths(yaml.safe_load((CHART / "values.yaml").read_text())):
+        said: Any = None
+        for key in reversed(path.split(".")):
+            said = {key: said}
+        try:
+            if helm.rendered(said) != plain:
+                differing.add(path)
+        except Refused as refusal:
+            refused[path] = str(refusal)
+    demands = {path: f"missing property '{path.rpartition('.')[2]}'" for path in refused}
+    assert {path: said for path, said in refused.items() if demands[path] not in said} == {}
+    assert {"gang", "image.repository", "rbac.create"} <= {*refused}
+    assert differing == LEFT_TO_OTHERS
+
+
+def test_a_service_has_a_name_that_a_service_may_have(helm: Helm) -> None:
+    said = yaml.safe_load_all(helm.run("template", "team.pytorch", CHART, "--namespace", NAMESPACE))
+    services = [each["metadata"]["name"] for each in said if each and each["kind"] == "Service"]
+    assert services == [f"team-pytorch-kfpytorch-backend{part}" for part in ("", "-metrics")]
+    with pytest.raises(Refused) as refusal:
+        helm.run("template", "1st", CHART)
+    assert "fullnameOverride: 1st-kfpytorch-backend is what objects would be called" in str(refusal.value)
+
+
+def test_notes_say_what_propeller_lacks_for_a_server_that_wants_it(helm: Helm) -> None:
+    plain, encrypted = helm.notes({}), helm.notes({"tls": {"existingSecret": "tls"}})
+    closed = helm.notes({"tls": {"existingSecret": "tls", "clientCaKey": "ca.crt"}})
+    authority, between = "authorities of its own system", "neither a certificate nor a token"
+    said = [[words in notes for words in (authority, between)] for notes in (plain, encrypted, closed)]
+    assert said == [[False, False], [True, False], [True, True]]
+
+
+def test_helm_finds_no_fault_with_it(helm: Helm) -> None:
+    assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART)
+
+
+def test_pods_may_nothing_that_they_need_not(helm: Helm) -> None:
+    for each in helm.rendered({}):
+        if each["kind"] not in {"Deployment", "Pod"}:
+            continue
+        spec = each["spec"] if each["kind"] == "Pod" else each["spec"]["template"]["spec"]
+        pod, (container,) = spec["securityContext"], spec["containers"]
+        assert pod["runAsNonRoot"] is True
+        assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_the_restricted_level_admits_its_pods(helm: Helm, bare: ControlPlane) -> None:
+    bare.namespace(NAMESPACE)
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+    bare.admin.patch(path, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
+    (deployment,) = (each for each in helm.rendered({}) if each["kind"] == "Deployment")
+    template = deployment["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **template}
+    pod["metadata"] = {**template["metadata"], "name": "server", "namespace": NAMESPACE}
+    answer = bare.admin.ask("POST", path_of(pod), pod, params={"dryRun": "All"})
+    assert answer.is_success, answer.text

@@ -1,0 +1,174 @@
+"""Clusters each broken in one way: `kfpytorch doctor` finds that, says what to do, and nothing else.
+
+All are one API server, in namespaces of their own where that is possible, and put right again where not.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from broken import beside, healthy, looking
+from broken.breaks import BREAKS
+from broken.shape import Break, Broken
+from click.testing import CliRunner
+from rig import backend, operator
+from rig.api import jobs
+from rig.control_plane import BACKEND, MUTATING, ControlPlane, Options
+from rig.process import until
+
+from backend_plugin.cli.commands import kfpytorch
+from backend_plugin.doctor import verdict
+from backend_plugin.doctor.check import Finding, Level
+from backend_plugin.doctor.table import CHECKS
+
+NAMESPACE = "doctor"
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "charts/kfpytorch-backend/files/rules.yaml"
+WORKFLOWS = ROOT / "tests/cluster/workflows.py"
+# The tasks of the other tiers, and of the examples that are for clusters. `greedy` asks for more than there
+# is, on purpose.
+TASKS = (
+    *((WORKFLOWS, name) for name in ("rank_of", "labels_do_not_fit", "well_the_second_time", "all_reduced")),
+    *((WORKFLOWS, name) for name in ("all_reduced_until", "all_reduced_until_on_patient_pods")),
+    *((WORKFLOWS, name) for name in ("nothing", "nothing_twice", "greedy", "for_ever")),
+    (ROOT / "examples/01_digits_elastic.py", "train"),
+    (ROOT / "examples/02_digits_replicas.py", "train"),
+    *((ROOT / "examples/03_guide_snippets.py", f"{name}_training") for name in ("distributed", "elastic")),
+    *((ROOT / "examples/05_pod_template.py", f"train_{name}") for name in ("elastically", "on_replicas")),
+)
+OPTIONS = Options(controllers=False, api_server=MUTATING)
+
+
+@pytest.fixture(scope="module")
+def cluster_in_order(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane(tmp_path_factory.mktemp("doctor"), OPTIONS) as plane:
+        operator.start(plane)
+        healthy.make(plane)
+        plane.namespace(NAMESPACE)
+        yield plane
+
+
+def told(found: Sequence[Finding]) -> str:
+    return "\n".join(f"{each.level.value} {each.id}: {each.sentence}\n  {each.remedy}" for each in found)
+
+
+def test_a_healthy_cluster_is_silent(cluster_in_order: ControlPlane) -> None:
+    found = looking.findings(cluster_in_order.kubeconfig(), looking.wish(NAMESPACE))
+    assert not found, told(found)
+
+
+def test_a_store_that_speaks_s3_is_tried(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
+    on = Broken(plane=cluster_in_order, namespace=NAMESPACE, folder=tmp_path)
+    with beside.s3()(on) as asked:
+        found = looking.findings(cluster_in_order.kubeconfig(), looking.wish(NAMESPACE, **(asked or {})))
+        assert not found, told(found)
+        log = (tmp_path / "s3/access.log").read_text()
+    done = {line.split("s3_")[1].split()[0] for line in log.splitlines() if "/kfpytorch-doctor-" in line}
+    assert done >= {"PutObject", "GetObject", "DeleteObject"}
+    assert [each for each in (tmp_path / "s3/objects/flyte").rglob("*") if each.is_file()] == []
+
+
+def test_every_check_has_a_broken_cluster() -> None:
+    assert {each.finds for each in BREAKS} == {check.id for check in CHECKS}
+
+
+@pytest.mark.parametrize("row", BREAKS, ids=str)
+def test_what_is_broken_is_found(cluster_in_order: ControlPlane, row: Break, tmp_path: Path) -> None:
+    namespace = f"{NAMESPACE}-{BREAKS.index(row)}"
+    cluster_in_order.namespace(namespace)
+    seen: list[Sequence[Finding]] = []
+    on = Broken(plane=cluster_in_order, namespace=namespace, folder=tmp_path)
+    with row.broken(on) as (kubeconfig, wish):
+
+        def is_found() -> bool:
+            seen[:] = [looking.findings(kubeconfig, wish)]
+            return {each.id for each in seen[0]} == {row.finds, *row.also}
+
+        # What an API server is told, it heeds a moment later.
+        until(is_found, 30, lambda: f"{row.finds} is not all that is found:\n{told(seen[0])}")
+    found = [each for each in seen[0] if each.id == row.finds]
+    assert any(row.remedy in each.remedy for each in found), told(found)
+
+
+def permitted(plane: ControlPlane, rules: Sequence[Mapping[str, Any]], count: int) -> Sequence[Finding]:
+    """What is found under these rules, once they are in force and so much cannot be looked at."""
+    seen: list[Sequence[Finding]] = []
+
+    def is_in_force() -> bool:
+        seen[:] = [looking.findings(plane.kubeconfig(BACKEND), looking.wish(NAMESPACE))]
+        return len(seen[0]) == count
+
+    backend.permit(plane, rules)
+    try:
+        until(is_in_force, 30, lambda: told(seen[0]))
+    finally:
+        backend.permit(plane)
+    return seen[0]
+
+
+def test_what_is_not_permitted_is_said_with_its_rule(cluster_in_order: ControlPlane) -> None:
+    only = {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["list", "create"]}
+    found = permitted(cluster_in_order, [only], 19)
+    assert {(each.id, each.level) for each in found} == {(verdict.UNSEEN, Level.UNKNOWN)}, told(found)
+    remedies = "\n".join(each.remedy for each in found)
+    assert "{apiGroups: [apps], resources: [deployments], verbs: [list]}" in remedies
+    assert '{apiGroups: [""], resources: [nodes], verbs: [list]}' in remedies
+    assert '{apiGroups: [""], resources: [pods], verbs: [create]}' in remedies
+
+
+def test_render_shows_what_the_cluster_would_store(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
+    file = tmp_path / "task.pb"
+    file.write_bytes(looking.wish(NAMESPACE).template.SerializeToString())
+    asked = ["--server", "--namespace", NAMESPACE, "--kubeconfig", str(cluster_in_order.kubeconfig())]
+    done = CliRunner().invoke(kfpytorch, ["render", str(file), *asked, "-o", "json"])
+    assert done.exit_code == 0, done.output
+    (job,) = json.loads(done.stdout)
+    assert (job["kind"], job["metadata"]["namespace"]) == ("PyTorchJob", NAMESPACE)
+    assert "managedFields" not in job["metadata"]
+    assert cluster_in_order.admin.items(jobs(NAMESPACE)) == []
+
+
+def test_render_says_why_the_cluster_would_not_have_it(
+    cluster_in_order: ControlPlane, tmp_path: Path
+) -> None:
+    file = tmp_path / "task.pb"
+    file.write_bytes(looking.wish(NAMESPACE).template.SerializeToString())
+    asked = ["--server", "--namespace", "nowhere", "--kubeconfig", str(cluster_in_order.kubeconfig())]
+    done = CliRunner().invoke(kfpytorch, ["render", str(file), *asked])
+    assert done.exit_code == 1
+    assert 'is refused by the cluster (NotFound): namespaces "nowhere" not found' in done.stderr
+
+
+def test_the_command_ends_by_the_worst_that_it_finds(cluster_in_order: ControlPlane) -> None:
+    asked = ["doctor", "--kubeconfig", str(cluster_in_order.kubeconfig()), "--namespace"]
+    well = CliRunner().invoke(kfpytorch, [*asked, NAMESPACE])
+    assert (well.exit_code, well.stdout.splitlines()[-1]) == (0, f"{len(CHECKS)} checks: all is well"), (
+        well.output
+    )
+    ill = CliRunner().invoke(kfpytorch, [*asked, "nowhere", "-o", "json"])
+    said = json.loads(ill.stdout)
+    assert (ill.exit_code, said["exit_code"]) == (1, 1)
+    assert [each["id"] for each in said["findings"]] == ["namespace-missing"]
+    assert said["about"]["operator"] == "kubeflow/training-operator 1.9.3"
+    assert said["about"]["flyte"] == "flyte/flyte-binary 1.16.8"
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{task[0].stem}-{task[1]}")
+def test_no_task_that_runs_here_is_complained_of(
+    cluster_in_order: ControlPlane, task: tuple[Path, str]
+) -> None:
+    path, name = task
+    asked = ["--for", str(path), name, "--image", "example.org/image:1", "--namespace", NAMESPACE]
+    kubeconfig = str(cluster_in_order.kubeconfig())
+    done = CliRunner().invoke(kfpytorch, ["doctor", *asked, "--kubeconfig", kubeconfig, "-o", "json"])
+    ids = [each["id"] for each in json.loads(done.stdout)["findings"]]
+    assert ids == (["role-large"] * 2 if name == "greedy" else []), done.stdout
+
+
+def test_under_the_charts_rules_only_secrets_are_not_looked_at(cluster_in_order: ControlPlane) -> None:
+    (found,) = permitted(cluster_in_order, yaml.safe_load(RULES.read_text())["doctor"], 1)
+    assert found.id == verdict.UNSEEN
+    assert "resources: [secrets]" in found.remedy

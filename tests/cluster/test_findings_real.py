@@ -1,0 +1,81 @@
+"""What a real API server shows of its gang schedulers, to an admin and to our server."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rig.api import path_of
+from rig.control_plane import BACKEND, ControlPlane
+from rig.process import until
+from rig.tools import module_directory
+
+from backend_plugin.core.scheduling.findings import Findings
+from backend_plugin.kube.cluster import KubernetesCluster
+from backend_plugin.kube.options import KubernetesOptions
+
+NAMESPACE = "found"
+GROUP = "scheduling.x-k8s.io"
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "training-operator", "namespace": NAMESPACE},
+    "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "o", "image": "o", "args": ["--gang-scheduler-name=theirs"]}]},
+        },
+    },
+}
+GIVEN = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "given", "namespace": NAMESPACE},
+    "spec": {"limits": [{"type": "Container", "default": {"memory": "1Gi"}, "max": {"cpu": "4"}}]},
+}
+
+
+@pytest.fixture(scope="module")
+def shown(bare: ControlPlane) -> Iterator[ControlPlane]:
+    crds = module_directory("kubernetes", "sigs.k8s.io/scheduler-plugins") / "config/crd/bases"
+    bare.crds(sorted(crds.glob(f"{GROUP}_*.yaml")))
+    bare.namespace(NAMESPACE)
+    made = [f"{path_of(bare.admin.apply(each))}/{each['metadata']['name']}" for each in (DEPLOYMENT, GIVEN)]
+    yield bare
+    for path in made:
+        bare.admin.delete(path)
+
+
+def look(plane: ControlPlane, user: str | None = None) -> Findings:
+    async def looked() -> Findings:
+        config: Any = plane.kubeconfig(user) if user else plane.kubeconfig()
+        cluster = await KubernetesCluster.open(KubernetesOptions(kubeconfig=str(Path(config))))
+        try:
+            return await cluster.looking.look(NAMESPACE)
+        finally:
+            await cluster.close()
+
+    return asyncio.run(looked())
+
+
+def test_all_that_there_is_is_seen(shown: ControlPlane) -> None:
+    until(lambda: look(shown).has_api(GROUP), 30, lambda: "the group is not served")
+    seen = look(shown)
+    assert seen.kubernetes is not None
+    assert seen.kubernetes.startswith("1.")
+    assert seen.apis is not None
+    assert (seen.apis[GROUP], seen.apis["kubeflow.org"]) == (("v1alpha1",), ("v1",))
+    assert seen.operator_scheduler == "theirs"
+    assert (seen.admission_scheduler, seen.keeps_scheduling_group) == ("default-scheduler", False)
+    # As the API server fills in what a LimitRange leaves out.
+    assert seen.container_defaults == {"cpu": "4", "memory": "1Gi"}
+    assert seen.unknown == {}
+    assert shown.admin.items(f"/api/v1/namespaces/{NAMESPACE}/pods") == []
+
+
+def test_the_rights_that_the_chart_gives_are_enough(shown: ControlPlane) -> None:
+    seen = look(shown, BACKEND)
+    assert seen.unknown == {}
+    assert seen == look(shown)

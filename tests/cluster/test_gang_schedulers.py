@@ -1,0 +1,27 @@
+"""Gangs on real schedulers: every scenario on every platform where it can happen; see `gangs.scenarios`."""
+
+from collections.abc import Callable
+
+import pytest
+from gangs.grounds import PLATFORMS
+from gangs.scenarios import SCENARIOS
+from gangs.scene import Scene
+
+# By platform, so that each is set up once.
+ROWS = [
+    pytest.param(platform, scenario, id=f"{platform}-{scenario.__name__}")
+    for platform in PLATFORMS
+    for scenario, platforms in SCENARIOS.items()
+    if platform in platforms
+]
+
+
+@pytest.mark.parametrize(("scene", "scenario"), ROWS, indirect=["scene"], scope="session")
+def test_a_gang_starts_whole_or_waits_and_says_for_what(
+    scene: Scene, scenario: Callable[[Scene], None]
+) -> None:
+    try:
+        scenario(scene)
+    finally:
+        # Whatever has happened: nothing is left of it.
+        scene.clear()

@@ -1,0 +1,44 @@
+"""docs/reference/config.md, from the docstrings of the config classes."""
+
+import dataclasses
+import inspect
+import re
+
+from generated import code, table
+
+from flytekitplugins.kfpytorch import config
+
+ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
+
+
+def of_class(name: str) -> str:
+    """What its docstring says, and of each field its default and what the docstring says of it."""
+    kind = getattr(config, name)
+    summary, _, rest = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
+    said = arguments(inspect.cleandoc(rest.partition("\nRaises:\n")[0]))
+    fields = dataclasses.fields(kind)
+    assert [*said] == [field.name for field in fields], f"{name}: fields and their descriptions differ"
+    rows = [
+        [f"`{field.name}`" + r"\*" * field.kw_only, code(default(field)), said[field.name]]
+        for field in fields
+    ]
+    return f"{markdown(summary)}\n" + table(["field", "default", ""], rows)
+
+
+def arguments(text: str) -> dict[str, str]:
+    """Each argument with its description, as one line."""
+    _, *parts = ARGUMENT.split(text)
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return {name: " ".join(markdown(said).split()).replace("|", r"\|") for name, said in pairs}
+
+
+def markdown(text: str) -> str:
+    return text.replace("``", "`").strip()
+
+
+def default(field: "dataclasses.Field[object]") -> str:
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if dataclasses.is_dataclass(value):
+        assert value == type(value)()
+        return f"{type(value).__name__}()"
+    return repr(value).replace("'", '"')

@@ -1,0 +1,87 @@
+"""What every simulated scheduler needs around it: an operator that makes pods, a binding, an event."""
+
+from datetime import datetime, timezone
+from typing import Any
+
+from kube_objects import Objects
+
+from backend_plugin.core.quantity import Quantity, parse, total
+
+LABEL = "training.kubeflow.org/"
+JOBS = ("kubeflow.org", "pytorchjobs")
+
+
+def of(objects: Objects, plural: str, group: str = "") -> list[tuple[Any, Any]]:
+    found = [(key, each) for key, each in objects.now.items() if key[:2] == (group, plural)]
+    return sorted(found, key=lambda pair: pair[1]["metadata"]["creationTimestamp"])
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def operate(objects: Objects) -> None:
+    """The training-operator: pods for every job that is not over, and its conditions."""
+    for key, job in of(objects, *JOBS[::-1]):
+        name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+        made = []
+        for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
+            for index in range(replica["replicas"]):
+                template = replica["template"]
+                labels = {**template["metadata"]["labels"], LABEL + "job-name": name}
+                labels |= {LABEL + "replica-type": role.lower(), LABEL + "replica-index": str(index)}
+                pod = f"{name}-{role.lower()}-{index}"
+                owner = {
+                    "kind": "PyTorchJob",
+                    "name": name,
+                    "uid": job["metadata"]["uid"],
+                    "controller": True,
+                }
+                meta = {**template["metadata"], "name": pod, "namespace": namespace, "labels": labels}
+                made.append({"metadata": {**meta, "ownerReferences": [owner]}, "spec": template["spec"]})
+        for pod in made:
+            where = ("", "pods", namespace, pod["metadata"]["name"])
+            if where not in objects.now:
+                objects.put(where, {**pod, "status": {"phase": "Pending"}})
+        running = any(each["status"]["phase"] == "Running" for _, each in of(objects, "pods"))
+        before = [each["type"] for each in job.get("status", {}).get("conditions", [])]
+        # Once it has run it has run, whatever becomes of its pods.
+        kinds = ["Created", *(["Running"] if running or "Running" in before else [])]
+        said = [{"type": each, "status": "True", "lastTransitionTime": now()} for each in kinds]
+        if before != kinds:
+            objects.put(key, {**job, "status": {"startTime": now(), "conditions": said}})
+
+
+def bind(objects: Objects, pods: list[tuple[Any, Any]]) -> None:
+    """All of them have a node, and run."""
+    for key, pod in pods:
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}
+        running = {"name": "pytorch", "state": {"running": {"startedAt": now()}}}
+        status = {"phase": "Running", "conditions": [scheduled], "containerStatuses": [running]}
+        objects.put(key, {**pod, "spec": {**pod["spec"], "nodeName": "n1"}, "status": status})
+
+
+def tell(objects: Objects, about: Any, kind: str, reason: str, message: str) -> None:
+    """An event; the same is told once."""
+    meta = about["metadata"]
+    key = ("", "events", meta["namespace"], f"{meta['name']}.{reason}.{abs(hash(message))}")
+    if key not in objects.now:
+        said = {"kind": kind, "name": meta["name"], "namespace": meta["namespace"]}
+        objects.put(
+            key,
+            {
+                "metadata": {"name": key[3], "namespace": key[2]},
+                "involvedObject": said,
+                "reason": reason,
+                "message": message,
+                "type": "Normal",
+                "lastTimestamp": now(),
+            },
+        )
+
+
+def asked(pods: list[tuple[Any, Any]], resource: str) -> Quantity:
+    """How much of it the containers of all pods ask for."""
+    containers = [each for _, pod in pods for each in pod["spec"]["containers"]]
+    requests = [each.get("resources", {}).get("requests", {}) for each in containers]
+    return total([parse(each[resource]) for each in requests if resource in each] or [parse("0")])

@@ -1,0 +1,253 @@
+"""A burn-in's job is made, told of and deleted, however it ends."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from builders import a_run, a_template
+from kube_server import kubeconfig, served
+from kube_world import JOBS, PODS, put
+
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.settings import Settings
+from backend_plugin.doctor.burn_in import job, running
+from backend_plugin.doctor.check import Level
+from backend_plugin.doctor.facts import Facts, Task
+from backend_plugin.kube.options import KubernetesOptions
+
+KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
+ROLES = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
+TEMPLATE = a_template(ROLES, id={"resourceType": "TASK", "name": "train"})
+RUN = job.run_of(a_run(namespace="ns"), "0123")
+PLANNED, *_ = plan(TEMPLATE, RUN, Settings()).manifests
+NAME = PLANNED["metadata"]["name"]
+MASTER = f"{NAME}-master-0"
+SIZE = {"mebibytes": 8, "seconds": 0.01, "algbw": 2.5, "busbw": 2.5}
+MEASURED = {"ranks": 2, "hosts": 2, "backend": "gloo", "device": "cpu", "torch": "2", "sizes": [SIZE]}
+GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": NAME}}
+LINE = json.dumps({"kfpytorch-burn-in": MEASURED})
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+def replica(role, node, exit_code=0):
+    about = {"job-name": NAME, "replica-type": role, "replica-index": "0"}
+    ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}
+    return {
+        "metadata": {
+            "name": f"{NAME}-{role}-0",
+            "namespace": "ns",
+            "labels": {f"training.kubeflow.org/{key}": value for key, value in about.items()},
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "pytorch"}]},
+        "status": {
+            "phase": "Failed" if exit_code else "Succeeded",
+            "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}],
+        },
+    }
+
+
+def failed(server):
+    """What the operator writes."""
+    key = (*JOBS, "ns", NAME)
+    there = server.do(lambda objects: objects.now[key])
+    condition = {"type": "Failed", "status": "True", "message": "PyTorchJob has failed"}
+    server.do(lambda objects: objects.put(key, {**there, "status": {"conditions": [condition]}}))
+
+
+def there_is(server):
+    return server.do(lambda objects: (*JOBS, "ns", NAME) in objects.now)
+
+
+def jobs(server):
+    return server.do(lambda objects: [key for key in objects.now if key[:2] == JOBS])
+
+
+def played(server, play):
+    """What happens in the cluster once the job is there."""
+
+    def wait():
+        while not there_is(server):
+            time.sleep(0.01)
+        play()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def burned_in(server, tmp_path, seconds=20, **facts):
+    said = []
+    options = KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config"), patience=1.0)
+    known = Facts(namespace="ns", **{"task": Task(job=PLANNED), **facts})
+    limits = running.Limits(seconds=seconds, say=said.append, pause=0.05)
+    return asyncio.run(running.burned_in(options, known, limits)), said
+
+
+def test_what_it_measured_is_told_and_its_job_deleted(server, tmp_path):
+    server.logs[MASTER] = [["NCCL INFO something", LINE, "goodbye"]]
+
+    def play():
+        server.do(put(PODS, replica("worker", "node-2")))
+        server.do(put(PODS, replica("master", "node-1")))
+
+    thread = played(server, play)
+    (found,), said = burned_in(server, tmp_path)
+    thread.join()
+    assert (found.id, found.level) == ("burn-in", Level.NOTE)
+    assert "2 ranks in 2 pods on 2 nodes all-reduced with gloo on cpu" in found.sentence
+    assert "2.5 GB/s at 8 MiB" in found.sentence
+    assert jobs(server) == []
+    made = next(each for each in server.bodies if each.get("kind") == "PyTorchJob")
+    assert "backoffLimit" not in made["spec"]["runPolicy"]
+    assert said[0].startswith(f"makes PyTorchJob ns/{NAME}")
+    assert said[-1] == f"deleted PyTorchJob ns/{NAME}"
+
+
+def test_why_it_failed_is_told_with_the_last_lines(server, tmp_path):
+    server.logs[MASTER] = [["Traceback", "ModuleNotFoundError: No module named 'torch'"]]
+
+    def play():
+        server.do(put(PODS, replica("master", "node-1", exit_code=1)))
+        failed(server)
+
+    thread = played(server, play)
+    (found,), _ = burned_in(server, tmp_path)
+    thread.join()
+    assert found.level is Level.ERROR
+    assert "No module named 'torch'" in found.sentence
+    assert jobs(server) == []
+
+
+def test_the_last_lines_of_a_replica_that_is_gone_when_it_is_over_are_told(server, tmp_path):
+    server.logs[MASTER] = [["ModuleNotFoundError: No module named 'torch'"]]
+
+    def play():
+        server.do(put(PODS, replica("master", "node-1", exit_code=1)))
+        while not any(f"{MASTER}/log" in each for each in server.asked):
+            time.sleep(0.01)
+        server.do(lambda objects: objects.delete((*PODS, "ns", MASTER), {}))
+        failed(server)
+
+    thread = played(server, play)
+    (found,), _ = burned_in(server, tmp_path)
+    thread.join()
+    assert found.level is Level.ERROR
+    assert "No module named 'torch'" in found.sentence
+
+
+def test_one_that_is_not_over_in_time_is_deleted_and_what_it_waited_for_is_told(server, tmp_path):
+    (found,), said = burned_in(server, tmp_path, seconds=1)
+    assert found.level is Level.ERROR
+    assert found.sentence.startswith("the burn-in was not over within 1 s; at last it was ")
+    assert said[1] in found.sentence
+    assert "--burn-in-timeout" in found.remedy
+    assert jobs(server) == []
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "rule"),
+    [
+        ("create pytorchjobs", "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create]}"),
+        ("delete pytorchjobs", "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [delete]}"),
+        ("get pytorchjobs", "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [get]}"),
+        ("get pods/log", '{apiGroups: [""], resources: [pods/log], verbs: [get]}'),
+        ("list events", '{apiGroups: [""], resources: [events], verbs: [list]}'),
+        ("list pods", '{apiGroups: [""], resources: [pods], verbs: [list]}'),
+        (
+            "create podgroups",
+            "{apiGroups: [scheduling.x-k8s.io], resources: [podgroups], verbs: [create]}",
+        ),
+    ],
+)
+def test_without_a_right_nothing_is_made_and_the_rule_is_told(server, tmp_path, forbidden, rule):
+    server.forbidden.add(forbidden)
+    (found,), said = burned_in(server, tmp_path, task=Task(job=PLANNED, beside=[GROUP]))
+    assert (found.id, found.level) == ("burn-in", Level.UNKNOWN)
+    assert found.sentence == f"no burn-in was run: who asks may not {forbidden}"
+    assert found.remedy == f"add to a Role in namespace ns of whoever asks: {rule}"
+    assert said == []
+    assert server.bodies == []
+
+
+def test_all_rights_that_are_missing_are_told_together(server, tmp_path):
+    server.forbidden |= {"create pytorchjobs", "delete pytorchjobs", "get pods/log"}
+    (found,), _ = burned_in(server, tmp_path)
+    assert found.sentence.endswith("create pytorchjobs, delete pytorchjobs, get pods/log")
+    assert "verbs: [create, delete]}, {" in found.remedy
+
+
+def test_what_is_not_made_needs_no_right(server, tmp_path):
+    server.forbidden.add("create podgroups")
+    server.logs[MASTER] = [[LINE]]
+    thread = played(server, lambda: server.do(put(PODS, replica("master", "node-1"))))
+    (found,), _ = burned_in(server, tmp_path)
+    thread.join()
+    assert found.level is Level.NOTE
+
+
+def test_what_the_cluster_refuses_is_told(server, tmp_path):
+    server.do(lambda objects: setattr(objects, "quota", "exceeded quota: few"))
+    (found,), _ = burned_in(server, tmp_path)
+    assert found.level is Level.ERROR
+    assert "exceeded quota: few" in found.sentence
+
+
+def test_what_could_not_be_deleted_is_told(server, tmp_path):
+    server.logs[MASTER] = [[LINE]]
+
+    def play():
+        server.forbidden.add("delete pytorchjobs")
+        server.do(put(PODS, replica("master", "node-1")))
+
+    thread = played(server, play)
+    (found, left), _ = burned_in(server, tmp_path)
+    thread.join()
+    assert (found.level, left.level) == (Level.NOTE, Level.WARNING)
+    assert left.remedy == f"kubectl delete pytorchjob -n ns {NAME}"
+
+
+# ---- the command
+
+
+def command(server, tmp_path, *flags):
+    task = tmp_path / "task.pb"
+    task.write_bytes(TEMPLATE.SerializeToString())
+    said = ["--kubeconfig", kubeconfig(server, tmp_path / "config"), "--namespace", "ns"]
+    environment = {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    # Whoever runs tests in the background has SIGINT ignored, and so would the command.
+    heeds = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    asked = [sys.executable, "-c", heeds, KFPYTORCH, "doctor", *said, "--for", str(task), "train", *flags]
+    return subprocess.Popen(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_is_interrupted_leaves_nothing_behind(server, tmp_path, sent, code):
+    with command(server, tmp_path, "--burn-in") as process:
+        while not jobs(server) and process.poll() is None:
+            time.sleep(0.02)
+        assert process.poll() is None, process.communicate()
+        process.send_signal(sent)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert "Traceback" not in errors
+    assert jobs(server) == []
+
+
+def test_without_being_asked_it_makes_nothing(server, tmp_path):
+    with command(server, tmp_path, "-o", "json") as process:
+        out, _ = process.communicate(timeout=60)
+    assert "burn-in" not in {each["id"] for each in json.loads(out)["findings"]}
+    assert not any(each.startswith("DELETE") for each in server.asked)
+    assert jobs(server) == []

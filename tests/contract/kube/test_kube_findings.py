@@ -1,0 +1,322 @@
+"""What a cluster is found to have, with what rights there are, and what a server makes of it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kube_server import Fault, KubeServer, served
+from kube_world import opened, options
+from serving import NAMESPACE, Served, serving, until
+
+from backend_plugin.core.scheduling.findings import Findings
+from backend_plugin.core.settings import read
+from backend_plugin.shell import findings as remembering
+from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.shell.findings import Found
+
+AUTO = {"kfpytorch": {"gang": {"scheduler": "auto"}}}
+DEPLOYMENTS = ("apps", "deployments")
+COSCHEDULING = {"scheduling.x-k8s.io": {"podgroups": "v1alpha1"}}
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        server.groups["apps"] = {"deployments": "v1"}
+        server.groups[""] = {**server.groups[""], "limitranges": "v1"}
+        server.objects.namespaces[NAMESPACE] = "Active"
+        yield server
+
+
+def has(server: KubeServer, group: str, plural: str, manifest: Any) -> None:
+    about = manifest["metadata"]
+    key = (group, plural, about.get("namespace", ""), about["name"])
+    server.do(lambda objects: objects.put(key, manifest))
+
+
+def operator(server: KubeServer, *args: str, **said: Any) -> None:
+    about = {"name": "training-operator", "namespace": "kubeflow", **said}
+    container = {"name": "operator", "command": ["/manager"], "args": ["--zap-log-level=2", *args]}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    has(server, *DEPLOYMENTS, {"metadata": about, "spec": spec})
+
+
+def look(server: KubeServer, folder: Path, namespace: str = NAMESPACE, **said: Any) -> Findings:
+    async def looked() -> Findings:
+        async with opened(options(server, folder, **said)) as cluster:
+            return await cluster.looking.look(namespace)
+
+    return asyncio.run(looked())
+
+
+def test_an_empty_cluster_shows_its_version_its_kinds_and_what_becomes_of_a_pod(server, tmp_path):
+    seen = look(server, tmp_path)
+    assert seen == Findings(
+        kubernetes="1.36.1",
+        apis=dict.fromkeys(("kubeflow.org", "authorization.k8s.io", "apps"), ("v1",)),
+        admission_scheduler="default-scheduler",
+        keeps_scheduling_group=False,
+        unknown={"operator_scheduler": "no Deployment training-operator is seen"},
+    )
+    # Nothing of it is there afterwards.
+    assert not server.objects.now
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ((), ""),
+        (("--gang-scheduler-name=volcano",), "volcano"),
+        (("--gang-scheduler-name", "theirs"), "theirs"),
+        (("-gang-scheduler-name=theirs",), "theirs"),
+        (("--gang-scheduler-name",), ""),
+        (("gang-scheduler-name=none",), ""),
+        (("--gang-scheduler-name=$(GANG)",), None),
+        (("sh", "-c", "exec /manager --gang-scheduler-name=volcano"), None),
+    ],
+)
+def test_what_the_operator_runs_with_is_read_off_its_deployment(server, tmp_path, args, expected):
+    operator(server, *args)
+    assert look(server, tmp_path).operator_scheduler == expected
+
+
+def test_an_operator_of_another_name_is_known_by_its_label(server, tmp_path):
+    label = {"control-plane": "kubeflow-training-operator"}
+    operator(server, "--gang-scheduler-name=volcano", name="theirs", labels=label)
+    assert look(server, tmp_path).operator_scheduler == "volcano"
+    operator(server, name="another", labels=label)
+    seen = look(server, tmp_path)
+    assert seen.operator_scheduler is None
+    assert seen.unknown["operator_scheduler"].startswith("several run, and differ in --gang-scheduler-name")
+
+
+def test_queues_webhooks_and_who_binds_pods_are_seen(server, tmp_path):
+    server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
+    server.groups["scheduling.volcano.sh"] = {"queues": "v1beta1"}
+    server.groups["scheduling.run.ai"] = {"queues": "v2"}
+    has(server, "kueue.x-k8s.io", "localqueues", {"metadata": {"name": "mine", "namespace": NAMESPACE}})
+    has(server, "kueue.x-k8s.io", "localqueues", {"metadata": {"name": "theirs", "namespace": "other"}})
+    for name, state in (("open", "Open"), ("shut", "Closed")):
+        queue = {"metadata": {"name": name}, "status": {"state": state}}
+        has(server, "scheduling.volcano.sh", "queues", queue)
+    for number, by in enumerate(({"source": {"component": "a"}}, {"reportingComponent": "b"}, {})):
+        about = {"name": f"e{number}", "namespace": "other"}
+        has(server, "", "events", {"metadata": about, "reason": "Scheduled", **by})
+    server.objects.admission_scheduler, server.objects.manages_jobs = "yunikorn", True
+    server.objects.keeps_scheduling_group = True
+    seen = look(server, tmp_path)
+    assert seen.queues == {"kueue": ("mine",), "volcano": ("open",), "kai": ()}
+    assert seen.schedulers == ("a", "b")
+    assert (seen.admission_scheduler, seen.suspends_jobs) == ("yunikorn", True)
+    assert seen.keeps_scheduling_group is True
+    server.objects.manages_jobs = False
+    assert look(server, tmp_path).suspends_jobs is False
+    # Of so many it is not said which there are.
+    server.faults.append(
+        Fault(path="localqueues", code=200, body=b'{"metadata": {"continue": "x"}, "items": []}')
+    )
+    assert "there are more than" in look(server, tmp_path).unknown["kueue"]
+
+
+def test_what_containers_are_given_that_say_nothing_is_seen(server, tmp_path):
+    limits = [
+        {"type": "Pod", "max": {"cpu": "9"}},
+        {"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}, "defaultRequest": {"cpu": "1"}},
+        {"type": "Container", "default": {"a.b/c": "x", "d.e/f": "1e99", "g.h/i": None}},
+    ]
+    has(
+        server,
+        "",
+        "limitranges",
+        {"metadata": {"name": "a", "namespace": NAMESPACE}, "spec": {"limits": limits}},
+    )
+    more = [{"type": "Container", "defaultRequest": {"cpu": "3", "ephemeral-storage": "1Gi"}}]
+    has(
+        server,
+        "",
+        "limitranges",
+        {"metadata": {"name": "b", "namespace": NAMESPACE}, "spec": {"limits": more}},
+    )
+    has(
+        server, "", "limitranges", {"metadata": {"name": "c", "namespace": "other"}, "spec": {"limits": more}}
+    )
+    seen = look(server, tmp_path)
+    assert seen.container_defaults == {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
+
+
+def test_what_may_not_be_asked_is_unknown_with_the_rule_to_add(server, tmp_path, caplog):
+    server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
+    server.forbidden = {
+        "list deployments",
+        "create pods",
+        "create pytorchjobs",
+        "list localqueues",
+        "list events",
+        "list limitranges",
+    }
+    seen = look(server, tmp_path)
+    assert seen.kubernetes == "1.36.1"
+    assert seen.unknown.keys() == {
+        "operator_scheduler",
+        "schedulers",
+        "admission_scheduler",
+        "keeps_scheduling_group",
+        "suspends_jobs",
+        "container_defaults",
+        "kueue",
+    }
+    add = "add to the ClusterRole: {{apiGroups: [{0}], resources: [{1}], verbs: [{2}]}}"
+    assert seen.unknown["operator_scheduler"].endswith(add.format("apps", "deployments", "list"))
+    assert seen.unknown["admission_scheduler"].endswith(add.format('""', "pods", "create"))
+    assert seen.unknown["suspends_jobs"].endswith(add.format("kubeflow.org", "pytorchjobs", "create"))
+    assert seen.unknown["kueue"].endswith(add.format("kueue.x-k8s.io", "localqueues", "list"))
+    one = look(server, tmp_path, namespaces=(NAMESPACE,))
+    assert f"add to a Role in namespace {NAMESPACE}: " in one.unknown["kueue"]
+
+
+def test_what_the_cluster_refuses_to_try_is_unknown_for_its_reason(server, tmp_path):
+    server.objects.quota = "exceeded quota: all"
+    assert "exceeded quota: all" in look(server, tmp_path).unknown["admission_scheduler"]
+    with pytest.raises(Unavailable, match="is no name of a namespace"):
+        look(server, tmp_path, "no name")
+
+
+def test_a_server_that_does_not_answer_tells_nothing(server, tmp_path):
+    server.faults.append(Fault(path="/version", times=1_000, code=503))
+    with pytest.raises(Unavailable):
+        look(server, tmp_path, patience=0.5)
+
+
+# ---- what a server makes of it
+
+Story = Callable[[Served], Awaitable[None]]
+
+
+def tell(server: KubeServer, folder: Path, story: Story, said: Any = AUTO) -> None:
+    async def told() -> None:
+        async with (
+            opened(options(server, folder, patience=1.0)) as cluster,
+            serving(folder, cluster, said, looks=cluster.looking) as here,  # type: ignore[arg-type]
+        ):
+            await until(here.cache.ready.is_set)
+            await story(here)
+
+    asyncio.run(told())
+
+
+def there(server: KubeServer, plural: str) -> list[Any]:
+    return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
+
+
+def test_a_job_gets_the_scheduler_that_its_cluster_has_and_the_log_says_why_once(server, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    server.groups |= COSCHEDULING
+    operator(server)
+
+    async def story(here: Served) -> None:
+        await here.create(workers=4)
+        await here.create(workers=4, execution="f2")
+
+    tell(server, tmp_path, story)
+    assert len(there(server, "podgroups")) == 2
+    said = [each.message for each in caplog.records if each.message.startswith("gangs of")]
+    assert said == [
+        f"gangs of flytesnacks/development in namespace {NAMESPACE}: Gangs are for coscheduling (plugin): "
+        "the cluster has scheduling.x-k8s.io, and the training-operator runs without --gang-scheduler-name."
+    ]
+    # The second task has not asked again.
+    assert server.asked.count("GET /apis") == 1
+
+
+def test_a_job_of_a_cluster_that_cannot_be_looked_at_is_asked_for_again(server, tmp_path):
+    server.faults.append(Fault(path="/version", times=1_000, code=503))
+
+    async def auto(here: Served) -> None:
+        with pytest.raises(Exception, match="ask again"):
+            await here.create(workers=4)
+
+    tell(server, tmp_path, auto)
+    assert there(server, "pytorchjobs") == []
+
+    async def named(here: Served) -> None:
+        await here.create(workers=4)
+
+    tell(server, tmp_path, named, {"kfpytorch": {"gang": {"scheduler": "yunikorn"}}})
+    assert len(there(server, "pytorchjobs")) == 1
+
+
+def test_a_queue_that_is_made_after_the_look_is_no_reason_to_refuse(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(remembering, "FRESH", 0.0)
+    server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
+    server.objects.manages_jobs = True
+    said = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}}
+
+    async def story(here: Served) -> None:
+        refused = await here.get(await here.create())
+        assert "is no queue that kueue has for this namespace" in refused.message
+        assert there(server, "pytorchjobs") == []
+        has(server, "kueue.x-k8s.io", "localqueues", {"metadata": {"name": "late", "namespace": NAMESPACE}})
+        await here.create(execution="f2")
+
+    tell(server, tmp_path, story, said)
+    (job,) = there(server, "pytorchjobs")
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "late"
+
+
+def test_what_cannot_be_looked_at_again_is_no_reason_to_refuse(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(remembering, "FRESH", 0.0)
+    server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
+    server.objects.manages_jobs = True
+
+    async def story(here: Served) -> None:
+        refused = await here.get(await here.create())
+        assert "is no queue that kueue has for this namespace" in refused.message
+        server.faults.append(Fault(path="/version", times=1_000, code=503))
+        await here.create(execution="f2")
+
+    tell(server, tmp_path, story, {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}})
+    assert len(there(server, "pytorchjobs")) == 1
+
+
+def test_a_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(remembering, "FRESH", 0.0)
+    server.objects.admission_scheduler = "yunikorn"
+
+    async def story() -> None:
+        async with opened(options(server, tmp_path)) as cluster:
+            found = Found(cluster.looking, read(AUTO).kfpytorch.gang)
+            await found.of(NAMESPACE)
+            server.objects.quota = "exceeded quota: all"
+            assert (await found.anew(NAMESPACE)).admission_scheduler == "yunikorn"
+
+    asyncio.run(story())
+
+
+def test_the_cluster_is_looked_at_from_the_start_and_now_and_then(server, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(remembering, "EVERY", 0.05)
+    monkeypatch.setattr(remembering, "_KEPT", 1)
+
+    async def story() -> None:
+        async with opened(options(server, tmp_path)) as cluster:
+            found = Found(cluster.looking, read(AUTO).kfpytorch.gang, (NAMESPACE,))
+            life = asyncio.create_task(found.run())
+            await until(lambda: "no Deployment" in caplog.text)
+            assert (await found.of("ns")).operator_scheduler is None
+            operator(server, "--gang-scheduler-name=volcano")
+            await until(lambda: '"operator-scheduler":"volcano"' in caplog.text)
+            assert (await found.of(NAMESPACE)).operator_scheduler == "volcano"
+            # Nobody comes for the other one any more.
+            await until(lambda: set(found._seen) == {NAMESPACE})
+            server.stop()
+            await until(lambda: "cannot be told, and is asked for again" in caplog.text)
+            life.cancel()
+            await asyncio.wait([life])
+            server.begin()
+
+    asyncio.run(story())
+    said = f"what gangs go by in namespace {NAMESPACE}"
+    assert sum(each.message.startswith(said) for each in caplog.records) == 2

@@ -1,0 +1,321 @@
+"""An event on the job says that it waits again, and one that it runs again: each once, whoever serves it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kube_server import Fault, KubeServer, served
+from kube_world import event, job, opened, options
+from serving import NAMESPACE, Served, serving, until
+
+from backend_plugin.core.observed import Job
+from backend_plugin.core.task_phase import Phase
+from backend_plugin.core.turns import Way
+from backend_plugin.shell.cache import Entry
+
+JOBS, PODS, EVENTS = ("kubeflow.org", "pytorchjobs"), ("", "pods"), ("", "events")
+IDENTITY = "kfpytorch.flyte.org/job"
+LABEL = "training.kubeflow.org/"
+Story = Callable[..., Awaitable[None]]
+NOTHING_SET: Any = {}
+GROUPS = ("scheduling.x-k8s.io", "podgroups")
+GROUPS_OF_OURS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "style": "plugin"}}}
+
+
+def ago(seconds: float) -> str:
+    return (datetime.now(timezone.utc) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.fixture
+def server() -> Iterator[KubeServer]:
+    with served() as server:
+        server.objects.namespaces[NAMESPACE] = "Active"
+        yield server
+
+
+def tell(server: KubeServer, folder: Path, story: Story, count: int = 1, settings: Any = NOTHING_SET) -> None:
+    """Before so many servers at a time, which end as those do that are killed."""
+
+    async def told() -> None:
+        async with AsyncExitStack() as stack:
+            said = options(server, folder, patience=2.0)
+            clusters: list[Any] = [await stack.enter_async_context(opened(said)) for _ in range(count)]
+            here = [await stack.enter_async_context(serving(folder, each, settings)) for each in clusters]
+            for each in here:
+                await until(each.cache.ready.is_set)
+            await story(*here)
+
+    asyncio.run(told())
+
+
+def there(server: KubeServer, place: tuple[str, str]) -> list[Any]:
+    return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[:2] == place]
+
+
+def reasons(server: KubeServer) -> list[str]:
+    return [each["reason"] for each in there(server, EVENTS)]
+
+
+def posts(server: KubeServer) -> int:
+    return sum(asked.startswith("POST") and asked.endswith("/events") for asked in server.asked)
+
+
+def put(server: KubeServer, place: tuple[str, str], manifest: Any) -> None:
+    key = (*place, NAMESPACE, manifest["metadata"]["name"])
+    server.do(lambda objects: objects.put(key, manifest))
+
+
+class Playing:
+    """The operator, the scheduler and the nodes of the job that is there."""
+
+    def __init__(self, server: KubeServer) -> None:
+        self._server = server
+        (self.job,) = there(server, JOBS)
+        self.name = self.job["metadata"]["name"]
+
+    def runs(self) -> None:
+        running = {"type": "Running", "status": "True", "lastTransitionTime": ago(30)}
+        put(self._server, JOBS, {**self.job, "status": {"startTime": ago(60), "conditions": [running]}})
+        for replica in ("master-0", "worker-0"):
+            self.pod(replica, created=90)
+
+    def pod(self, replica: str, created: float, *, placed: bool = True) -> None:
+        role, index = replica.split("-")
+        labels = {"job-name": self.name, "replica-type": role, "replica-index": index}
+        message = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+        looked = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        metadata = {
+            "name": f"{self.name}-{replica}",
+            "namespace": NAMESPACE,
+            "creationTimestamp": ago(created),
+            "labels": {
+                **{f"{LABEL}{key}": value for key, value in labels.items()},
+                IDENTITY: self.job["metadata"]["labels"][IDENTITY],
+            },
+        }
+        spec = {"containers": [{"name": "pytorch"}], **({"nodeName": "n"} if placed else {})}
+        status = {"phase": "Running"} if placed else {"phase": "Pending", "conditions": [looked]}
+        put(self._server, PODS, {"metadata": metadata, "spec": spec, "status": status})
+
+    def loses(self) -> None:
+        """A worker, in whose place there is another, for which there is no room."""
+        key = (*PODS, NAMESPACE, f"{self.name}-worker-0")
+        self._server.do(lambda objects: objects.remove(key))
+        self.pod("worker-0", created=10, placed=False)
+
+
+async def turned(server: KubeServer, here: Served) -> tuple[Playing, bytes]:
+    """A job that runs, and then waits again."""
+    meta = await here.create()
+    play = Playing(server)
+    play.runs()
+    await until(lambda: phase_is(here, meta, "RUNNING"))
+    play.loses()
+    return play, meta
+
+
+async def phase_is(here: Served, meta: bytes, phase: str) -> bool:
+    return await here.phase(meta) == phase
+
+
+def test_two_servers_write_it_once_and_a_third_after_them_does_not(server, tmp_path):
+    async def story(one: Served, other: Served) -> None:
+        play, meta = await turned(server, one)
+        await until(lambda: reasons(server) == ["WaitingForResources"])
+        (event,) = there(server, EVENTS)
+        said = (await one.get(meta)).message.partition("\n")[0]
+        assert (event["message"], event["type"]) == (said, "Warning")
+        assert said.startswith("worker-0 waiting for a node: no node of 4 fits")
+        about = event["involvedObject"]
+        assert (about["name"], about["uid"]) == (play.name, play.job["metadata"]["uid"])
+        assert await one.phase(meta) == "RUNNING"
+        # Both have looked.
+        await until(
+            lambda: [entry.turned for here in (one, other) for entry in here.cache] == [Way.WAITS] * 2
+        )
+
+    tell(server, tmp_path, story, count=2)
+    written = posts(server)
+
+    async def third(here: Served) -> None:
+        await until(lambda: any(entry.turned for entry in here.cache))
+        await asyncio.sleep(0.3)
+        assert posts(server) == written
+        Playing(server).pod("worker-0", created=10)
+        await until(lambda: "Resumed" in reasons(server))
+        assert sorted(reasons(server)) == ["Resumed", "WaitingForResources"]
+        # The next turn is another.
+        Playing(server).pod("worker-0", created=0, placed=False)
+        await until(lambda: len(reasons(server)) == 3)
+        assert sorted(reasons(server))[1:] == ["WaitingForResources"] * 2
+
+    tell(server, tmp_path, third)
+
+
+def test_a_permission_that_is_missing_is_named_once_and_costs_nothing_else(server, tmp_path, caplog):
+    server.forbidden.add("create events")
+
+    async def story(here: Served) -> None:
+        play, meta = await turned(server, here)
+        await until(lambda: posts(server) == 1)
+        await until(lambda: len(here.orders) == 0)
+        assert "waiting for a node" in (await here.get(meta)).message
+        play.pod("worker-0", created=10)
+        await until(lambda: all(entry.turned is Way.RUNS for entry in here.cache))
+        play.pod("worker-0", created=0, placed=False)
+        await until(lambda: posts(server) == 2)
+        await until(lambda: len(here.orders) == 0)
+        # It is written as soon as that is permitted, of the next turn.
+        server.forbidden.clear()
+        play.pod("worker-0", created=10)
+        await until(lambda: all(entry.turned is Way.RUNS for entry in here.cache))
+        play.pod("worker-0", created=-5, placed=False)
+        await until(lambda: reasons(server) == ["WaitingForResources"])
+
+    tell(server, tmp_path, story)
+    warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    named = [each for each in warned if "permission" in each]
+    assert len(named) == 1
+    assert named[0].endswith('{apiGroups: [""], resources: [events], verbs: [create]}')
+
+
+def test_who_asks_does_not_wait_for_it_and_it_is_written_when_the_server_answers(server, tmp_path):
+    server.faults.append(Fault(method="POST", path="/events", hang=4.0, reset="before"))
+
+    async def story(here: Served) -> None:
+        _, meta = await turned(server, here)
+        await until(lambda: posts(server) == 1)
+        assert await here.phase(meta) == "RUNNING"
+        await here.create(execution="f2")
+        assert reasons(server) == []
+        await until(lambda: reasons(server) == ["WaitingForResources"])
+
+    tell(server, tmp_path, story)
+
+
+def test_what_was_said_before_many_others_spoke_is_remembered(server, tmp_path):
+    async def story(here: Served) -> None:
+        play, _ = await turned(server, here)
+        await until(lambda: reasons(server) == ["WaitingForResources"])
+        for number in range(60):
+            said = event(f"Other{number}", name=f"{play.name}-master-0")
+            put(server, EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}})
+        await until(lambda: all(len(entry.events) > 50 for entry in here.cache))
+        play.pod("worker-0", created=10)
+        await until(lambda: "Resumed" in reasons(server))
+
+    tell(server, tmp_path, story)
+
+
+def test_that_it_runs_again_is_the_last_word_also_where_the_one_before_came_late(server, tmp_path):
+    server.faults.append(Fault(method="POST", path="/events", hang=1.0, reset="before"))
+
+    async def story(here: Served) -> None:
+        play, _ = await turned(server, here)
+        await until(lambda: posts(server) == 1)
+        play.pod("worker-0", created=10)
+        await until(lambda: all(entry.turned is Way.RUNS for entry in here.cache))
+        assert reasons(server) == []
+        await until(lambda: len(reasons(server)) == 2)
+        assert sorted(reasons(server)) == ["Resumed", "WaitingForResources"]
+
+    tell(server, tmp_path, story)
+
+
+def test_one_that_is_refused_for_another_reason_is_left(server, tmp_path, caplog):
+    async def story(here: Served) -> None:
+        meta = await here.create()
+        play = Playing(server)
+        play.runs()
+        await until(lambda: phase_is(here, meta, "RUNNING"))
+        server.objects.namespaces[NAMESPACE] = "Terminating"
+        with caplog.at_level("INFO"):
+            play.loses()
+            await until(lambda: posts(server) == 1)
+            await until(lambda: len(here.orders) == 0)
+        await asyncio.sleep(0.5)
+        assert posts(server) == 1
+
+    tell(server, tmp_path, story)
+    assert "an event on the job is refused (403 Forbidden): unable to create new content" in caplog.text
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+def asked(server: KubeServer, folder: Path, story: Callable[[Any], Awaitable[None]]) -> None:
+    async def done() -> None:
+        async with opened(options(server, folder)) as cluster:
+            await story(cluster)
+
+    asyncio.run(done())
+
+
+def test_one_that_is_there_is_left_as_it_is(server, tmp_path):
+    async def story(cluster: Any) -> None:
+        await cluster.record(event("Turned", message="first"))
+        await cluster.record(event("Turned", message="second"))
+        await cluster.record({**event("Turned"), "metadata": {"name": "e", "namespace": "../ns"}})
+
+    asked(server, tmp_path, story)
+    assert [each["message"] for each in there(server, EVENTS)] == ["first"]
+    assert posts(server) == 2
+
+
+def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
+    server.faults.append(Fault(method="POST", path="/events", times=100, hang=10.0))
+
+    async def story(cluster: Any) -> None:
+        events = [asyncio.ensure_future(cluster.record(event(f"Turned{index}"))) for index in range(100)]
+        while posts(server) < 64:
+            await asyncio.sleep(0.01)
+        await cluster.create(job())
+        assert not any(each.done() for each in events)
+        for each in events:
+            each.cancel()
+        await asyncio.gather(*events, return_exceptions=True)
+
+    asked(server, tmp_path, story)
+
+
+# ---- a job that runs undisturbed is left alone, but not in everything
+
+
+async def trains_among_many(server: KubeServer, here: Served) -> tuple[Playing, Entry]:
+    """A job that is looked at twice a minute, and was a moment ago."""
+    meta = await here.create()
+    play = Playing(server)
+    play.runs()
+    await until(lambda: phase_is(here, meta, "RUNNING"))
+    (entry,) = here.cache
+    await until(lambda: entry.told is Phase.RUNNING)
+    for number in range(600):
+        here.cache.put(NAMESPACE, Job(name=f"other-{number}", namespace=NAMESPACE))
+    # The round of few ends; in that of many the first one comes first.
+    await asyncio.sleep(2.5)
+    return play, entry
+
+
+def test_one_that_a_list_leaves_out_is_asked_for_at_once_though_its_pods_run(server, tmp_path):
+    async def story(here: Served) -> None:
+        _, entry = await trains_among_many(server, here)
+        others = [(NAMESPACE, each.job) for each in here.cache if each is not entry and each.job is not None]
+        here.cache.replace(Job, others)
+        assert entry.unconfirmed
+        await until(lambda: not entry.unconfirmed, seconds=10)
+
+    tell(server, tmp_path, story)
+
+
+def test_a_group_is_made_again_at_once_though_its_pods_run(server, tmp_path):
+    server.groups[GROUPS[0]] = {GROUPS[1]: "v1alpha1"}
+
+    async def story(here: Served) -> None:
+        play, entry = await trains_among_many(server, here)
+        assert len(entry.pod_groups) == 1
+        server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, play.name)))
+        await until(lambda: len(there(server, GROUPS)) == 1, seconds=10)
+
+    tell(server, tmp_path, story, settings=GROUPS_OF_OURS)

@@ -1,0 +1,209 @@
+"""What the doctor says of a connector that it cannot speak with: which end is wrong, and what to do."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+import pytest
+from certificates import Authority
+from tiny_service import serving
+
+from backend_plugin.doctor import outside
+from backend_plugin.doctor.facts import Facts, Tried
+from backend_plugin.shell.credentials import Tls, server_credentials
+
+OURS, OTHERS = Authority("ours"), Authority("others")
+
+
+@pytest.fixture(autouse=True)
+def nobody_runs_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KFPYTORCH_STATE", str(tmp_path / "nobodys"))
+
+
+@pytest.fixture
+def unused() -> Iterator[int]:
+    """A port that is held, and not listened at."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def secured(folder: Path, age: timedelta = timedelta(0), *, mutual: bool = False) -> grpc.ServerCredentials:
+    said = Tls(
+        certificate=folder / "tls.crt",
+        key=folder / "tls.key",
+        client_ca=folder / "ca.crt" if mutual else None,
+    )
+    OURS.issue("server", said.certificate, said.key, age)
+    (folder / "ca.crt").write_bytes(OURS.pem)
+    (folder / "others.crt").write_bytes(OTHERS.pem)
+    return server_credentials(said)
+
+
+async def tried(address: str, certificate: Path | str = "") -> Tried:
+    found = (await outside.tried(Facts(namespace="any"), (), address, str(certificate))).connector
+    assert found is not None
+    return found
+
+
+@asynccontextmanager
+async def listening(credentials: grpc.ServerCredentials | None = None) -> AsyncIterator[int]:
+    async with serving(credentials=credentials) as served:
+        yield int(served.address.rpartition(":")[2])
+
+
+def told(
+    name: str,
+    scheme: str = "grpcs://",
+    credentials: grpc.ServerCredentials | None = None,
+    certificate: Path | str = "",
+) -> tuple[str, str]:
+    """The trouble and the remedy, with PORT in place of the port."""
+
+    async def asked() -> Tried:
+        async with listening(credentials) as port:
+            found = await tried(f"{scheme}{name}:{port}", certificate)
+            return Tried(what="", trouble=found.trouble, remedy=found.remedy.replace(f":{port}", ":PORT"))
+
+    found = asyncio.run(asked())
+    return found.trouble, found.remedy
+
+
+def test_with_the_right_certificate_nothing_of_it_is_said(tmp_path: Path) -> None:
+    trouble, _ = told("127.0.0.1", credentials=secured(tmp_path), certificate=tmp_path / "ca.crt")
+    assert trouble == "serves no tasks of type pytorch; its types are none"
+
+
+def test_a_server_without_tls_is_asked_without(tmp_path: Path) -> None:
+    trouble, remedy = told("127.0.0.1")
+    assert trouble == "does not speak TLS, and was asked with it"
+    assert remedy.startswith("kfpytorch doctor --connector 127.0.0.1:PORT  # and for Flyte insecure: true")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "No such file or directory"), ("not PEM", "no certificate or crl found")],
+)
+def test_a_file_that_cannot_be_trusted_by_is_told_and_not_the_server(
+    tmp_path: Path, content: str | None, why: str
+) -> None:
+    file = tmp_path / "roots.crt"
+    if content is not None:
+        file.write_text(content)
+    trouble, remedy = told("127.0.0.1", credentials=secured(tmp_path), certificate=file)
+    assert trouble == f"cannot be trusted by {file}: {why}"
+    assert remedy.startswith("name a PEM file that is there, ")
+
+
+@pytest.fixture
+def resetting() -> Iterator[int]:
+    """The port of a server that closes every connection once it was spoken to."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection, suppress(OSError):
+                    connection.recv(1)  # What is left unread makes the end of it a reset.
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=serve)
+        server.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+        server.join()
+
+
+def test_of_a_handshake_that_is_reset_nothing_is_claimed(resetting: int) -> None:
+    found = asyncio.run(tried(f"grpcs://127.0.0.1:{resetting}"))
+    assert found.trouble.startswith("does not answer: ")
+
+
+def test_a_server_with_tls_is_asked_with_it(tmp_path: Path) -> None:
+    trouble, remedy = told("127.0.0.1", "", secured(tmp_path))
+    assert trouble == "speaks TLS, and was asked without"
+    assert remedy == "kfpytorch doctor --connector grpcs://127.0.0.1:PORT  # and for Flyte insecure: false"
+
+
+@pytest.mark.parametrize("certificate", ["", "others.crt"])
+def test_whose_authority_is_not_known_is_told_with_how_to_know_it(tmp_path: Path, certificate: str) -> None:
+    known = tmp_path / certificate if certificate else ""
+    trouble, remedy = told("127.0.0.1", credentials=secured(tmp_path), certificate=known)
+    assert trouble.startswith("has a certificate of an authority that is not trusted here: ")
+    assert "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=ca.crt kfpytorch doctor --connector grpcs://127.0.0.1" in remedy
+
+
+ASKS = """
+import asyncio, sys
+from backend_plugin.doctor import outside
+from backend_plugin.doctor.facts import Facts
+print(asyncio.run(outside.tried(Facts(namespace="any"), (), sys.argv[1])).connector.trouble)
+"""
+
+
+def test_what_is_proposed_for_an_unknown_authority_helps(tmp_path: Path) -> None:
+    """gRPC reads it once in a process."""
+
+    async def asked() -> str:
+        async with listening(secured(tmp_path)) as port:
+            known = {**os.environ, "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(tmp_path / "ca.crt")}
+            command = [sys.executable, "-c", ASKS, f"grpcs://127.0.0.1:{port}"]
+            done = await asyncio.create_subprocess_exec(*command, env=known, stdout=subprocess.PIPE)
+            return (await done.communicate())[0].decode()
+
+    assert asyncio.run(asked()) == "serves no tasks of type pytorch; its types are none\n"
+
+
+def test_a_certificate_for_another_is_told_with_whose_it_is(tmp_path: Path) -> None:
+    trouble, remedy = told("localhost", credentials=secured(tmp_path), certificate=tmp_path / "ca.crt")
+    assert trouble == "has a certificate that is not for localhost, but for 127.0.0.1, server.test"
+    assert remedy == "kfpytorch doctor --connector grpcs://127.0.0.1:PORT; or issue one for localhost, too"
+
+
+def test_a_certificate_that_has_expired_is_told(tmp_path: Path) -> None:
+    credentials = secured(tmp_path, timedelta(days=7))
+    trouble, remedy = told("127.0.0.1", credentials=credentials, certificate=tmp_path / "ca.crt")
+    assert trouble == "has a certificate that is not valid now: certificate has expired"
+    assert "openssl s_client -connect 127.0.0.1:PORT" in remedy
+
+
+def test_a_server_that_wants_a_certificate_of_clients_is_told(tmp_path: Path) -> None:
+    credentials = secured(tmp_path, mutual=True)
+    trouble, remedy = told("127.0.0.1", credentials=credentials, certificate=tmp_path / "ca.crt")
+    assert trouble.endswith("servers do that want a certificate of their clients; this command has none")
+    assert remedy == "grpcurl -cacert ca.crt -cert tls.crt -key tls.key 127.0.0.1:PORT list"
+
+
+@pytest.mark.parametrize("scheme", ["", "grpcs://"])
+def test_where_nobody_listens_that_is_said(unused: int, scheme: str) -> None:
+    found = asyncio.run(tried(f"{scheme}127.0.0.1:{unused}"))
+    assert found.trouble == "is a port at which nobody listens: Connection refused"
+    assert found.remedy == "kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend"
+
+
+@pytest.mark.parametrize("name", ["connector.invalid", "a..b", "x" * 64])
+@pytest.mark.parametrize("scheme", ["", "grpcs://"])
+def test_a_name_that_nobody_knows_is_told(name: str, scheme: str) -> None:
+    found = asyncio.run(tried(f"{scheme}{name}:8000"))
+    assert found.trouble == f"cannot be found: the DNS knows no {name}"
+    assert "kubectl port-forward -n NAMESPACE service/NAME 8000" in found.remedy
+
+
+def test_also_one_that_wants_a_certificate_is_asked_with_tls(tmp_path: Path) -> None:
+    assert told("127.0.0.1", "", secured(tmp_path, mutual=True))[0] == "speaks TLS, and was asked without"
+
+
+def test_an_address_without_a_port_is_told() -> None:
+    found = asyncio.run(tried("grpcs://connector.invalid"))
+    assert (found.trouble, found.remedy) == (
+        "has no port",
+        "kfpytorch doctor --connector grpcs://connector.invalid:8000",
+    )

@@ -1,0 +1,140 @@
+"""No block of a page is left unread: each is of a language that is checked, and each command exists.
+
+Python blocks are run by `test_documentation`, console blocks by `test_documented_commands`, the programs of
+docs/reference/failures.md in the tier e2e. Here is what remains: fragments, data, commands for a cluster.
+"""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+import yaml
+
+from backend_plugin.cli.commands import COMMANDS, kfpytorch
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(?P<language>\S*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+COMMAND = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(?:\.venv/bin/)?((?:kfpytorch|pyflyte) (?! )[^\n]*)")
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+# What ends a command of a shell, and begins another.
+APART = re.compile(r" \| | && |; | > | < |  # ")
+WORD = re.compile(r"[a-z]+")
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+BLOCKS = [
+    Block(page, text.count("\n", 0, fence.start()) + 1, fence["language"], fence["text"])
+    for page in PAGES
+    for text in [page.read_text()]
+    for fence in FENCE.finditer(text)
+]
+
+
+def parsed(block: Block) -> object:
+    """What a block says, read as its language."""
+    match block.language:
+        case "yaml":
+            return list(yaml.safe_load_all(block.text))
+        case "json":
+            return json.loads(block.text)
+        case "proto" | "text" | "sh" | "console" | "svg":
+            return block.text
+        case "py" | "python":
+            return ast.parse(block.text)
+    raise AssertionError(f"{block} is of a language that nobody checks: {block.language!r}")
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_every_block_is_what_it_says(block: Block) -> None:
+    assert parsed(block)
+
+
+def written(page: Path) -> Iterator[str]:
+    """Each line of a shell, and each word of code, in which a command may stand."""
+    text = page.read_text()
+    for block in FENCE.finditer(text):
+        if block["language"] in ("sh", "text", "console"):
+            yield from block["text"].replace("\\\n", "").splitlines()
+    yield from INLINE.findall(FENCE.sub("", text))
+
+
+def commands(page: Path) -> list[str]:
+    """The commands of ours, and of flytekit's, that a page shows."""
+    parts = (part.strip() for line in written(page) for part in APART.split(line))
+    return sorted({found[1] for part in parts if (found := COMMAND.match(part))})
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        pytest.param(page, shown, id=f"{page.relative_to(ROOT)}-{shown}")
+        for page in PAGES
+        for shown in commands(page)
+    ],
+)
+def test_every_command_shown_exists_with_its_options(page: Path, shown: str) -> None:
+    words = shown.split()
+    if words[0] == "pyflyte":
+        # What stands behind a file of Python are inputs of its task.
+        words = list(takewhile(lambda word: not word.endswith(".py"), words))
+    known = options_of(tuple(filter(WORD.fullmatch, words[:3])))
+    assert set(OPTION.findall(" ".join(words))) - known == set()
+
+
+@cache
+def options_of(words: tuple[str, ...]) -> set[str]:
+    """The options of a command, and of those that it is one of."""
+    if words[0] == "pyflyte":
+        return set().union(*(flytekits()[" ".join(words[:count])] for count in range(1, len(words) + 1)))
+    assert words[1:2] == () or words[1] in COMMANDS, f"there is no kfpytorch {words[1]}"
+    context = click.Context(kfpytorch)
+    command = kfpytorch.get_command(context, words[1]) if words[1:] else None
+    parts = [kfpytorch, command] if command else [kfpytorch]
+    options = [option for part in parts for option in part.get_params(context)]
+    return {name for option in options for name in (*option.opts, *option.secondary_opts)}
+
+
+# Loading flytekit's commands warns, and takes seconds: once, apart.
+FLYTEKITS = """
+import click, json
+from flytekit.clis.sdk_in_container.pyflyte import main
+def tell(path, command):
+    context = click.Context(command)
+    print(json.dumps([path, [name for option in command.get_params(context) for name in option.opts]]))
+    if path.count(" ") < 2 and path != "pyflyte run" and isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            tell(f"{path} {name}", command.get_command(context, name))
+tell("pyflyte", main)
+"""
+
+
+@cache
+def flytekits() -> dict[str, list[str]]:
+    done = subprocess.run([sys.executable, "-c", FLYTEKITS], check=True, stdout=subprocess.PIPE, text=True)
+    return dict(map(json.loads, done.stdout.splitlines()))
+
+
+def test_commands_are_found_where_they_stand() -> None:
+    shown = [command.split() for page in PAGES for command in commands(page)]
+    assert {words[1] for words in shown if words[0] == "kfpytorch"} >= set(COMMANDS)
+    assert {words[1] for words in shown if words[0] == "pyflyte"} >= {"run", "serve"}

@@ -1,0 +1,52 @@
+"""What the code can say of itself on a page, it has written there."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import config_parts
+import generated
+import phases_parts
+import pytest
+import timeouts_parts
+import wire_parts
+
+from backend_plugin.core.task_phase import Phase
+
+DOCS = Path(__file__).parent.parent / "docs"
+CLASSES = ("RunPolicy", "Master", "Worker", "PyTorch", "Elastic", "Gang", "TrainJob")
+MESSAGES = ("TaskExtension", "Role", "Toleration", "Gang", "TrainJob", "JobRef")
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "reference/config.md": {name: partial(config_parts.of_class, name) for name in CLASSES},
+    "reference/phases.md": {name: partial(phases_parts.of_table, name) for name in phases_parts.TABLES},
+    "reference/wire.md": {
+        "flyteidl": wire_parts.of_flyteidl,
+        **{name: partial(wire_parts.of_message, name) for name in MESSAGES},
+    },
+    "explanation/timeouts.md": {
+        "settings": timeouts_parts.of_settings,
+        "server": timeouts_parts.of_server,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("page", "name"), [(page, name) for page, parts in PARTS.items() for name in parts], ids=str
+)
+def test_a_part_of_a_page_is_what_the_code_says(page: str, name: str) -> None:
+    generated.agree(DOCS / page, name, PARTS[page][name]())
+
+
+def test_no_part_is_of_code_that_is_gone() -> None:
+    marked = {str(page.relative_to(DOCS)): generated.parts(page) for page in DOCS.rglob("*.md")}
+    assert {page: parts for page, parts in marked.items() if parts} == {
+        page: [*parts] for page, parts in PARTS.items()
+    }
+
+
+def test_every_phase_is_told_of() -> None:
+    told = {phases_parts.verdict(case)["phase"] for cases in phases_parts.TABLES.values() for case in cases}
+    assert told == {phase.value for phase in Phase} - {"UNDEFINED"}
+    page = (DOCS / "reference/phases.md").read_text()
+    assert [f"| `{phase}` |" in page for phase in sorted(told)] == [True] * len(told)

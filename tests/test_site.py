@@ -1,0 +1,83 @@
+"""The site has every page, needs nothing from elsewhere, and is not built over a link that leads nowhere."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+# What a browser fetches by itself; a link is followed by people.
+FETCHED = re.compile(
+    r"<(?:script|img|iframe|link rel=\"stylesheet\")[^>]*(?:src|href)=\"((?:https?:)?//[^\"]+)"
+)
+AT_ROOT = ("CHANGELOG", "CONTRIBUTING", "STYLE", "benchmarks/RESULTS")
+
+
+def built(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
+    """As `make docs` does."""
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "sphinx",
+            "-q",
+            "-W",
+            "-n",
+            "--keep-going",
+            "-c",
+            source / "docs",
+            source,
+            target,
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "NO_COLOR": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("site")
+    done = built(ROOT, target)
+    assert (done.returncode, done.stderr) == (0, "")
+    return target
+
+
+def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
+    first = (site / "index.html").read_text()
+    named = set(re.findall(r'class="reference internal" href="([^"#]+)"', first))
+    pages = {str(page.relative_to(ROOT).with_suffix(".html")) for page in PAGES} - {"README.html"}
+    assert {page for page in pages if not (site / page).exists()} == set()
+    assert {page for page in pages - named if "/decisions/" not in page} == set()
+
+
+def test_a_reader_without_a_network_sees_all_of_it(site: Path) -> None:
+    fetched = {url for page in site.rglob("*.html") for url in FETCHED.findall(page.read_text())}
+    assert fetched == set()
+
+
+def test_what_a_reader_could_not_follow_is_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "docs/decisions").mkdir(parents=True)
+    (source / "benchmarks").mkdir()
+    shutil.copy(ROOT / "docs/conf.py", source / "docs")
+    for name in (*AT_ROOT, "docs/decisions/0001-a", "docs/forgotten", "docs/page"):
+        (source / f"{name}.md").write_text("# A page\n")
+    (source / "README.md").write_text("# Home\n\n[one](docs/page.md#a-page) [two](docs/page.md#nowhere)\n")
+    (source / "docs/decisions/README.md").write_text("# Decisions\n\n[three](0002-b.md)\n")
+    index = "# Index\n\n- **Pages**\n  - [page](page.md)\n- **[Decisions](decisions/README.md)**\n"
+    (source / "docs/README.md").write_text(index)
+    done = built(source, tmp_path / "target")
+    # Not the words, nor the kind behind them: Sphinx 8, which Python 3.10 has, does not name all of them.
+    said = re.findall(r"source/(\S+?\.md)\S* WARNING: ", done.stderr)
+    assert done.returncode != 0
+    assert sorted(said) == [
+        "README.md",
+        "docs/decisions/README.md",
+        "docs/forgotten.md",
+    ], done.stderr

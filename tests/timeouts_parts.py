@@ -1,0 +1,82 @@
+"""docs/explanation/timeouts.md: what the platform may set, and what is fixed in the server."""
+
+import ast
+import inspect
+from dataclasses import fields
+from datetime import timedelta
+from itertools import pairwise
+
+from generated import code, table
+
+from backend_plugin.core import judgement, wording
+from backend_plugin.core.settings import judging, reading
+from backend_plugin.kube import api, connection, course
+from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.shell import endings, keeper, orders, orphans, service
+
+KEYS = {field: key for key, field in reading._GRACES.items()}
+KUBERNETES = KubernetesOptions()
+
+# What no setting changes.
+FIXED = [
+    (service._CREATE_SECONDS, "CreateTask", "then it answers UNAVAILABLE, and Flyte may try again"),
+    (keeper.DELETE_CALL, "DeleteTask waits for the deletion", "then it goes on behind the answer"),
+    (
+        KUBERNETES.patience,
+        "one question to the API server, with its repetitions",
+        "then it counts as not answered",
+    ),
+    (api._ATTEMPT, "one attempt of it", "then another connection is tried"),
+    (KUBERNETES.silence, "a watch without a byte", "then it is begun again from where it was"),
+    (course._LONGEST_PAUSE, "the longest pause between two attempts to list or watch", ""),
+    (connection._RELOAD, "between two looks at credentials", ""),
+    (keeper.ROUND, "between two looks at a job that nobody asks about", "time alone may end it"),
+    (judgement._NEWS, "a failed job waits for news of its pods", "then the operator's words are the message"),
+    (endings._PAUSE, "error files and outputs of a job that has ended are looked for", "three times"),
+    (endings.PATIENCE, "a store that does not answer is asked for them", "then the objects speak alone"),
+    (orders.LONGEST_PAUSE, "the longest pause before an order is repeated", "it is repeated for ever"),
+    (
+        keeper.REMEMBERED,
+        "a job that is gone is remembered",
+        "and one that was given up before it began is kept",
+    ),
+    (orphans.LEAST_AGE, "the age at which a job without an owner may be an orphan", ""),
+]
+
+
+def of_settings() -> str:
+    """Each that a platform may set, with its default and what its docstring says."""
+    said = docstrings(judging.Judging)
+    defaults = judging.Judging()
+    times = [field.name for field in fields(defaults) if isinstance(getattr(defaults, field.name), timedelta)]
+    return table(
+        ["setting", "default", ""],
+        [
+            [code(KEYS.get(name, name.replace("_", "-"))), default(getattr(defaults, name)), said[name]]
+            for name in times
+        ],
+    )
+
+
+def default(value: timedelta) -> str:
+    return wording.duration(value) if value else "0"
+
+
+def docstrings(kind: type) -> dict[str, str]:
+    """The texts below a class's fields."""
+    body = ast.parse(inspect.getsource(kind)).body[0].body
+    pairs = pairwise(body)
+    return {
+        field.target.id: " ".join(text.value.value.replace("``", "`").split())
+        for field, text in pairs
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+
+
+def of_server() -> str:
+    """What is fixed."""
+    return table(["time", "of what", "then"], [[lasting(value), what, then] for value, what, then in FIXED])
+
+
+def lasting(value: float | timedelta) -> str:
+    return wording.duration(value if isinstance(value, timedelta) else timedelta(seconds=value))

@@ -1,0 +1,87 @@
+"""How a Kubernetes cluster is found by whoever types a command, and what is said where it is not."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from backend_plugin.cli.commands import kfpytorch
+from backend_plugin.cli.render import _OF_SERVER
+
+# Without torch, which need not be there.
+TASK = """
+from flytekit import task
+from flytekitplugins.kfpytorch import PyTorch, Worker
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)), container_image="example.org/image:1")
+def train() -> None: ...
+"""
+COMMANDS = {
+    "doctor": ("doctor",),
+    "gc": ("gc",),
+    "render": ("render", "task_of_options.py", "train", "--server"),
+    "serve": ("serve", "--cluster", "kubernetes", "--open-to-all"),
+}
+CONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:9"}}],
+    "users": [],
+    "contexts": [
+        {"name": name, "context": {"cluster": "here", "user": ""}} for name in ("staging", "production")
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "task_of_options.py").write_text(TASK)
+    monkeypatch.chdir(tmp_path)
+    # One process, and a file of that name for each.
+    monkeypatch.delitem(sys.modules, "task_of_options", raising=False)
+
+
+def asked(*words: str) -> Result:
+    return CliRunner().invoke(kfpytorch, words)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("current", ["staging", ""])
+def test_a_context_that_is_not_there_is_told_with_those_that_are(
+    tmp_path: Path, command: str, current: str
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump({**CONFIG, **({"current-context": current} if current else {})}))
+    done = asked(*COMMANDS[command], "--kubeconfig", str(file), "--context", "nope")
+    assert done.exit_code == 1
+    said = f"kubeconfig {file}: has no context nope; name one of its contexts: staging, production"
+    words = said if command != "doctor" else said.replace("; ", "\n  remedy: ")
+    assert words in done.output, done.output
+
+
+def test_what_is_wrong_with_a_context_that_is_there_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump({**CONFIG, "clusters": []}))
+    done = asked("gc", "--kubeconfig", str(file), "--context", "staging")
+    assert (done.exit_code, "no context" in done.output) == (1, False), done.output
+    assert "name one that kubectl can use" in done.output
+
+
+@pytest.mark.parametrize("command", ["doctor", "gc", "render"])
+def test_a_namespace_that_none_is_called_is_refused_with_one_that_may_be_meant(command: str) -> None:
+    done = asked(*COMMANDS[command], "--namespace", "Foo_Bar")
+    said = " ".join(done.output.replace("│", "").split())
+    assert (done.exit_code, "'Foo_Bar' is the name of no namespace" in said) == (2, True), said
+    assert said.split("; write ")[1].split()[0] == "foo-bar"
+
+
+def test_the_jobs_of_several_namespaces_are_meant_by_a_pattern(tmp_path: Path) -> None:
+    missing = str(tmp_path / "no")
+    done = asked("gc", "--namespace", "flytesnacks-*", "--kubeconfig", missing)
+    assert (done.exit_code, "there is no such file" in done.output) == (1, True), done.output
+
+
+def test_render_knows_what_is_for_a_cluster_only() -> None:
+    assert _OF_SERVER == ("namespace", "kubeconfig", "context")

@@ -1,0 +1,54 @@
+"""The program of a burn-in, run by ranks of this machine as pods run it."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend_plugin.doctor.burn_in import results, running
+
+PROGRAM = Path(running.__file__).with_name("program.py").read_text()
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+
+def ranks(number: int) -> list[subprocess.Popen[str]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    told = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": str(number),
+        "OMP_NUM_THREADS": "1",
+    }
+    told["CUDA_VISIBLE_DEVICES"] = ""
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "60"],
+            env={**os.environ, **told, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(number)
+    ]
+
+
+def test_two_ranks_measure_and_rank_0_alone_tells_it() -> None:
+    first, second = ranks(2)
+    with first, second:
+        said, silence = first.communicate(timeout=100)[0], second.communicate(timeout=100)[0]
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert silence == ""
+    measured = results.read(said.splitlines())
+    assert measured is not None
+    assert (measured.ranks, measured.hosts, measured.backend) == (2, 1, "gloo")
+    assert [each.mebibytes for each in measured.sizes] == [1, 8, 32]
+    for each in measured.sizes:
+        assert each.algbw == pytest.approx(each.mebibytes * 2**20 / each.seconds / 1e9)
+        # 2 (n - 1) / n of two ranks.
+        assert each.busbw == pytest.approx(each.algbw)
+        assert each.busbw > 0

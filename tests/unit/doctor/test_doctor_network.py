@@ -1,0 +1,112 @@
+"""NetworkPolicies against the pods of a job: who is isolated, from whom, at which port."""
+
+from typing import Any
+
+import pytest
+
+from backend_plugin.doctor import pods, probe
+from backend_plugin.doctor.checks import network
+from backend_plugin.doctor.facts import Facts, RolePods, Subject, Task
+from backend_plugin.doctor.selectors import matches
+
+OURS = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
+EGRESS_DNS = {"ports": [{"port": 53}]}
+
+
+def role(name: str) -> RolePods:
+    labels = {**OURS, "training.kubeflow.org/replica-type": name}
+    pod = {"metadata": {"name": f"job-{name}-0", "labels": labels}, "spec": {}}
+    return RolePods(name=name, count=1, needed=1, pod=pod)
+
+
+def ids(*policies: dict[str, Any], labels: dict[str, str] | None = None) -> list[str]:
+    manifests = [{"metadata": {"name": "p"}, "spec": {"podSelector": {}, **each}} for each in policies]
+    namespace = {"metadata": {"name": "n", "labels": labels or {}}}
+    facts = Facts(
+        namespace="n",
+        seen={Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace], Subject.DNS: [{}]},
+        task=Task(roles=[role("master"), role("worker")]),
+    )
+    return sorted({check.id for check in network.CHECKS if check.id != "dns" for _ in check.judge(facts)})
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ({"policyTypes": ["Ingress"]}, ["network-ingress"]),
+        ({}, ["network-ingress"]),
+        ({"ingress": [{}]}, []),
+        ({"podSelector": {"matchLabels": {"app": "other"}}, "policyTypes": ["Ingress"]}, []),
+        ({"ingress": [{"from": [{"podSelector": {}}]}]}, []),
+        ({"ingress": [{"from": [{"podSelector": {"matchLabels": OURS}}]}]}, []),
+        ({"ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "x"}}}]}]}, ["network-ingress"]),
+        ({"ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]}]}, []),
+        (
+            {"ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "b"}}}]}]},
+            ["network-ingress"],
+        ),
+        ({"ingress": [{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]}, []),
+        ({"ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/24"}}]}]}, ["network-ingress"]),
+        ({"ingress": [{"ports": [{"port": 8080}]}]}, ["network-ingress"]),
+        ({"ingress": [{"ports": [{"port": 23456}]}]}, ["network-ports"]),
+        ({"ingress": [{"ports": [{"port": 1024, "endPort": 65535}]}]}, ["network-ports"]),
+        ({"policyTypes": ["Egress"]}, ["network-dns", "network-egress"]),
+        ({"policyTypes": ["Egress"], "egress": [EGRESS_DNS]}, ["network-egress"]),
+        ({"policyTypes": ["Egress"], "egress": [EGRESS_DNS, {"to": [{"podSelector": {}}]}]}, []),
+    ],
+)
+def test_a_policy_is_found_to_do_what_it_does(spec: dict[str, Any], found: list[str]) -> None:
+    assert ids(spec, labels={"team": "a"}) == found
+
+
+def test_what_one_policy_forbids_another_may_allow() -> None:
+    allowed = {"policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": {}}]}]}
+    assert ids({"policyTypes": ["Ingress"]}, allowed) == []
+
+
+def test_a_job_of_one_replica_meets_nobody() -> None:
+    facts = Facts(
+        namespace="n",
+        seen={Subject.POLICIES: [{"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}]},
+        task=Task(roles=[role("master")]),
+    )
+    assert [each for check in network.CHECKS if check.id != "dns" for each in check.judge(facts)] == []
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "labels", "selected"),
+    [
+        ("In", ["a"], {"k": "a"}, True),
+        ("In", ["a"], {}, False),
+        ("NotIn", ["a"], {}, True),
+        ("NotIn", ["a"], {"k": "a"}, False),
+        ("Exists", None, {"k": ""}, True),
+        ("DoesNotExist", None, {"k": ""}, False),
+        ("Near", ["a"], {"k": "a"}, False),
+    ],
+)
+def test_expressions_select_as_kubernetes_does(
+    operator: str, values: list[str] | None, labels: dict[str, str], selected: bool
+) -> None:
+    assert (
+        matches({"matchExpressions": [{"key": "k", "operator": operator, "values": values}]}, labels)
+        is selected
+    )
+
+
+def test_no_selector_selects_nothing() -> None:
+    assert not matches(None, {"k": "a"})
+
+
+def test_the_probe_is_a_master_and_a_worker_that_waits_for_it() -> None:
+    spec = probe.invalid("n")["spec"]
+    assert isinstance(spec, dict)
+    job = {**probe.invalid("n"), "spec": {"pytorchReplicaSpecs": {
+        "Master": {**spec["pytorchReplicaSpecs"]["Master"], "replicas": 1},
+        "Worker": {**spec["pytorchReplicaSpecs"]["Master"], "replicas": 3},
+    }}}  # fmt: skip
+    master, worker = pods.of(job, "mine")
+    assert (master.name, master.count, worker.name, worker.count) == ("master", 1, "worker", 3)
+    assert [each["name"] for each in worker.pod["spec"]["initContainers"]] == ["init-pytorch"]
+    assert worker.pod["spec"]["schedulerName"] == "mine"
+    assert "ownerReferences" not in worker.pod["metadata"]

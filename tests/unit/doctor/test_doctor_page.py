@@ -1,0 +1,48 @@
+"""The pages on the doctor have every check, and every option of the command.
+
+``UPDATE=1`` writes the table anew.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from backend_plugin.cli.doctor import command
+from backend_plugin.doctor.table import CHECKS
+from backend_plugin.doctor.verdict import EXIT_CODES
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "reference" / "doctor.md"
+HOW_TO = DOCS / "how-to" / "check-a-cluster.md"
+HEAD = "| check | level | where it finds nothing |\n|---|---|---|\n"
+
+
+def table() -> str:
+    rows = (f"| `{check.id}` | {check.level.value} | {check.proves} |" for check in CHECKS)
+    return HEAD + "\n".join(rows) + "\n"
+
+
+def test_the_page_has_every_check() -> None:
+    text = PAGE.read_text()
+    before, there, rest = text.partition(HEAD)
+    assert there, "the page has no table"
+    _, _, after = rest.partition("\n\n")
+    written = f"{before}{table()}\n{after}"
+    if os.environ.get("UPDATE"):
+        PAGE.write_text(written)
+    assert written == text
+
+
+def test_the_page_has_every_option_and_exit_code() -> None:
+    text = PAGE.read_text()
+    known = {option for param in command.params for option in param.opts if option.startswith("-")}
+    section = text.partition("| option |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"(?<![\w-])--?[a-z]+(?:-[a-z]+)*", section)) - {"-"} == known
+    codes = {int(found) for found in re.findall(r"^\| (\d) \|", text, re.MULTILINE)}
+    assert codes == {*EXIT_CODES.values(), 2}
+
+
+def test_what_the_how_to_names_is_a_check() -> None:
+    named = set(re.findall(r"^\| .*\| `([a-z-]+)`", HOW_TO.read_text(), re.MULTILINE))
+    assert named
+    assert named <= {check.id for check in CHECKS}

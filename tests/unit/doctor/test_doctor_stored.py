@@ -1,0 +1,84 @@
+"""What a cluster has changed of what was sent, and what it has only added."""
+
+from typing import Any
+
+import pytest
+
+from backend_plugin.doctor.checks import job
+from backend_plugin.doctor.facts import Facts, Reply, RolePods, Task
+
+CHECKS = {check.id: check for check in job.CHECKS}
+SENT = {
+    "metadata": {"name": "p", "labels": {"a": "b"}},
+    "spec": {
+        "containers": [{"name": "pytorch", "resources": {"requests": {"memory": "1024Mi"}}}],
+        "tolerations": [{"key": "x"}],
+        "priority": 0,
+    },
+}
+
+
+def told(stored: dict[str, Any]) -> list[str]:
+    facts = Facts(
+        namespace="n",
+        task=Task(roles=[RolePods(name="worker", count=1, needed=1, pod=SENT)]),
+        pod_replies={"worker": Reply(stored=stored)},
+    )
+    return [each.sentence for each in CHECKS["pod-changed"].judge(facts)]
+
+
+def stored(**spec: Any) -> dict[str, Any]:
+    return {"metadata": SENT["metadata"], "spec": {**SENT["spec"], **spec}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"dnsPolicy": "ClusterFirst"},
+        {"schedulerName": "default-scheduler"},
+        {"containers": [{"name": "pytorch", "resources": {"requests": {"memory": "1Gi"}}}]},
+        {
+            "containers": [
+                {"name": "proxy"},
+                {"name": "pytorch", "resources": {"requests": {"memory": "1Gi"}}},
+            ]
+        },
+        {"tolerations": [{"key": "y"}, {"key": "x"}]},
+        {"priority": None},
+    ],
+)
+def test_what_is_only_added_is_no_change(spec: dict[str, Any]) -> None:
+    assert told(stored(**spec)) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"tolerations": []}, "spec.tolerations[0] is None instead of {'key': 'x'}"),
+        ({"schedulerName": "yunikorn"}, "spec.schedulerName is 'yunikorn', and nothing was said"),
+        (
+            {"containers": [{"name": "pytorch", "resources": {"requests": {"memory": "2Gi"}}}]},
+            "spec.containers[pytorch].resources.requests.memory is '2Gi' instead of '1024Mi'",
+        ),
+        (
+            {"containers": [{"name": "pytorch", "resources": {"requests": {"memory": "1Gi", "cpu": "1"}}}]},
+            "spec.containers[pytorch] asks for cpu, and nothing was said",
+        ),
+    ],
+)
+def test_a_change_is_told_with_its_place(spec: dict[str, Any], said: str) -> None:
+    (sentence,) = told(stored(**spec))
+    assert sentence == f"the cluster changes the worker pod before it is stored: {said}"
+
+
+def test_many_changes_are_told_shortly() -> None:
+    labels = {str(number): "x" for number in range(8)}
+    sent = {**SENT, "metadata": {"labels": labels}}
+    facts = Facts(
+        namespace="n",
+        task=Task(roles=[RolePods(name="worker", count=1, needed=1, pod=sent)]),
+        pod_replies={"worker": Reply(stored={**sent, "metadata": {}})},
+    )
+    (found,) = CHECKS["pod-changed"].judge(facts)
+    assert found.sentence.endswith(", and 3 more")

@@ -1,0 +1,211 @@
+"""PodTemplates by themselves: what of them reaches no task, waits for nobody, and gangs nothing."""
+
+import json
+from typing import Any
+
+import pytest
+
+from backend_plugin.core import settings
+from backend_plugin.doctor.check import Found, Level
+from backend_plugin.doctor.checks import job, templates
+from backend_plugin.doctor.facts import Facts, Subject, Task
+
+CHECKS = {check.id: check for check in templates.CHECKS}
+YUNIKORN = "yunikorn.apache.org/"
+GROUP = {"name": "worker", "minMember": 2, "minResource": {"cpu": "1"}}
+
+
+def a_template(name: str = "gang-scheduling-template", **template: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "n"}, "template": template}
+
+
+def a_deployment(image: str, *args: str) -> dict[str, Any]:
+    pod = {"containers": [{"image": image, "args": [*args]}]}
+    return {
+        "metadata": {"name": image, "namespace": "n"},
+        "spec": {"template": {"spec": pod}},
+        "status": {"availableReplicas": 1},
+    }
+
+
+def found(check: str, template: dict[str, Any], *deployments: dict[str, Any], **said: Any) -> list[Found]:
+    seen = {Subject.TEMPLATES: [template], Subject.DEPLOYMENTS: [*deployments]}
+    platform = settings.read(said.pop("platform", {}))
+    facts = Facts(namespace="n", settings=platform, **{**said, "seen": {**seen, **said.get("seen", {})}})
+    return list(CHECKS[check].judge(facts))
+
+
+SAYS = {"name": "main", "image": "a:1", "env": [{"name": "A"}], "imagePullPolicy": "Always", "resources": {}}
+
+
+@pytest.mark.parametrize(
+    ("containers", "is_found"),
+    [
+        ([SAYS], True),
+        ([{**SAYS, "name": "default"}], False),
+        ([{**SAYS, "name": "primary"}], False),
+        ([SAYS, {"name": "default", "image": "a:1"}], False),
+        # As the API server wants one, and stores it.
+        ([{key: said for key, said in SAYS.items() if key != "env"}], False),
+    ],
+)
+def test_what_is_said_of_a_container_that_tasks_do_not_take_over(
+    containers: list[dict[str, Any]], is_found: bool
+) -> None:
+    said = found("template-containers", a_template(spec={"containers": containers}))
+    assert bool(said) is is_found
+
+
+def test_what_is_said_of_a_sidecar_is_a_note_and_reaches_its_namesake() -> None:
+    spec = {"containers": [{"name": "cloud-sql-proxy", "image": "a:1", "args": ["--port=5432"]}]}
+    (said,) = found("template-containers", a_template(spec=spec))
+    assert said.sentence.endswith("says of cloud-sql-proxy reaches no container but one of that name")
+    # A change of its name would have its arguments in every container.
+    assert "kubectl" not in said.remedy
+    assert CHECKS["template-containers"].level is Level.NOTE
+
+
+FLYTES = {Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "gone"}}}]}
+OURS = {"default-pod-template-name": "gone"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "platform", "ids"),
+    [
+        ({}, {}, []),
+        (FLYTES, {}, ["template-unmade"]),
+        ({}, OURS, ["template-missing"]),
+        (FLYTES, OURS, ["template-missing", "template-unmade"]),
+    ],
+)
+@pytest.mark.parametrize("is_made", [False, True])
+def test_who_names_a_template_that_is_not_there(
+    seen: dict[Subject, Any], platform: dict[str, Any], ids: list[str], is_made: bool
+) -> None:
+    made = {Subject.TEMPLATES: [a_template("gone")]} if is_made else {}
+    facts = Facts(namespace="n", settings=settings.read(platform), seen={**seen, **made})
+    checks = [check for check in job.CHECKS if check.id in ("template-missing", "template-unmade")]
+    told = [check.id for check in checks for _ in check.judge(facts)]
+    assert told == ([] if is_made else ids)
+    assert [check.level for check in checks] == [Level.ERROR, Level.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("kai-template", {}),
+        ("platform", {"platform": {"default-pod-template-name": "platform"}}),
+        ("mine", {"task": Task(template="mine")}),
+        (
+            "theirs",
+            {"seen": {Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "theirs"}}}]}},
+        ),
+    ],
+)
+def test_those_that_somebody_names_are_judged(name: str, said: dict[str, Any]) -> None:
+    wrong = {"containers": [SAYS]}
+    assert found("template-containers", a_template(name, spec=wrong), **said)
+    assert not found("template-containers", a_template("anothers", spec=wrong), **said)
+
+
+COSCHEDULING = {"spec": {"schedulerName": "scheduler-plugins-scheduler"}}
+SCHEDULER = a_deployment("x/some:1", "--scheduler-name=scheduler-plugins-scheduler")
+OPERATOR = a_deployment("x/training-operator:1", "--gang-scheduler-name=scheduler-plugins-scheduler")
+
+
+def test_a_scheduler_that_nobody_serves_is_told() -> None:
+    (said,) = found("template-scheduler", a_template(**COSCHEDULING))
+    assert "names the scheduler scheduler-plugins-scheduler, which nobody serves" in said.sentence
+    assert not found("template-scheduler", a_template(**COSCHEDULING), SCHEDULER)
+    assert not found("template-scheduler", a_template(spec={"schedulerName": "default-scheduler"}))
+    assert not found("template-gang", a_template(**COSCHEDULING))
+
+
+def gang(**said: Any) -> dict[str, Any]:
+    return {"platform": {"kfpytorch": {"gang": said}}}
+
+
+@pytest.mark.parametrize(
+    ("template", "deployments", "said", "is_found"),
+    [
+        (COSCHEDULING, [SCHEDULER], {}, True),
+        (COSCHEDULING, [SCHEDULER], gang(scheduler="kueue", queue="q"), True),
+        (COSCHEDULING, [SCHEDULER, OPERATOR], {}, False),
+        (COSCHEDULING, [SCHEDULER], gang(scheduler="coscheduling", style="plugin"), False),
+        (COSCHEDULING, [SCHEDULER], gang(scheduler="auto"), False),
+        (COSCHEDULING, [SCHEDULER], gang(choices={"coscheduling": {"style": "plugin"}}), False),
+        (
+            {"spec": {"schedulerName": "yunikorn"}},
+            [a_deployment("x/yunikorn:1", "--scheduler-name=yunikorn")],
+            {},
+            True,
+        ),
+        (
+            {
+                "spec": {"schedulerName": "yunikorn"},
+                "metadata": {"annotations": {f"{YUNIKORN}task-groups": json.dumps([GROUP])}},
+            },
+            [a_deployment("x/yunikorn:1", "--scheduler-name=yunikorn")],
+            {},
+            False,
+        ),
+        ({"spec": {"schedulerName": "kai-scheduler"}}, [a_deployment("x/kai-scheduler:1")], {}, False),
+        ({"spec": {"schedulerName": "mine"}}, [a_deployment("x/s:1", "--scheduler-name=mine")], {}, False),
+    ],
+)
+def test_a_schedulers_name_alone_is_no_gang(
+    template: dict[str, Any], deployments: list[dict[str, Any]], said: dict[str, Any], is_found: bool
+) -> None:
+    assert bool(found("template-gang", a_template(**template), *deployments, **said)) is is_found
+
+
+@pytest.mark.parametrize(
+    ("metadata", "why"),
+    [
+        ({"annotations": {f"{YUNIKORN}task-group-name": ""}}, "it is empty"),
+        ({"annotations": {f"{YUNIKORN}task-groups": "[{"}}, "it is not JSON: "),
+        ({"annotations": {f"{YUNIKORN}task-groups": '{"name": "worker"}'}}, "it is no list of groups"),
+        ({"annotations": {f"{YUNIKORN}task-groups": "[1]"}}, "it is no list of groups"),
+        ({"annotations": {f"{YUNIKORN}task-groups": "[]"}}, "it is no list of groups"),
+        *(
+            (
+                {"annotations": {f"{YUNIKORN}task-groups": json.dumps([{**GROUP, **wrong}])}},
+                "each group needs",
+            )
+            for wrong in ({"name": ""}, {"minMember": 0}, {"minMember": None}, {"minResource": {}})
+        ),
+        ({"annotations": {f"{YUNIKORN}task-group-name": "worker"}}, "has no group of that name"),
+        ({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, "the pods of all tasks would be of one group"),
+        (
+            {"annotations": {"scheduling.k8s.io/group-name": "g"}},
+            "the pods of all tasks would be of one group",
+        ),
+        ({"annotations": {"scheduling.volcano.sh/group-min-member": "2"}}, "and names none"),
+        ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, "Kueue reads it from jobs"),
+    ],
+)
+def test_what_gangs_nothing_is_told_with_why(metadata: dict[str, Any], why: str) -> None:
+    (said,) = found("template-placeholder", a_template(metadata=metadata))
+    assert why in said.sentence
+    (part,) = metadata
+    gone = {"template": {"metadata": {part: dict.fromkeys(metadata[part])}}}
+    patch = "kubectl patch podtemplate gang-scheduling-template -n n --type=merge -p"
+    assert said.remedy.startswith(f"{patch} '{json.dumps(gone)}'; ")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"labels": {"team": ""}},
+        {
+            "annotations": {
+                f"{YUNIKORN}task-groups": json.dumps([GROUP]),
+                f"{YUNIKORN}task-group-name": "worker",
+            }
+        },
+        {"labels": {f"{YUNIKORN}queue": "root.team"}},
+    ],
+)
+def test_what_may_gang_a_job_is_not_complained_of(metadata: dict[str, Any]) -> None:
+    assert not found("template-placeholder", a_template(metadata=metadata))

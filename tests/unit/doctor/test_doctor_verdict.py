@@ -1,0 +1,90 @@
+"""From facts to findings: their order, the exit code, and what could not be looked at."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from backend_plugin.cli.commands import kfpytorch
+from backend_plugin.doctor import verdict
+from backend_plugin.doctor.check import Check, Finding, Found, Level
+from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.table import CHECKS
+
+NODES = "nodes is forbidden; add to the ClusterRole of whoever asks: {resources: [nodes]}"
+
+
+def a_check(level: Level, *needs: Subject) -> Check:
+    found = Found(sentence="is wrong", remedy="put it right")
+    return Check(
+        id=f"a-{level.value}", level=level, proves="it is right", judge=lambda _: [found], needs=needs
+    )
+
+
+def test_the_worst_comes_first_and_decides() -> None:
+    checks = [a_check(level) for level in (Level.NOTE, Level.WARNING, Level.ERROR)]
+    found = verdict.findings(Facts(namespace="n"), checks)
+    assert [each.level for each in found] == [Level.ERROR, Level.WARNING, Level.NOTE]
+    assert verdict.exit_code(found) == 1
+
+
+@pytest.mark.parametrize(("level", "code"), [*verdict.EXIT_CODES.items()])
+def test_each_level_has_its_exit_code(level: Level, code: int) -> None:
+    assert verdict.exit_code([Finding(id="x", level=level, sentence="", remedy="")]) == code
+
+
+def test_nothing_found_is_a_success() -> None:
+    assert verdict.exit_code([]) == 0
+
+
+def test_a_check_without_what_it_needs_is_not_judged_and_that_is_said() -> None:
+    facts = Facts(namespace="n", unseen={Subject.NODES: NODES})
+    (found,) = verdict.findings(facts, [a_check(Level.ERROR, Subject.NODES)])
+    assert (found.id, found.level) == ("unseen", Level.UNKNOWN)
+    assert found.sentence.startswith("could not look at nodes: nodes is forbidden; not checked: nodes-none, ")
+    assert found.remedy == "add to the ClusterRole of whoever asks: {resources: [nodes]}"
+    assert verdict.left_out(facts, [a_check(Level.ERROR, Subject.NODES), a_check(Level.NOTE)]) == ["a-error"]
+
+
+def test_of_a_cluster_that_cannot_be_asked_nothing_else_is_said() -> None:
+    (found,) = verdict.findings(Facts(namespace="n", unreachable="refused"))
+    assert (found.id, found.sentence) == ("api-unreachable", "the API server cannot be asked: refused")
+    assert found.remedy.startswith("kubectl version; ")
+
+
+def test_what_others_say_with_a_semicolon_is_told_whole() -> None:
+    said = "503 ServiceUnavailable: the apiserver is down; see its log"
+    (found,) = verdict.findings(Facts(namespace="n", unreachable=said))
+    assert found.sentence == f"the API server cannot be asked: {said}"
+    assert found.remedy.startswith("kubectl version; ")
+
+
+def test_of_credentials_only_our_own_last_words_are_the_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "mine; and not yours"
+    done = CliRunner().invoke(kfpytorch, ["doctor", "--kubeconfig", str(file), "-o", "json"])
+    (found,) = json.loads(done.output)["findings"]
+    assert found["sentence"] == f"the API server cannot be asked: kubeconfig {file}: there is no such file"
+    assert found["remedy"] == "name one that kubectl can use"
+
+
+def test_how_many_could_not_be_made_is_said(tmp_path: Path) -> None:
+    missing = ["doctor", "--kubeconfig", str(tmp_path / "no")]
+    done = CliRunner().invoke(kfpytorch, missing)
+    count = len(CHECKS)
+    last = f"{count} checks, of which {count - 1} could not be made: 1 error"
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, last)
+    said = json.loads(CliRunner().invoke(kfpytorch, [*missing, "-o", "json"]).stdout)
+    assert said["not_checked"] == [check.id for check in CHECKS if check.id != "api-unreachable"]
+
+
+def test_ids_are_all_different_and_plain() -> None:
+    ids = [check.id for check in CHECKS]
+    assert len(set(ids)) == len(ids)
+    assert all(each.replace("-", "").isalpha() and each.islower() for each in ids)
+    assert verdict.UNSEEN not in ids
+
+
+def test_what_is_needed_is_looked_at_by_somebody() -> None:
+    """A check that needs what nobody looks at would never be left out, nor judged by anything."""
+    assert {subject for check in CHECKS for subject in check.needs} <= {*Subject}

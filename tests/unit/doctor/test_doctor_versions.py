@@ -1,0 +1,111 @@
+"""Which versions run in a cluster, by the tags of images and by labels."""
+
+from typing import Any
+
+import pytest
+
+from backend_plugin.doctor import about, deployments
+from backend_plugin.doctor.checks import flyte, operator
+from backend_plugin.doctor.facts import Facts, Reply, Subject
+
+FLYTE = {check.id: check for check in flyte.CHECKS}
+OPERATOR = {check.id: check for check in operator.CHECKS}
+
+
+def runs(image: str, label: str = "", *beside: str, args: tuple[str, ...] = ()) -> dict[str, Any]:
+    containers = [*({"image": each} for each in beside), {"image": image, "args": [*args]}]
+    labels = {"app.kubernetes.io/version": label} if label else {}
+    return {
+        "metadata": {"name": "d", "namespace": "n", "labels": labels},
+        "spec": {"template": {"spec": {"containers": containers}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "label", "version"),
+    [
+        ("h:5000/training-operator:v1.9.3", "", (1, 9, 3)),
+        ("training-operator:1.9", "", (1, 9, 0)),
+        ("training-operator:v1.9.3-rc1", "", (1, 9, 3)),
+        ("training-operator:v1.9.3@sha256:12", "1.0.0", (1, 9, 3)),
+        ("training-operator@sha256:12", "1.8.1", (1, 8, 1)),
+        ("training-operator:latest", "v1.7", (1, 7, 0)),
+        ("h:5000/training-operator", "", None),
+        ("training-operator:sha-4f2e", "", None),
+    ],
+)
+def test_a_version_is_read_from_the_tag_or_else_the_label(
+    image: str, label: str, version: tuple[int, int, int] | None
+) -> None:
+    assert deployments.version(runs(image, label)) == version
+
+
+@pytest.mark.parametrize(
+    ("image", "label", "version"),
+    [
+        ("h:5000/flyte-binary:v1.16.8", "", (1, 16, 8)),
+        ("flyte-binary:v1.16.8@sha256:12", "1.16.0", (1, 16, 8)),
+        ("flyte-binary:v1.16.0", "1.16.0", (1, 16, 0)),
+        # Newer charts have this label, too.
+        ("flyte-binary:latest", "1.16.0", None),
+        ("flyte-binary:sha-4f2e", "1.16.0", None),
+        ("flyte-binary@sha256:12", "1.16.0", None),
+        ("flyte-binary@sha256:12", "1.16.7", (1, 16, 7)),
+        ("flyte-binary:latest", "v1.15.0", (1, 15, 0)),
+        # It may be any patch of it.
+        ("flyte-binary:1.16", "", None),
+        ("flyte-binary:latest", "1.16", None),
+    ],
+)
+def test_flytes_version_is_read_from_its_own_tag_or_a_label_that_is_not_the_charts(
+    image: str, label: str, version: tuple[int, int, int] | None
+) -> None:
+    assert deployments.flyte_version(runs(image, label, "cloud-sql-proxy:2.8.0")) == version
+
+
+def test_the_webhook_of_flyte_core_is_no_second_propeller() -> None:
+    propeller = runs("flytepropeller:v1.16.6", args=("--config", "/etc/flyte/config/*.yaml"))
+    webhook = runs("flytepropeller:v1.16.6", args=("webhook", "--config", "/etc/flyte/config/*.yaml"))
+    facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [propeller, webhook]})
+    assert deployments.propellers(facts) == [propeller]
+    assert len([*FLYTE["flyte-old"].judge(facts)]) == 1
+
+
+def test_the_image_of_which_no_version_is_known_is_flytes_own() -> None:
+    seen = {Subject.DEPLOYMENTS: [runs("flyte-binary:latest", "", "cloud-sql-proxy:2.8.0")]}
+    (said,) = FLYTE["flyte-version"].judge(Facts(namespace="n", seen=seen))
+    assert "by the image flyte-binary:latest of deployment/d" in said.sentence
+
+
+@pytest.mark.parametrize(
+    ("image", "ids", "told"),
+    [
+        ("flyte-binary-release:v1.16.7", [], "n/d 1.16.7"),
+        ("flytepropeller:v2.0.0", [], "n/d 2.0.0"),
+        ("flytepropeller:v1.16.6", ["flyte-old"], "n/d 1.16.6"),
+        ("flytepropeller:nightly", ["flyte-version"], "n/d of a version that is not known"),
+        ("flyteconnector:v1.0.0", [], "none that is seen"),
+    ],
+)
+def test_flytes_version_is_compared_with_what_a_connector_needs(
+    image: str, ids: list[str], told: str
+) -> None:
+    facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [runs(image)]})
+    judged = ("flyte-old", "flyte-version")
+    assert [name for name in judged for _ in FLYTE[name].judge(facts)] == ids
+    assert about.lines(facts)["flyte"] == told
+
+
+@pytest.mark.parametrize(
+    ("seen", "unseen", "is_found"),
+    [
+        ({}, {}, False),
+        ({Subject.DEPLOYMENTS: [runs("training-operator:v1.9.3")]}, {}, True),
+        ({}, {Subject.DEPLOYMENTS: "forbidden"}, True),
+    ],
+)
+def test_who_misses_the_operator_is_not_told_that_its_webhook_is_missing(
+    seen: dict[Subject, Any], unseen: dict[Subject, str], is_found: bool
+) -> None:
+    facts = Facts(namespace="n", seen=seen, unseen=unseen, invalid_reply=Reply(stored={}))
+    assert bool([*OPERATOR["webhook-missing"].judge(facts)]) is is_found

@@ -1,0 +1,73 @@
+"""docs/reference/wire.md, from flyteidl's messages and from our own proto file."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from flyteidl.plugins.kubeflow import pytorch_pb2
+from generated import code, table
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from kfpytorch_idl.v1 import job_ref_pb2, task_pb2
+
+PROTOS = Path(__file__).parent.parent / "protos/kfpytorch_idl/v1"
+MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+FIELD = re.compile(r"((?:^ +//.*\n)*)^ +(?:optional |repeated )?[\w.<>, ]+? (\w+) = \d+;", re.MULTILINE)
+
+
+def of_flyteidl() -> str:
+    """The message of a PyTorch task and all that it is made of, a row a field."""
+    rows = [
+        [code(message.name), code(field.json_name), type_of(field)]
+        for message in reached(pytorch_pb2.DistributedPyTorchTrainingTask.DESCRIPTOR)
+        for field in message.fields
+    ]
+    return table(["message", "key", "type"], rows)
+
+
+def reached(message: Descriptor) -> Iterator[Descriptor]:
+    """A message of ours or flyteidl's plugins, then those in it, each once."""
+    found = [message]
+    for each in found:
+        yield each
+        for field in each.fields:
+            inner = field.message_type
+            if inner is not None and inner not in found and "plugins" in inner.full_name:
+                found.append(inner)
+
+
+def type_of(field: FieldDescriptor) -> str:
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        return "texts by name"
+    if kind is not None:
+        name = code(kind.name)
+    elif field.enum_type is not None:
+        name = " or ".join(code(value.name) for value in field.enum_type.values)
+    else:
+        name = KINDS[field.cpp_type]
+    return f"list of {name}" if field.is_repeated else name
+
+
+KINDS = {
+    FieldDescriptor.CPPTYPE_STRING: "text",
+    FieldDescriptor.CPPTYPE_INT32: "int32",
+    FieldDescriptor.CPPTYPE_INT64: "int64",
+    FieldDescriptor.CPPTYPE_BOOL: "bool",
+}
+
+
+def of_message(name: str) -> str:
+    """A row for each field of a message of ours, with what the proto file says of it."""
+    module = job_ref_pb2 if name == "JobRef" else task_pb2
+    source = "".join(path.read_text() for path in sorted(PROTOS.glob("*.proto")))
+    said = {field: words(comment) for comment, field in FIELD.findall(dict(MESSAGE.findall(source))[name])}
+    fields = getattr(module, name).DESCRIPTOR.fields
+    return table(
+        ["key", "type", ""],
+        [[code(field.json_name), type_of(field), said[field.name]] for field in fields],
+    )
+
+
+def words(comment: str) -> str:
+    return " ".join(re.sub(r"^ +// ?", " ", comment, flags=re.MULTILINE).split())
