@@ -13,7 +13,7 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.10; do \
 	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: help demo test check conformance soak bench tools e2e generate lock clean
+.PHONY: help demo test check docs conformance soak bench tools e2e generate lock clean
 
 help:  ## list what can be made
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -32,19 +32,23 @@ test: $(READY)  ## all tests that need nothing but Python, in under ten minutes,
 	$(BIN)/pytest $(AT_ONCE)
 
 check: $(READY)  ## format, lint, types, import contracts, structure, duplicates, documentation, branches
-	$(BIN)/ruff format --check $(TYPED) tests
-	$(BIN)/ruff check $(TYPED) tests
+	$(BIN)/ruff format --check $(TYPED) tests docs
+	$(BIN)/ruff check $(TYPED) tests docs
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/test_architecture.py tests/test_documentation.py tests/test_documented_commands.py
+	$(BIN)/pytest tests/test_architecture.py tests/test_documentation.py tests/test_documented_commands.py \
+		tests/test_documented_blocks.py tests/test_generated_pages.py tests/test_site.py
 	$(BIN)/coverage run -m pytest --quiet tests/unit/core tests/golden
 	$(BIN)/coverage report --include='backend_plugin/core/*' --fail-under=100
+
+docs: $(READY)  ## the documentation as a site, build/site/index.html, offline; a warning is an error
+	$(BIN)/sphinx-build -q -E -a -W -n --keep-going -j auto -c docs . build/site
 
 conformance: $(READY)  ## the same wire as the published plugin's, and its own tests; needs the network once
 	$(BIN)/pytest -m conformance tests/conformance
 
-soak: $(READY)  ## the full number of kills and of generated cases
-	$(BIN)/pytest $(AT_ONCE) -m "soak or hypothesis" --hypothesis-profile=soak
+soak: $(READY)  ## the full number of kills and of generated cases; SHARE=1/3: every third of these tests
+	$(BIN)/pytest $(AT_ONCE) -m "soak or hypothesis" --hypothesis-profile=soak --share=$(or $(SHARE),1/1)
 
 bench: $(READY)  ## measure what README and docs promise
 	$(BIN)/python -m benchmarks
@@ -55,9 +59,10 @@ tools: $(READY)  ## build the programs of a real cluster, once, from pinned Go m
 e2e: $(READY)  ## on a real cluster, started here: API server, operator, scheduler, nodes, FlytePropeller; needs Go
 	.ci/e2e
 
-generate: $(READY)  ## the Python code of protos/, every golden file, and what the pages show of commands
+generate: $(READY)  ## the Python code of protos/, every golden file, what the pages show of commands and of code
 	$(BIN)/protoc --proto_path=protos --python_out=protos --pyi_out=protos protos/kfpytorch_idl/*/*.proto
 	UPDATE=1 $(BIN)/pytest tests/golden tests/test_documented_commands.py
+	UPDATE=1 $(BIN)/pytest tests/test_generated_pages.py
 
 lock: $(READY)  ## resolve the dependencies anew, for every supported Python at once
 	$(BIN)/uv pip compile setup.py --extra backend --extra otel --extra elastic --extra dev --universal --python-version 3.10 \

