@@ -20,24 +20,32 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self._started: list[asyncio.SubprocessTransport] = []
+        self._started: list[asyncio.Task[tuple[asyncio.SubprocessTransport, Any]]] = []
 
     async def subprocess_exec(self, *arguments: Any, **said: Any) -> Any:
-        """See `asyncio.AbstractEventLoop.subprocess_exec`."""
-        transport, protocol = await super().subprocess_exec(*arguments, **said)
-        self._started.append(transport)
-        return transport, protocol
+        """See `asyncio.AbstractEventLoop.subprocess_exec`. A start that was begun comes to its end.
+
+        One that is cancelled between two of its pipes would wait for them for ever, as of Python 3.11.
+        """
+        start = self.create_task(super().subprocess_exec(*arguments, **said))
+        self._started.append(start)
+        return await asyncio.shield(start)
 
     async def end_processes(self) -> None:
         """Kill those that are left, with all that they have started, and see them out."""
-        for transport in self._started:
-            if transport.get_returncode() is None:
-                _kill(transport.get_pid())
-            for _ in range(_LOOKS):
-                if transport.get_returncode() is not None:
-                    break
-                await asyncio.sleep(_LOOK)
-            transport.close()
+        for start in await asyncio.gather(*self._started, return_exceptions=True):
+            if not isinstance(start, BaseException):
+                await _end(start[0])
+
+
+async def _end(transport: asyncio.SubprocessTransport) -> None:
+    if transport.get_returncode() is None:
+        _kill(transport.get_pid())
+    for _ in range(_LOOKS):
+        if transport.get_returncode() is not None:
+            break
+        await asyncio.sleep(_LOOK)
+    transport.close()
 
 
 async def within(seconds: float, do: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -11,6 +11,8 @@ from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 @task(task_config=PyTorch(worker=Worker(replicas=1)))
 def replicas(seconds: float) -> int:
     dist.init_process_group("gloo")
+    # Rank 0 has the store that the others join by, and may leave only when they have.
+    dist.barrier()
     print("training")
     time.sleep(seconds)
     return dist.get_world_size()
