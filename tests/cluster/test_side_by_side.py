@@ -47,7 +47,7 @@ SAID = {
     "one is killed for its memory": ("worker-0", "OOMKilled", "ask for more"),
     "one is preempted": ("worker-0", "preempted", "save checkpoints and set retries"),
     "the image of one cannot be pulled": ("worker-0", "image:1", "check the image's name"),
-    "no node has as many GPUs": ("master-0, worker-0", "4 lack nvidia.com/gpu", "ask for less"),
+    "no node has as many GPUs": ("-0 waiting for a node", "4 lack nvidia.com/gpu", "ask for less"),
 }
 """Who, what, and what can be done."""
 
@@ -101,7 +101,7 @@ def test_both_come_to_the_same_end(compared: Compared, what: str) -> None:
 @pytest.mark.parametrize("what", ENDS_HERE)
 def test_what_flytes_own_plugin_never_notices_ends(compared: Compared, what: str) -> None:
     theirs, ours = compared.pairs[what]
-    assert theirs.phases[-1] == "0 RUNNING"
+    assert theirs.phases[-1] == "0 RUNNING", theirs.shown
     assert ends(ours) == ENDS_HERE[what]
 
 
