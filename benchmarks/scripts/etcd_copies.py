@@ -1,4 +1,4 @@
-"""Thousands of copies of an object, put where an API server keeps its own: fifty thousand in seconds.
+"""Thousands of copies of an object, put where an API server keeps its own: fifty thousand in a minute.
 
 A copy differs from its pattern in words of the same length, so that it stays whole whatever its encoding is.
 """
@@ -6,12 +6,12 @@ A copy differs from its pattern in words of the same length, so that it stays wh
 import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import httpx
 
-# etcd's own limit for one transaction is 128.
-_AT_ONCE: Final = 100
+_AT_A_TIME: Final = 8
 _UID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -31,15 +31,20 @@ class Etcd:
     def copy(
         self, patterns: Mapping[bytes, bytes], words: Callable[[int], Mapping[str, str]], numbers: range
     ) -> None:
-        """A copy of every pattern for each number: `words` says what stands in it, and instead of what."""
+        """A copy of every pattern for each number: `words` says what stands in it, and instead of what.
+
+        Each is written by itself, as an API server does: a watch goes on behind a revision, and of two
+        objects that share one it would miss the second.
+        """
         puts = list[Mapping[str, Any]]()
         for number in numbers:
             said = words(number)
             for key, value in patterns.items():
                 put = {"key": _text(_replaced(key, said)), "value": _text(_replaced(value, said))}
-                puts.append({"requestPut": put})
-        for first in range(0, len(puts), _AT_ONCE):
-            self._ask("kv/txn", {"success": puts[first : first + _AT_ONCE]})
+                puts.append(put)
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            for _ in pool.map(lambda put: self._ask("kv/put", put), puts):
+                pass
 
     def _ask(self, what: str, body: Mapping[str, Any]) -> Any:
         return self._client.post(f"/v3/{what}", json=body).raise_for_status().json()
