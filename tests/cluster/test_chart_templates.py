@@ -61,6 +61,8 @@ REFUSED = {
     "gang: {byProject: {a: {scheduler: kueue}}}": "invalid propertyName 'a'",
     "gang: {choices: {kueue: {scheduler: kai}}}": "at '/gang/choices/kueue': additional properties",
     "{networkPolicy: {enabled: true}, service: {type: LoadBalancer}}": "networkPolicy.enabled: true keeps",
+    "{networkPolicy: {enabled: true}, service: {type: NodePort}}": "keeps out whoever comes by the NodePort",
+    "networkPolicy: {addresses: [anywhere]}": "at '/networkPolicy/addresses/0': 'anywhere' does not match",
     "gang: {choices: {none: {}}}": "invalid propertyName 'none'",
     "gang: {choices: {volcano: {}}}": "gang.choices.volcano.style: '' does not say who makes the groups",
     "gang: {byNamespace: {a: {scheduler: kueue, style: plugin}}}": "gang.byNamespace.a.style: plugin means",

@@ -77,8 +77,8 @@
 {{- $problems = append $problems (printf "service.%s: %v says nothing of a %s; write service.type: LoadBalancer" . (get $.Values.service .) $.Values.service.type) -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.networkPolicy.enabled (eq .Values.service.type "LoadBalancer") (not .Values.service.loadBalancerSourceRanges) -}}
-{{- $problems = append $problems "networkPolicy.enabled: true keeps out whoever comes by the LoadBalancer; say in service.loadBalancerSourceRanges from which addresses that is, 0.0.0.0/0 if from all" -}}
+{{- if and .Values.networkPolicy.enabled (ne .Values.service.type "ClusterIP") (not (or .Values.networkPolicy.addresses .Values.service.loadBalancerSourceRanges)) -}}
+{{- $problems = append $problems (printf "networkPolicy.enabled: true keeps out whoever comes by the %s; say in networkPolicy.addresses from which addresses that is, 0.0.0.0/0 if from all" .Values.service.type) -}}
 {{- end -}}
 {{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
 {{- $problems = append $problems "serviceAccount.name: '' with create: false is nobody's; name the ServiceAccount that is there. It gets the rights of a server: default is also that of every pod there that names none" -}}
