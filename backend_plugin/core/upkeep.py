@@ -131,12 +131,12 @@ def is_over(observed: Observed) -> bool:
 
 
 def runs_undisturbed(observed: Observed) -> bool:
-    """Whether every replica that a job asks for runs, and nothing about it tells of an end.
+    """Whether every replica that a job asks for runs, nothing tells of an end, and nobody has ordered one.
 
     What changes of such a job, as the node or the readiness of a pod, asks for nothing to be done.
     """
     job = observed.job
-    if job is None or is_over(observed):
+    if job is None or is_over(observed) or ANNOTATION in job.annotations:
         return False
     own = [pod for pod in observed.pods if not pod.place and (not pod.owners or job.uid in pod.owners)]
     return len(own) == job.replicas and all(_runs_undisturbed(pod) for pod in own)

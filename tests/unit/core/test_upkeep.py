@@ -247,6 +247,12 @@ def of_another(said: Any) -> Any:
     return {**said, "metadata": {**said["metadata"], "ownerReferences": [{"uid": "earlier"}]}}
 
 
+def ended_by_order() -> Any:
+    """As `kfpytorch cancel` leaves it, before its operator has seen that."""
+    said = job(RUNNING)
+    return {**said, "metadata": {**said["metadata"], "annotations": {ANNOTATION: "said"}}}
+
+
 @pytest.mark.parametrize(
     ("undisturbed", "what", "said", "workers"),
     [
@@ -261,6 +267,7 @@ def of_another(said: Any) -> Any:
             [running("worker-0"), of_another(running("worker-1"))],
         ),
         (False, "it is over", job(SUCCEEDED), [running("worker-0")]),
+        (False, "somebody has ended it", ended_by_order(), [running("worker-0")]),
         (False, "it is gone", None, [running("worker-0")]),
         (False, "one waits", job(RUNNING), [pod("worker-0", "Pending")]),
         (False, "one has ended", job(RUNNING), [ended("worker-0", 1)]),
