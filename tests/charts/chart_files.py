@@ -48,6 +48,8 @@ _LEFT_OUT: Final = (
     "podSecurityContext.runAsGroup",
     "podSecurityContext.fsGroup",
 )
+_OF_THE_CHART: Final = {"local-queue": "localQueue", "scheduler-name": "schedulerName"}
+"""The words of a server's settings that the chart's own values spell otherwise."""
 # Where something is said twice, nobody knows which counts.
 _ELSEWHERE: Final = frozenset({"kfpytorch.gang"})
 
@@ -173,7 +175,7 @@ def choice() -> Mapping[str, Any]:
 
 def _of_gangs(readers: Mapping[str, Any], of_all: Mapping[str, Any]) -> Mapping[str, Any]:
     section = _section(readers, "")
-    same = {key: of_all[key] for key in ("scheduler", "style") if key in readers}
+    same = {key: of_all[_OF_THE_CHART.get(key, key)] for key in readers}
     return {**section, "properties": {**section["properties"], **same}}
 
 
