@@ -2,7 +2,7 @@
 #
 #   docker build --tag IMAGE .
 #
-# Of the object stores it reads S3; --build-arg STORES="s3fs gcsfs adlfs" for more.
+# It reads S3, GCS and Azure; --build-arg STORES=s3fs for less.
 ARG PYTHON=3.12.11-slim-bookworm
 
 FROM python:${PYTHON} AS built
@@ -11,7 +11,7 @@ COPY requirements.lock setup.py pyproject.toml README.md LICENSE ./
 # The versions that are tested, by their hashes; of them only what the backend needs.
 RUN awk '/^[^ #]/ { wanted = /^(uv|setuptools)==/ } wanted' requirements.lock > tools.lock \
     && pip install --no-cache-dir --require-hashes --requirement tools.lock
-ARG STORES="s3fs"
+ARG STORES="s3fs gcsfs adlfs"
 RUN printf '%s\n' ${STORES} > stores.in \
     && uv pip compile setup.py stores.in --extra backend --extra otel --constraint requirements.lock \
         --generate-hashes --quiet --output-file backend.lock \

@@ -65,6 +65,7 @@ _WILD: Final = frozenset("*?[")
     multiple=True,
     help="Try to write there. Default: those of the settings.",
 )
+@click.option("--read-only", is_flag=True, help="Only list there, as a server does: tasks do write there.")
 @click.option("--burn-in", is_flag=True, help="Run an all-reduce on the replicas of --for; tell how fast.")
 @click.option(
     "--burn-in-timeout",
@@ -117,6 +118,7 @@ def _wanted(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "Wish"]:
         settings=configuration.platform,
         flyte_namespace=said["flyte_namespace"],
         output_prefixes=said["output_prefix"] or concrete,
+        read_only=said["read_only"],
         release=_release(),
         connector=said["connector"] or "",
         certificate=_certificate(server),

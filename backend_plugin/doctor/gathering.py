@@ -55,6 +55,8 @@ class Wish:
     settings: Settings = field(default_factory=Settings)
     flyte_namespace: str = "flyte"
     output_prefixes: Sequence[str] = ()
+    read_only: bool = False
+    """Nothing is written below these."""
     release: str = ""
     """Of who asks."""
     connector: str = ""
@@ -83,7 +85,9 @@ async def gathered(options: KubernetesOptions, wish: Wish) -> Facts:
         return replace(facts, unreachable=said, unreachable_remedy=remedy)
     except (Answered, BackendError) as trouble:
         return replace(facts, unreachable=str(trouble))
-    return await outside.tried(found, wish.output_prefixes, wish.connector, wish.certificate)
+    return await outside.tried(
+        found, wish.output_prefixes, wish.connector, wish.certificate, read_only=wish.read_only
+    )
 
 
 async def _asked(connection: Connection, options: KubernetesOptions, wish: Wish, facts: Facts) -> Facts:

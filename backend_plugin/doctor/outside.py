@@ -1,6 +1,7 @@
 """What is not asked of the API server: stores in which outputs lie, and a connector that was named."""
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,30 +23,37 @@ _WRITABLE: Final = (
 )
 
 
-async def tried(facts: Facts, prefixes: Sequence[str], connector: str, certificate: str = "") -> Facts:
-    """With what came of trying them; `certificate` is the file with that of the connector, if it is here."""
-    stores = await asyncio.gather(*map(_store, prefixes))
+async def tried(
+    facts: Facts, prefixes: Sequence[str], connector: str, certificate: str = "", *, read_only: bool = False
+) -> Facts:
+    """With what came of trying them.
+
+    `certificate` is the file with that of the connector, if it is here; `read_only`: nothing is written to
+    stores, as a server writes nothing.
+    """
+    stores = await asyncio.gather(*(_store(each, read_only=read_only) for each in prefixes))
     found = await asyncio.to_thread(_connector, connector, certificate) if connector else None
     return replace(facts, stores=stores, connector=found)
 
 
-async def _store(prefix: str) -> Tried:
+async def _store(prefix: str, *, read_only: bool) -> Tried:
     scheme = prefix.partition("://")[0]
+    do, what = (_listed, "read") if read_only else (_written, "written")
     try:
-        await asyncio.wait_for(asyncio.to_thread(_written, prefix), _SECONDS)
+        await asyncio.wait_for(asyncio.to_thread(do, prefix), _SECONDS)
     except ImportError:
         package = STORES.get(scheme, scheme)
         return Tried(
             what=prefix,
             trouble=f"cannot be tried: the package {package} is not installed",
-            remedy=f"pip install {package}",
+            remedy=f"pip install {package}, or make the image with --build-arg STORES={package}",
         )
     except asyncio.TimeoutError as error:
         trouble = f"does not answer within {_SECONDS:g} s"
         return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error))
     except Exception as error:  # noqa: BLE001 - a border: every store's package raises what it likes.
         said = f"{type(error).__name__}: {error}".strip().rstrip(":")
-        trouble = f"nothing can be written there: {said}"
+        trouble = f"nothing can be {what} there: {said}"
         return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error))
     return Tried(what=prefix)
 
@@ -60,6 +68,22 @@ def _remedy(prefix: str, error: Exception) -> str:
     return (
         f"aws s3 ls {prefix}; a store that is not Amazon's is named by AWS_ENDPOINT_URL_S3=http://HOST:PORT"
     )
+
+
+def _listed(prefix: str) -> None:
+    """List it; raises what the store raises. A prefix below which nothing is yet is none of its trouble."""
+    import fsspec
+
+    filesystem: Any
+    filesystem, path = fsspec.core.url_to_fs(prefix, skip_instance_cache=True)
+    bucket, _, below = path.strip("/").partition("/")
+    try:
+        filesystem.ls(path)
+    except FileNotFoundError:
+        if not below or filesystem.protocol in ("file", ("file", "local")):
+            raise
+        with contextlib.suppress(PermissionError):  # Who may see what is below need not see the rest.
+            filesystem.ls(bucket)
 
 
 def _written(prefix: str) -> None:

@@ -24,11 +24,11 @@ _TEXTS: Final = {"type": ["object", "array"]}
 # A quantity may be written as a number, too.
 _QUANTITY: Final = {
     "type": ["string", "number"],
-    "pattern": "^[0-9.]+([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$",
+    "pattern": "^([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$",
 }
 _SCHEMAS: Final[Mapping[Any, Any]] = {
     kinds.boolean: {"type": "boolean"},
-    kinds.duration: {"type": "string"},
+    kinds.duration: {"type": "string", "pattern": "^(0|([0-9]+(\\.[0-9]+)?(ms|us|s|m|h))+)$"},
     kinds.names: {"type": "array", "items": {"type": "string"}},
     kinds.quantity: _QUANTITY,
     kinds.quantities: {"type": "object", "additionalProperties": _QUANTITY},
@@ -41,6 +41,7 @@ _SCHEMAS: Final[Mapping[Any, Any]] = {
 # What Kubernetes, or the cluster, decides where it is null.
 _LEFT_OUT: Final = (
     "resources",
+    "doctor.resources",
     "spreadBy",
     "metrics.dashboard.labels",
     "podSecurityContext",
@@ -81,7 +82,7 @@ def leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Map
     """Every value that can be said, by its path; a section that is not the chart's own is one value."""
     for key, part in schema["properties"].items():
         name = f"{path}{key}"
-        if "properties" in part and name != "resources":
+        if "properties" in part and key != "resources":
             yield from leaves(part, f"{name}.")
         else:
             yield name, part

@@ -30,6 +30,7 @@ LEFT_TO_OTHERS = {
     "podSecurityContext.runAsGroup",
     "podSecurityContext.fsGroup",
     "resources",
+    "doctor.resources",
     "spreadBy",
 }
 
@@ -66,6 +67,27 @@ REFUSED = {
     "gang: {scheduler: kueue, queue: 'team a'}": "at '/gang/queue': 'team a' does not match pattern",
     "gang: {byNamespace: {a: {scheduler: kueue, queue: -a}}}": "at '/gang/byNamespace/a/queue': '-a' does",
     "gang: {scheduler: kai, schedulerName: My_One}": "at '/gang/schedulerName': 'My_One' does not match",
+    "gang: {byNamespace: {TEAM_A: {scheduler: none}}}": "invalid propertyName 'TEAM_A'",
+    "extraVolumes: [{name: tmp, emptyDir: {}}]": "extraVolumes: tmp is there already; give it another name",
+    "extraVolumeMounts: [{name: ca, mountPath: /ca}]": "extraVolumeMounts: there is no volume ca; name one",
+    "extraVolumeMounts: [{name: ca}]": "at '/extraVolumeMounts/0': missing property 'mountPath'",
+    "{extraVolumes: [{name: ca}], extraVolumeMounts: [{name: ca, mountPath: /tmp/}]}": "is mounted at /tmp/",
+    "extraEnv: [{name: HOME, value: /home}]": "extraEnv: HOME is the chart's own; leave it out",
+    "service: {externalTrafficPolicy: Local}": "service.externalTrafficPolicy: Local says nothing of",
+    "{networkPolicy: {enabled: true}, service: {type: LoadBalancer, loadBalancerSourceRanges: ['::/0']}}": (
+        "keeps out who is handed on from one node to another"
+    ),
+    "networkPolicy: {addresses: [10.0.0.0/99]}": "at '/networkPolicy/addresses/0': '10.0.0.0/99' does not",
+    "metrics: {serviceMonitor: {interval: 1.5m}}": "at '/metrics/serviceMonitor/interval': '1.5m' does not",
+    "serviceAccount: {name: My_SA}": "at '/serviceAccount/name': 'My_SA' does not match pattern",
+    "image: {repository: 'https://registry.example/a'}": "at '/image/repository': 'https://registry.example/a",
+    "image: {tag: v1 beta}": "at '/image/tag': 'v1 beta' does not match pattern",
+    "clusterDomain: foo bar": "at '/clusterDomain': 'foo bar' does not match pattern",
+    "commonLabels: {team: a b}": "at '/commonLabels/team': 'a b' does not match pattern",
+    "namespaces: [team-a!]": "at '/namespaces/0': 'team-a!' does not match pattern",
+    "resources: {requests: {cpu: abc}}": "at '/resources/requests/cpu': 'abc' does not match pattern",
+    "platform: {kfpytorch: {judging: {queue-timeout: 5 minutes}}}": "queue-timeout': '5 minutes' does not",
+    "outputPrefixes: ['s3://a b/']": "at '/outputPrefixes/0': 's3://a b/' does not match pattern",
     "gang: {choices: {none: {}}}": "invalid propertyName 'none'",
     "gang: {choices: {volcano: {}}}": "gang.choices.volcano.style: '' does not say who makes the groups",
     "gang: {byNamespace: {a: {scheduler: kueue, style: plugin}}}": "gang.byNamespace.a.style: plugin means",
@@ -121,6 +143,11 @@ def test_the_api_server_takes_them_as_they_are(case: str, helm: Helm, bare: Cont
     objects = [each for each in helm.rendered(values(case)) if each["kind"] not in FOREIGN]
     for namespace in {each["metadata"].get("namespace") for each in objects} - {None}:
         bare.namespace(namespace)
+    for name in {each["spec"].get("priorityClassName") for each in objects if each["kind"] == "Pod"} - {None}:
+        metadata = {"name": name}
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata}
+        if not name.startswith("system-"):
+            bare.admin.apply({**kind, "value": 1})
     for each in objects:
         answer = bare.admin.ask(
             "POST", path_of(each), each, params={"dryRun": "All", "fieldValidation": "Strict"}
@@ -169,7 +196,7 @@ def paths(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """Of all that values have, sections, too."""
     for key, said in values.items():
         yield f"{path}{key}"
-        if isinstance(said, Mapping) and f"{path}{key}" != "resources":
+        if isinstance(said, Mapping) and key != "resources":
             yield from paths(said, f"{path}{key}.")
 
 

@@ -159,7 +159,7 @@ true
 {{- $platform := default dict .Values.platform -}}
 {{- $ours := mustMergeOverwrite (deepCopy (default dict $platform.kfpytorch)) (dict "gang" $gang) -}}
 {{- if and .Values.podTemplates.enabled (not (hasKey $ours "pod-template-namespace")) -}}
-{{- $_ := set $ours "pod-template-namespace" (default .Release.Namespace .Values.podTemplates.namespace) -}}
+{{- $_ := set $ours "pod-template-namespace" (default .Values.doctor.flyteNamespace .Values.podTemplates.namespace) -}}
 {{- end -}}
 {{- $k8s := mustMergeOverwrite (deepCopy $platform) (dict "kfpytorch" $ours) -}}
 {{- toYaml (dict "server" $server "plugins" (dict "k8s" $k8s)) -}}

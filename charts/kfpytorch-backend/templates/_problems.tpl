@@ -77,8 +77,37 @@
 {{- $problems = append $problems (printf "service.%s: %v says nothing of a %s; write service.type: LoadBalancer" . (get $.Values.service .) $.Values.service.type) -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.networkPolicy.enabled (ne .Values.service.type "ClusterIP") (not (or .Values.networkPolicy.addresses .Values.service.loadBalancerSourceRanges)) -}}
+{{- if and .Values.networkPolicy.enabled (ne .Values.service.type "ClusterIP") (not .Values.networkPolicy.addresses) -}}
+{{- if not .Values.service.loadBalancerSourceRanges -}}
 {{- $problems = append $problems (printf "networkPolicy.enabled: true keeps out whoever comes by the %s; say in networkPolicy.addresses from which addresses that is, 0.0.0.0/0 if from all" .Values.service.type) -}}
+{{- else if ne .Values.service.externalTrafficPolicy "Local" -}}
+{{- $problems = append $problems "networkPolicy.enabled: true keeps out who is handed on from one node to another, and has that node's address; write service.externalTrafficPolicy: Local, or the nodes' addresses in networkPolicy.addresses" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.service.externalTrafficPolicy (eq .Values.service.type "ClusterIP") -}}
+{{- $problems = append $problems (printf "service.externalTrafficPolicy: %s says nothing of a ClusterIP; write service.type: LoadBalancer or NodePort" .Values.service.externalTrafficPolicy) -}}
+{{- end -}}
+{{- $volumes := dict -}}
+{{- range .Values.extraVolumes -}}
+{{- if or (has .name (list "settings" "state" "tmp" "tls" "token")) (hasKey $volumes .name) -}}
+{{- $problems = append $problems (printf "extraVolumes: %s is there already; give it another name" .name) -}}
+{{- end -}}
+{{- $_ := set $volumes .name true -}}
+{{- end -}}
+{{- $paths := dict -}}
+{{- range .Values.extraVolumeMounts -}}
+{{- if not (hasKey $volumes .name) -}}
+{{- $problems = append $problems (printf "extraVolumeMounts: there is no volume %s; name one of extraVolumes" .name) -}}
+{{- end -}}
+{{- if or (has (trimSuffix "/" .mountPath) (list "/tmp" "/var/lib/kfpytorch" "/etc/kfpytorch" "/etc/kfpytorch/settings.yaml" "/etc/kfpytorch/tls" "/etc/kfpytorch/token")) (hasKey $paths .mountPath) -}}
+{{- $problems = append $problems (printf "extraVolumeMounts: something is mounted at %s already; mount it elsewhere" .mountPath) -}}
+{{- end -}}
+{{- $_ := set $paths .mountPath true -}}
+{{- end -}}
+{{- range .Values.extraEnv -}}
+{{- if has .name (list "HOME" "KFPYTORCH_STATE" "KFPYTORCH_SETTINGS" "KFPYTORCH_TOKEN") -}}
+{{- $problems = append $problems (printf "extraEnv: %s is the chart's own; leave it out" .name) -}}
+{{- end -}}
 {{- end -}}
 {{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
 {{- $problems = append $problems "serviceAccount.name: '' with create: false is nobody's; name the ServiceAccount that is there. It gets the rights of a server: default is also that of every pod there that names none" -}}
