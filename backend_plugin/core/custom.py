@@ -57,7 +57,7 @@ def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> Trainin
     groups = _placed(said, extended)
     if said.elastic is not None:
         problems += replicas.elastic_problems(said.elastic, said.groups[1].replicas)
-    problems += replicas.gang_problems(extended.gang, groups)
+    problems += replicas.gang_problems(extended.gang, groups, elastic)
     if elastic and Role.MASTER in extended.placements:
         remedy = "say it for the worker"
         problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))

@@ -9,7 +9,7 @@ from flyteidl.plugins import common_pb2
 from flyteidl.plugins.kubeflow import common_pb2 as kubeflow_pb2
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import Gang, Placement, ReplicaGroup, Resources, Role, RunPolicy
+from backend_plugin.core.job import ElasticPolicy, Gang, Placement, ReplicaGroup, Resources, Role, RunPolicy
 from backend_plugin.core.protojson import shown
 
 GPU: Final = "nvidia.com/gpu"
@@ -110,12 +110,21 @@ def elastic_problems(elastic: Any, workers: int) -> Iterator[Problem]:
         yield _problem("custom.workerReplicas.replicas", workers, message, remedy)
 
 
-def gang_problems(gang: Gang | None, groups: tuple[ReplicaGroup, ...]) -> Iterator[Problem]:
-    """A gang of more members than there are."""
-    there = sum(group.replicas for group in groups)
-    if gang is not None and gang.min_member is not None and gang.min_member > there > 0:
+def gang_problems(
+    gang: Gang | None, groups: tuple[ReplicaGroup, ...], elastic: ElasticPolicy | None
+) -> Iterator[Problem]:
+    """A gang of more members than there are, or of fewer than elastic agents begin with."""
+    if gang is None or gang.min_member is None:
+        return
+    where, there = "custom.kfpytorch.gang.minMember", sum(group.replicas for group in groups)
+    if gang.min_member > there > 0:
         message = f"is more than the {there} replicas that there are: none would ever start"
-        yield _problem("custom.kfpytorch.gang.minMember", gang.min_member, message, f"write at most {there}")
+        yield _problem(where, gang.min_member, message, f"write at most {there}")
+    elif elastic is not None and 0 < gang.min_member < elastic.min_replicas <= there:
+        message = (
+            f"is less than the {elastic.min_replicas} nodes that it begins with: they would wait for others"
+        )
+        yield _problem(where, gang.min_member, message, f"write at least {elastic.min_replicas}")
 
 
 def _resources(message: Any, path: str, problems: list[Problem]) -> Resources | None:

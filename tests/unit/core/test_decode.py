@@ -220,6 +220,11 @@ TWO = {"workerReplicas": {"replicas": 2}}
         ({**TWO, "kfpytorch": {"version": 2}}, {}, ["custom.kfpytorch.version=2"]),
         ({**TWO, "kfpytorch": {"gang": {"minMember": 4}}}, {}, ["custom.kfpytorch.gang.minMember=4"]),
         (
+            {**TWO, "elasticConfig": {**ELASTIC, "minReplicas": 2}, "kfpytorch": {"gang": {"minMember": 1}}},
+            {},
+            ["custom.kfpytorch.gang.minMember=1"],
+        ),
+        (
             {**TWO, "kfpytorch": {"gang": {"minMember": 0, "pendingTimeoutSeconds": -1}}},
             {},
             ["custom.kfpytorch.gang.minMember=0", "custom.kfpytorch.gang.pendingTimeoutSeconds=-1"],
