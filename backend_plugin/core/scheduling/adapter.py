@@ -38,6 +38,8 @@ class Marks:
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     pod_annotations: Callable[[Member], Mapping[str, str]] = lambda _: {}
     """By the role that they are for."""
+    other_words: Mapping[str, str] = field(default_factory=dict)
+    """What labels or annotations of pods may say of the same in words that we do not write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +177,10 @@ def contradictions(manifest: Manifest, gang: Gang, adapter: Adapter) -> Iterator
         yield from _differing(section(template, "metadata", "labels"), marks.pod_labels, f"{path}.labels")
         said = section(template, "metadata", "annotations")
         yield from _differing(said, marks.pod_annotations(member), f"{path}.annotations")
+        words = marks.other_words
+        others = {key: words[key] for key in words if key not in marks.pod_labels}
+        yield from _differing(section(template, "metadata", "labels"), others, f"{path}.labels")
+        yield from _differing(said, words, f"{path}.annotations")
         wanted = {"schedulerName": gang.scheduler_name, "priorityClassName": marks.priority_class_name}
         yield from _differing(section(template, "spec"), wanted, path)
 

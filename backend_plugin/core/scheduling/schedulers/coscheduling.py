@@ -49,6 +49,7 @@ def _operators_marks(gang: Gang) -> Marks:
     return Marks(
         run_policy={"schedulingPolicy": policy},
         priority_class_name=gang.priority_class_name,
+        other_words={_LABEL: gang.name},
     )
 
 

@@ -40,6 +40,8 @@ _NAME: Final = "volcano"
 _API: Final = "scheduling.volcano.sh"
 _QUEUES: Final = QueueKind(group=_API, plural="queues")
 _GROUP: Final = "scheduling.k8s.io/group-name"
+_QUEUE: Final = "scheduling.volcano.sh/queue-name"
+"""Only a group that Volcano makes by itself has its queue by that."""
 _ROLE: Final = "volcano.sh/task-spec"
 _KEYS: Final = (_GROUP, "volcano.sh/", f"{_API}/")
 _UNDERSTANDS: Final = frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME})
@@ -52,7 +54,11 @@ def _operators_marks(gang: Gang) -> Marks:
         "minResources": gang.min_resources,
         **{key: value for key, value in named.items() if value},
     }
-    return Marks(run_policy={"schedulingPolicy": policy}, priority_class_name=gang.priority_class_name)
+    return Marks(
+        run_policy={"schedulingPolicy": policy},
+        priority_class_name=gang.priority_class_name,
+        other_words={_GROUP: gang.name, _QUEUE: gang.queue},
+    )
 
 
 def _our_marks(gang: Gang) -> Marks:
@@ -63,6 +69,7 @@ def _our_marks(gang: Gang) -> Marks:
         scheduler_name=gang.scheduler_name,
         priority_class_name=gang.priority_class_name,
         pod_annotations=annotations,
+        other_words={_QUEUE: gang.queue},
     )
 
 

@@ -53,6 +53,7 @@ def _marks(gang: Gang) -> Marks:
         priority_class_name=gang.priority_class_name,
         pod_labels={key: value for key, value in labels.items() if value},
         pod_annotations=annotations,
+        other_words={**labels, "applicationId": gang.name, "queue": gang.queue},
     )
 
 

@@ -263,6 +263,36 @@ def test_what_a_template_leaves_empty_is_filled_in_and_what_it_contradicts_is_re
     ]
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "part", "key"),
+    [
+        ({"scheduler": "yunikorn", "queue": "root.a"}, "labels", "queue"),
+        ({"scheduler": "yunikorn", "queue": "root.a"}, "annotations", "yunikorn.apache.org/queue"),
+        ({"scheduler": "yunikorn"}, "labels", "applicationId"),
+        ({"scheduler": "yunikorn"}, "annotations", "yunikorn.apache.org/app-id"),
+        (
+            {"scheduler": "volcano", "style": "plugin", "queue": "a"},
+            "annotations",
+            "scheduling.volcano.sh/queue-name",
+        ),
+        ({"scheduler": "volcano", "style": "operator"}, "annotations", "scheduling.k8s.io/group-name"),
+        (OPERATOR, "labels", "scheduling.x-k8s.io/pod-group"),
+    ],
+)
+def test_a_template_says_nothing_else_in_words_that_we_do_not_write(
+    scheduler: Any, part: str, key: str
+) -> None:
+    template: Any = {
+        "metadata": {"name": "gang", "namespace": "flyte"},
+        "template": {"metadata": {part: {key: "another"}}, "spec": {"containers": []}},
+    }
+    task = {"metadata": {"podTemplateName": "gang"}}
+    said = refused(scheduler, pod_templates=[template], **task)
+    assert [each.partition("=")[0] for each in said] == [
+        f"{role} pod.{part}.{key}" for role in ("master", "worker")
+    ]
+
+
 def test_a_priority_is_that_of_all_pods() -> None:
     said = {"priorityClassName": "high"}
     for ganging in (PLUGIN, OPERATOR):
