@@ -222,7 +222,8 @@ def _waits(
 ) -> tuple[Wait, ...]:
     of_pods = [wait for pod in pods if (wait := waiting.of_pod(pod, exit_codes)) is not None]
     if not of_pods and state in (State.RUNNING, State.RESTARTING):
-        return ()
+        # What groups say of one that runs may be of before; only that a lost pod cannot be made again is not.
+        return tuple(waiting.refusals(observed, pods))
     of_job = waiting.of_job(observed, pods, exit_codes)
     if any(wait.whole for wait in of_job):
         # Of what their gang waits for they have not been told.

@@ -190,7 +190,7 @@ def living(status: JobStatus, phase: str, notes: Sequence[Note]) -> str:
         begun = "suspended: a queue or a person holds it back"
     elif not status.waits and phase == "QUEUED":
         begun = "created; nothing more is known yet"
-    elif status.state is State.RESTARTING and status.condition is not None:
+    elif status.state is State.RESTARTING and status.condition is not None and status.condition.message:
         begun = f"{begun}; {status.condition.message}"
     said = [wait_of for each in status.waits[:6] if (wait_of := wait(each))]
     what_helps = hint(status.waits[0]) if status.waits and is_trouble(status.waits[0]) else ""
