@@ -146,7 +146,7 @@ def _notes(observed: Observed) -> Iterable[Note]:
             )
 
 
-_WORDS: Final = Words(api=_GROUP, message=_message, group=_of_group, notes=_notes)
+_WORDS: Final = Words(api=_GROUP, message=_message, group=_of_group, notes=_notes, controlled=True)
 
 STYLES: Final = {
     OPERATOR: Adapter(
