@@ -11,6 +11,7 @@ from backend_plugin.core.quantity import difference
 from backend_plugin.core.scheduling import asks, table
 from backend_plugin.core.scheduling.asks import Asks
 from backend_plugin.core.waits import Lack, Said, Stage, Wait
+from kfpytorch_common.causes import Cause
 
 
 def waits(observed: Observed, members: Sequence[Pod], of_pod: Callable[[Pod], Wait | None]) -> list[Wait]:
@@ -24,14 +25,15 @@ def waits(observed: Observed, members: Sequence[Pod], of_pod: Callable[[Pod], Wa
     missing = sum(not pod.placed for pod in held)
     # Of those that wait for a node, unless all have one and wait for something else.
     worst = min((wait for _, wait in told), key=lambda wait: (wait.stage, not wait.reason, wait.said))
-    said = _of_events(observed, {pod.name for pod, _ in told}) or Said(
+    said = _of_events(observed, {pod.name for pod in held if not pod.placed}) or Said(
         said=worst.said if worst.reason else ""
     )
+    cause = said.cause or worst.cause
     told_by = said.said or "their pods have no node yet"
     return [
         Wait(
-            stage=Stage.UNPLACED,
-            cause=worst.cause,
+            stage=Stage.HELD if cause is Cause.QUEUE else Stage.UNPLACED,
+            cause=cause,
             reason=worst.reason or "Unschedulable",
             said=f"waiting for {missing} of {len(held)} places: {told_by}" if missing else told_by,
             replicas=tuple(pod.replica for pod in members if not pod.placed),

@@ -137,9 +137,10 @@ def _of_unplaced(pod: Pod) -> Wait:
             since=pod.created,
         )
     said = of_message(condition.message)
+    cause = said.cause or Cause.UNSCHEDULABLE
     return Wait(
-        stage=Stage.UNPLACED,
-        cause=Cause.UNSCHEDULABLE,
+        stage=Stage.HELD if cause is Cause.QUEUE else Stage.UNPLACED,
+        cause=cause,
         reason=condition.reason or "Unschedulable",
         said=said.said,
         replicas=(pod.replica,),

@@ -47,6 +47,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lacks: tuple[Lack, ...] = ()
     """Where there are any, they are the sentence."""
     queue: str = ""
+    cause: Cause | None = None
+    """None: no node has room for it, as far as this says."""
     never: bool = False
     """Waiting does not help."""
     gang: bool = True

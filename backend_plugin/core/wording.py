@@ -173,9 +173,18 @@ def wait(wait: Wait) -> str:
     """One thing that is waited for."""
     if _is_of_all(wait):
         return wait.said
-    verb = {Stage.STARTING: "starting", Stage.RESTARTING: "restarting"}.get(wait.stage, "waiting for a node")
-    reason = f", {wait.reason}" if wait.reason and wait.stage is not Stage.UNPLACED else ""
-    return f"{names(wait.replicas)} {verb}{reason}: {wait.said}"
+    if wait.lacks:  # The sentence itself says that it waits, and for what.
+        return f"{names(wait.replicas)}: {wait.said}"
+    reason = f", {wait.reason}" if wait.reason and wait.stage > Stage.UNPLACED else ""
+    return f"{names(wait.replicas)} {_VERBS[wait.stage]}{reason}: {wait.said}"
+
+
+_VERBS: Final = {
+    Stage.HELD: "waiting",
+    Stage.UNPLACED: "waiting for a node",
+    Stage.STARTING: "starting",
+    Stage.RESTARTING: "restarting",
+}
 
 
 def _is_of_all(wait: Wait) -> bool:
