@@ -5,6 +5,7 @@ believe, and for how long anything is borne.
 """
 
 import enum
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -229,7 +230,10 @@ def _waits(
         # Of what their gang waits for they have not been told.
         of_pods = [wait for wait in of_pods if wait.reason]
     asked = asks.of(observed.job.annotations) if observed.job is not None else asks.NOBODY
-    told = (structs.replace(wait, said=shortage.sentence(wait, asked)) for wait in [*of_job, *of_pods])
+    placed = Counter(pod.role for pod in pods if pod.placed and pod.phase not in ("Succeeded", "Failed"))
+    told = (
+        structs.replace(wait, said=shortage.sentence(wait, asked, placed)) for wait in [*of_job, *of_pods]
+    )
     return tuple(waiting.merged(told))
 
 

@@ -36,6 +36,8 @@ class Lack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     free: Quantity | None = None
     held: Quantity | None = None
     """What the gang has of it already."""
+    counts_own: bool = False
+    """For whoever says what is missing, what its members hold is free for it."""
     upto: str = ""
     """The last role that was counted, with all before it; empty: all were."""
 

@@ -109,7 +109,7 @@ _OTHERS: Final = (
 def _message(message: str) -> Said | None:
     if gap := _GAP.search(message):
         lacks = [
-            Lack(resource=name, missing=amount(name, f"{value}e{scale}"))
+            Lack(resource=name, missing=amount(name, f"{value}e{scale}"), counts_own=True)
             for name, value, scale in _ENTRY.findall(gap[1])
         ]
         return Said(lacks=tuple(lacks)) if lacks else None
