@@ -4,9 +4,9 @@ Lives here: what they wait for, as what the gang waits for. Does not: a schedule
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
-from backend_plugin.core.observed import Observed, Pod
+from backend_plugin.core.observed import Event, Observed, Pod
 from backend_plugin.core.quantity import difference
 from backend_plugin.core.scheduling import asks, table
 from backend_plugin.core.scheduling.asks import Asks
@@ -25,7 +25,7 @@ def waits(observed: Observed, members: Sequence[Pod], of_pod: Callable[[Pod], Wa
     missing = sum(not pod.placed for pod in held)
     # Of those that wait for a node, unless all have one and wait for something else.
     worst = min((wait for _, wait in told), key=lambda wait: (wait.stage, not wait.reason, wait.said))
-    said = _of_events(observed, {pod.name for pod in held if not pod.placed}) or Said(
+    said = told_last(observed.events, {pod.name for pod in held if not pod.placed}) or Said(
         said=worst.said if worst.reason else ""
     )
     cause = said.cause or worst.cause
@@ -50,9 +50,9 @@ def _is_holder(pod: Pod) -> bool:
     return bool(pod.place) or table.is_place(pod.name)
 
 
-def _of_events(observed: Observed, waiting: set[str]) -> Said | None:
+def told_last(events: Sequence[Event], waiting: Container[str]) -> Said | None:
     """What was said last to one of those that wait, with the resources that are short."""
-    for event in reversed(observed.events):
+    for event in reversed(events):
         if event.name in waiting:
             for words in table.WORDS:
                 if (said := words.message(event.message)) is not None and said.lacks:

@@ -221,7 +221,7 @@ def _has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
 def _waits(
     observed: Observed, pods: tuple[Pod, ...], state: State, exit_codes: Mapping[int, Cause]
 ) -> tuple[Wait, ...]:
-    of_pods = [wait for pod in pods if (wait := waiting.of_pod(pod, exit_codes)) is not None]
+    of_pods = waiting.of_pods(observed, pods, exit_codes)
     if not of_pods and state in (State.RUNNING, State.RESTARTING):
         # What groups say of one that runs may be of before; only that a lost pod cannot be made again is not.
         return tuple(waiting.refusals(observed, pods))

@@ -101,6 +101,30 @@ def _is_past(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
     return refusal.at is None or refusal.at < made
 
 
+def of_pods(observed: Observed, pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Wait]:
+    """What each of the replicas waits for, with what only an event says of it."""
+    found = ((pod, of_pod(pod, exit_codes)) for pod in pods)
+    return [_in_full(pod, wait, observed.events) for pod, wait in found if wait is not None]
+
+
+def _in_full(pod: Pod, wait: Wait, events: Iterable[Event]) -> Wait:
+    if not wait.vague:
+        return wait
+    # A replica has the name of the one in whose place it came.
+    own = [each for each in events if not (each.at and pod.created and each.at < pod.created)]
+    said = places.told_last(own, {pod.name})
+    if said is None or said.cause is None:
+        return wait
+    return structs.replace(
+        wait, stage=_stage(said.cause), cause=said.cause, said=said.said, lacks=said.lacks, queue=said.queue
+    )
+
+
+def _stage(cause: Cause) -> Stage:
+    """Of one that has no place."""
+    return Stage.HELD if cause is Cause.QUEUE else Stage.UNPLACED
+
+
 def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Wait | None:
     """What one pod waits for; None when it runs or has ended."""
     if pod.phase in ("Succeeded", "Failed") or pod.deleted is not None:
@@ -139,7 +163,7 @@ def _of_unplaced(pod: Pod) -> Wait:
     said = of_message(condition.message)
     cause = said.cause or Cause.UNSCHEDULABLE
     return Wait(
-        stage=Stage.HELD if cause is Cause.QUEUE else Stage.UNPLACED,
+        stage=_stage(cause),
         cause=cause,
         reason=condition.reason or "Unschedulable",
         said=said.said,
@@ -148,6 +172,7 @@ def _of_unplaced(pod: Pod) -> Wait:
         lacks=said.lacks,
         queue=said.queue,
         whole=bool(said.lacks) and said.gang,
+        vague=said.vague,
         raw=condition.message if said.said != condition.message.strip() else "",
     )
 

@@ -4,7 +4,7 @@
 import json
 
 import pytest
-from cluster import condition, pod, running, verdict
+from cluster import RUNNING, at, condition, pod, running, verdict
 from waiting_gang import event, first_line, gang, holder, members, waiting_line
 
 from backend_plugin.core import settings
@@ -161,6 +161,31 @@ def test_how_much_a_queue_lacks_for_one_is_told():
     )
     waits = pod("worker-0", "Pending", node="", conditions=[{**NO_ROOM, "message": beyond}])
     assert first_line(verdict(gang(workers=1), waits)).startswith("worker-0: waiting for ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (60, "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 asked, 1 free"),
+        # It was said of the one in whose place this one came.
+        (40, "worker-0 waiting for a node: neither its queue nor a node has room for it"),
+    ],
+)
+def test_of_a_member_that_came_again_an_event_says_that_it_is_the_queue(seconds, said):
+    again = pod("worker-0", "Pending", node="", conditions=[NO_ROOM], metadata={"creationTimestamp": at(50)})
+    again["metadata"]["labels"] = pod("worker-0")["metadata"]["labels"]
+    told_of = event(ONE, name="j-worker-0", lastTimestamp=at(seconds))
+    others = event("is queued and waiting for allocation", name="j-worker-0", lastTimestamp=at(70))
+    told = verdict(gang(RUNNING, workers=1), running("master-0"), again, events=[told_of, others])
+    assert (told.phase.value, first_line(told)) == ("RUNNING", f"{said} (1 of 2 replicas ready)")
+    assert told.cause is (Cause.QUEUE if seconds == 60 else Cause.UNSCHEDULABLE)
+
+
+def test_another_gang_schedulers_words_say_nothing_of_its_queue():
+    lonely = pod("master-0", "Pending", node="", conditions=[NO_ROOM])
+    full = event("queue resource quota insufficient: insufficient cpu")
+    told = verdict(gang(workers=0), lonely, events=[full])
+    assert told.cause is Cause.UNSCHEDULABLE
 
 
 def test_a_place_that_was_found_waits_for_its_queue_no_more():

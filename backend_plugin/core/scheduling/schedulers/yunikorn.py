@@ -105,7 +105,7 @@ def _message(message: str) -> Said | None:
     if found := _OVER_QUOTA.search(message):
         return _of_queue("its user has used up what the queue gives one", found[1], found[2])
     if _WAITS.search(message):
-        return Said(said="neither its queue nor a node has room for it", gang=False)
+        return Said(said="neither its queue nor a node has room for it", vague=True, gang=False)
     if _SKIPPED.search(message):
         return _of_queue(_FULL)
     return None
