@@ -190,7 +190,7 @@ def _starting(status: JobStatus, judging: Judging, now: datetime) -> Phase:
     if status.has_been_suspended or status.state is State.SUSPENDED:
         # Once admitted it may have had its nodes already.
         return Phase.WAITING_FOR_RESOURCES if started is None else Phase.INITIALIZING
-    unplaced = [wait for wait in status.waits if wait.stage is Stage.UNPLACED and wait.replicas]
+    unplaced = [wait for wait in status.waits if wait.stage <= Stage.UNPLACED and wait.replicas]
     if started is not None and status.replaced:
         return Phase.INITIALIZING
     if started is not None and not unplaced and not (status.missing and now - started < _CACHES):

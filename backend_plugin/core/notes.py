@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from backend_plugin.core.observed import Job, Observed, Pod
 from backend_plugin.core.scheduling import asks
 from backend_plugin.core.scheduling.asks import Asks
-from backend_plugin.core.scheduling.table import WORDS
+from backend_plugin.core.scheduling.table import WORDS, is_controlled
 from backend_plugin.core.waits import Note
 
 
@@ -36,13 +36,22 @@ def _unserved(observed: Observed, pods: Sequence[Pod], gang: Asks) -> Iterator[N
     waiting = [pod for pod in pods if pod.phase == "Pending" and not pod.placed and pod.deleted is None]
     silent = [pod for pod in waiting if pod.scheduled is None and pod.name not in heard]
     spoken = len(silent) < len(waiting) or any(not pod.role for pod in observed.pods)
-    if silent and not spoken:
+    if silent and not spoken and not _is_group_heard_of(observed):
         name = f"is there a scheduler called {gang.scheduler_name}" if gang.scheduler_name else ""
         yield Note(
             said="no scheduler has said a word of its pods: "
             f"{name or 'is there one that goes by the schedulerName of these pods'}, and does it run?",
             since=max((pod.created for pod in silent if pod.created is not None), default=None),
         )
+
+
+def _is_group_heard_of(observed: Observed) -> bool:
+    """Whether their scheduler has said anything of their group, or written to it."""
+    groups = [group for group in observed.pod_groups if group.kind == "PodGroup" and not group.foreign]
+    written = [group for group in groups if not is_controlled(group)]
+    # An event does not say which API its PodGroup is of.
+    told = len(written) == len(groups) and any(event.kind == "PodGroup" for event in observed.events)
+    return told or any(group.phase or group.conditions or group.limits for group in written)
 
 
 def _ungrouped(observed: Observed, job: Job | None, gang: Asks) -> Iterator[Note]:

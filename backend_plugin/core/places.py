@@ -4,13 +4,14 @@ Lives here: what they wait for, as what the gang waits for. Does not: a schedule
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
-from backend_plugin.core.observed import Observed, Pod
+from backend_plugin.core.observed import Event, Observed, Pod
 from backend_plugin.core.quantity import difference
 from backend_plugin.core.scheduling import asks, table
 from backend_plugin.core.scheduling.asks import Asks
 from backend_plugin.core.waits import Lack, Said, Stage, Wait
+from kfpytorch_common.causes import Cause
 
 
 def waits(observed: Observed, members: Sequence[Pod], of_pod: Callable[[Pod], Wait | None]) -> list[Wait]:
@@ -24,14 +25,15 @@ def waits(observed: Observed, members: Sequence[Pod], of_pod: Callable[[Pod], Wa
     missing = sum(not pod.placed for pod in held)
     # Of those that wait for a node, unless all have one and wait for something else.
     worst = min((wait for _, wait in told), key=lambda wait: (wait.stage, not wait.reason, wait.said))
-    said = _of_events(observed, {pod.name for pod, _ in told}) or Said(
+    said = told_last(observed.events, {pod.name for pod in held if not pod.placed}) or Said(
         said=worst.said if worst.reason else ""
     )
+    cause = said.cause or worst.cause
     told_by = said.said or "their pods have no node yet"
     return [
         Wait(
-            stage=Stage.UNPLACED,
-            cause=worst.cause,
+            stage=Stage.HELD if cause is Cause.QUEUE else Stage.UNPLACED,
+            cause=cause,
             reason=worst.reason or "Unschedulable",
             said=f"waiting for {missing} of {len(held)} places: {told_by}" if missing else told_by,
             replicas=tuple(pod.replica for pod in members if not pod.placed),
@@ -48,9 +50,9 @@ def _is_holder(pod: Pod) -> bool:
     return bool(pod.place) or table.is_place(pod.name)
 
 
-def _of_events(observed: Observed, waiting: set[str]) -> Said | None:
+def told_last(events: Sequence[Event], waiting: Container[str]) -> Said | None:
     """What was said last to one of those that wait, with the resources that are short."""
-    for event in reversed(observed.events):
+    for event in reversed(events):
         if event.name in waiting:
             for words in table.WORDS:
                 if (said := words.message(event.message)) is not None and said.lacks:

@@ -3,21 +3,24 @@
 Lives here: the words for numbers. Does not: the numbers, which schedulers and the job itself say.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from backend_plugin.core.quantity import difference
 from backend_plugin.core.scheduling.asks import Asks
 from backend_plugin.core.waits import Lack, Wait
 
 
-def sentence(wait: Wait, asks: Asks) -> str:
-    """``waiting for 4 nvidia.com/gpu in queue team-a: 8 asked, 4 free; 2 jobs ahead``."""
+def sentence(wait: Wait, asks: Asks, placed: Mapping[str, int]) -> str:
+    """``waiting for 4 nvidia.com/gpu in queue team-a: 8 asked, 4 free; 2 jobs ahead``.
+
+    With how many of each role have a node.
+    """
     queue = wait.queue or (asks.queue if wait.lacks else "")
     where = f" in queue {queue}" if queue else " in the cluster" if wait.lacks else ""
     ahead = _ahead(wait.ahead)
     if not wait.lacks:
         return f"{f'queue {queue}: ' if queue else ''}{wait.again}{wait.said}{ahead}"
-    counted = [(_lead(lack), ", ".join(_numbers(lack, asks))) for lack in wait.lacks]
+    counted = [(_lead(lack), ", ".join(_numbers(lack, asks, placed))) for lack in wait.lacks]
     if len(counted) == 1:
         ((lead, numbers),) = counted
         said = f"waiting for {lead}{where}{f': {numbers}' if numbers else ''}"
@@ -31,7 +34,7 @@ def _lead(lack: Lack) -> str:
     return lack.resource if lack.missing is None else f"{lack.missing.text} {lack.resource}"
 
 
-def _numbers(lack: Lack, asks: Asks) -> Iterator[str]:
+def _numbers(lack: Lack, asks: Asks, placed: Mapping[str, int]) -> Iterator[str]:
     asked = lack.asked or asks.amount(lack.resource)
     if asked is None:
         return
@@ -43,6 +46,12 @@ def _numbers(lack: Lack, asks: Asks) -> Iterator[str]:
     free = lack.free
     if free is None and lack.missing is not None and counted is not None:
         free = difference(counted, lack.missing)
+        own = asks.of(placed, lack.resource) if lack.counts_own else None
+        if own is not None and own.nano > 0:
+            yield f"{own.text} held"
+            free = difference(free, own)
+            if not free.nano:
+                return
     if free is not None and free.nano >= 0:
         yield f"{free.text} free"
 

@@ -5,6 +5,7 @@ believe, and for how long anything is borne.
 """
 
 import enum
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -220,15 +221,19 @@ def _has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
 def _waits(
     observed: Observed, pods: tuple[Pod, ...], state: State, exit_codes: Mapping[int, Cause]
 ) -> tuple[Wait, ...]:
-    of_pods = [wait for pod in pods if (wait := waiting.of_pod(pod, exit_codes)) is not None]
+    of_pods = waiting.of_pods(observed, pods, exit_codes)
     if not of_pods and state in (State.RUNNING, State.RESTARTING):
-        return ()
+        # What groups say of one that runs may be of before; only that a lost pod cannot be made again is not.
+        return tuple(waiting.refusals(observed, pods))
     of_job = waiting.of_job(observed, pods, exit_codes)
     if any(wait.whole for wait in of_job):
         # Of what their gang waits for they have not been told.
         of_pods = [wait for wait in of_pods if wait.reason]
     asked = asks.of(observed.job.annotations) if observed.job is not None else asks.NOBODY
-    told = (structs.replace(wait, said=shortage.sentence(wait, asked)) for wait in [*of_job, *of_pods])
+    placed = Counter(pod.role for pod in pods if pod.placed and pod.phase not in ("Succeeded", "Failed"))
+    told = (
+        structs.replace(wait, said=shortage.sentence(wait, asked, placed)) for wait in [*of_job, *of_pods]
+    )
     return tuple(waiting.merged(told))
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import structs
 
 from backend_plugin.core import deaths, places
-from backend_plugin.core.observed import Container, Event, Observed, Pod, PodGroup
+from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, PodGroup
 from backend_plugin.core.scheduling.table import WORDS
 from backend_plugin.core.waits import Said, Stage, Wait
 from kfpytorch_common.causes import Cause
@@ -25,13 +25,24 @@ _OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (.+)$", re.DOTALL)
 def of_job(observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cause]) -> list[Wait]:
     """What the job as a whole waits for: its groups first, then refusals to make its pods."""
     # What groups and events tell of, they outlive.
-    complete = observed.job is not None and len(pods) >= observed.job.replicas
-    if complete and all(pod.placed for pod in pods):
+    living = _living(observed, pods)
+    complete = observed.job is not None and len(living) >= observed.job.replicas
+    if complete and all(pod.placed for pod in living):
         return []
     groups = [wait for group in observed.pod_groups if (wait := of_group(group)) is not None]
     told = [wait for words in WORDS for wait in words.events(observed)]
-    refusals = [] if complete else _of_refusals(observed.events)
-    return [*groups, *told, *refusals, *places.waits(observed, pods, lambda pod: of_pod(pod, exit_codes))]
+    holders = places.waits(observed, pods, lambda pod: of_pod(pod, exit_codes))
+    return [*groups, *told, *refusals(observed, pods), *holders]
+
+
+def _living(observed: Observed, pods: Sequence[Pod]) -> list[Pod]:
+    """Those that are to stay: of a suspended job none, also before their deletion is ordered."""
+    return [] if _is_suspended(observed) else [pod for pod in pods if pod.deleted is None]
+
+
+def _is_suspended(observed: Observed) -> bool:
+    conditions = observed.job.conditions if observed.job is not None else ()
+    return any(condition.type == "Suspended" and condition.true for condition in conditions)
 
 
 def of_group(group: PodGroup) -> Wait | None:
@@ -56,11 +67,18 @@ REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
 """By what the API server told the operator when it wanted to make a pod or a service."""
 
 
-def _of_refusals(events: Iterable[Event]) -> list[Wait]:
+def refusals(observed: Observed, pods: Sequence[Pod]) -> list[Wait]:
+    """That pods which are not there cannot be made; one wait at most, and none of what is past."""
+    job = observed.job
+    missing = job is None or len(_living(observed, pods)) < job.replicas
     refused = [
-        each for each in events if each.warning and each.reason in ("FailedCreatePod", "FailedCreateService")
+        each
+        for each in observed.events
+        if each.warning
+        and each.reason in ("FailedCreatePod", "FailedCreateService")
+        and (job is None or not _is_past(each, job, pods))
     ]
-    if not refused:
+    if not refused or not missing or _is_suspended(observed):
         return []
     last = max(refused, key=lambda event: (event.at is not None, event.at, event.message))
     cause = next((cause for part, cause in REFUSALS if part in last.message), Cause.INFRA)
@@ -73,6 +91,38 @@ def _of_refusals(events: Iterable[Event]) -> list[Wait]:
             since=last.at,
         )
     ]
+
+
+def _is_past(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
+    """Whether a pod was made after it, once all had been: who is lost later may yet be made again."""
+    if job.started is None:
+        return False
+    made = max([job.started, *(pod.created for pod in pods if pod.created is not None)])
+    return refusal.at is None or refusal.at < made
+
+
+def of_pods(observed: Observed, pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Wait]:
+    """What each of the replicas waits for, with what only an event says of it."""
+    found = ((pod, of_pod(pod, exit_codes)) for pod in pods)
+    return [_in_full(pod, wait, observed.events) for pod, wait in found if wait is not None]
+
+
+def _in_full(pod: Pod, wait: Wait, events: Iterable[Event]) -> Wait:
+    if not wait.vague:
+        return wait
+    # A replica has the name of the one in whose place it came.
+    own = [each for each in events if not (each.at and pod.created and each.at < pod.created)]
+    said = places.told_last(own, {pod.name})
+    if said is None or said.cause is None:
+        return wait
+    return structs.replace(
+        wait, stage=_stage(said.cause), cause=said.cause, said=said.said, lacks=said.lacks, queue=said.queue
+    )
+
+
+def _stage(cause: Cause) -> Stage:
+    """Of one that has no place."""
+    return Stage.HELD if cause is Cause.QUEUE else Stage.UNPLACED
 
 
 def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Wait | None:
@@ -111,9 +161,10 @@ def _of_unplaced(pod: Pod) -> Wait:
             since=pod.created,
         )
     said = of_message(condition.message)
+    cause = said.cause or Cause.UNSCHEDULABLE
     return Wait(
-        stage=Stage.UNPLACED,
-        cause=Cause.UNSCHEDULABLE,
+        stage=_stage(cause),
+        cause=cause,
         reason=condition.reason or "Unschedulable",
         said=said.said,
         replicas=(pod.replica,),
@@ -121,6 +172,7 @@ def _of_unplaced(pod: Pod) -> Wait:
         lacks=said.lacks,
         queue=said.queue,
         whole=bool(said.lacks) and said.gang,
+        vague=said.vague,
         raw=condition.message if said.said != condition.message.strip() else "",
     )
 

@@ -36,6 +36,8 @@ class Lack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     free: Quantity | None = None
     held: Quantity | None = None
     """What the gang has of it already."""
+    counts_own: bool = False
+    """For whoever says what is missing, what its members hold is free for it."""
     upto: str = ""
     """The last role that was counted, with all before it; empty: all were."""
 
@@ -47,8 +49,12 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lacks: tuple[Lack, ...] = ()
     """Where there are any, they are the sentence."""
     queue: str = ""
+    cause: Cause | None = None
+    """None: no node has room for it, as far as this says."""
     never: bool = False
     """Waiting does not help."""
+    vague: bool = False
+    """An event about the one whom it is said to may say more."""
     gang: bool = True
     """It is said of the gang as a whole; else of the one whom it is said to."""
 
@@ -73,6 +79,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     whole: bool = False
     """It is the gang that waits, though single replicas told of it."""
     never: bool = False
+    vague: bool = False
+    """It is not known yet which of several it is; see `Said`."""
     remedy: str = ""
     """What a person can do, where it is not what the cause says."""
     raw: str = ""

@@ -173,9 +173,18 @@ def wait(wait: Wait) -> str:
     """One thing that is waited for."""
     if _is_of_all(wait):
         return wait.said
-    verb = {Stage.STARTING: "starting", Stage.RESTARTING: "restarting"}.get(wait.stage, "waiting for a node")
-    reason = f", {wait.reason}" if wait.reason and wait.stage is not Stage.UNPLACED else ""
-    return f"{names(wait.replicas)} {verb}{reason}: {wait.said}"
+    if wait.lacks:  # The sentence itself says that it waits, and for what.
+        return f"{names(wait.replicas)}: {wait.said}"
+    reason = f", {wait.reason}" if wait.reason and wait.stage > Stage.UNPLACED else ""
+    return f"{names(wait.replicas)} {_VERBS[wait.stage]}{reason}: {wait.said}"
+
+
+_VERBS: Final = {
+    Stage.HELD: "waiting",
+    Stage.UNPLACED: "waiting for a node",
+    Stage.STARTING: "starting",
+    Stage.RESTARTING: "restarting",
+}
 
 
 def _is_of_all(wait: Wait) -> bool:
@@ -190,7 +199,7 @@ def living(status: JobStatus, phase: str, notes: Sequence[Note]) -> str:
         begun = "suspended: a queue or a person holds it back"
     elif not status.waits and phase == "QUEUED":
         begun = "created; nothing more is known yet"
-    elif status.state is State.RESTARTING and status.condition is not None:
+    elif status.state is State.RESTARTING and status.condition is not None and status.condition.message:
         begun = f"{begun}; {status.condition.message}"
     said = [wait_of for each in status.waits[:6] if (wait_of := wait(each))]
     what_helps = hint(status.waits[0]) if status.waits and is_trouble(status.waits[0]) else ""

@@ -50,6 +50,11 @@ def job_of_group(name: str) -> str:
     return name
 
 
+def is_controlled(group: PodGroup) -> bool:
+    """Whether it is a controller that writes to it, and not whoever places the pods."""
+    return any(group.api == words.api and words.controlled for words in WORDS)
+
+
 def is_queued(group: PodGroup) -> bool:
     """Whether it stands in a queue, in which others are before it."""
     return bool(group.queue) and any(group.api == words.api and words.queued(group) for words in WORDS)

@@ -54,6 +54,8 @@ class Words:
     """The names of the pods with which it holds places."""
     queued: Callable[[PodGroup], bool] = not_queued
     """Whether one of its groups stands in a queue, in which others are before it."""
+    controlled: bool = False
+    """Its groups are written by a controller: they do not tell that whoever places the pods runs."""
     groups: re.Pattern[str] | None = None
     """The names of its groups, with that of the job as ``job``, where they are called otherwise."""
 

@@ -106,7 +106,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     "limit": {
         "yunikorn": (
             "WAITING_FOR_RESOURCES waiting for 4 nvidia.com/gpu in queue root.smaller: 6 asked, 2 held"
-            f" (0 of 3 replicas ready)\n{_NODES}"
+            f" (0 of 3 replicas ready)\n{_TURN}"
         ),
         "kueue": _kueue(4, 6, 2, "smaller"),
     },

@@ -2,7 +2,7 @@
 """What co-scheduling says of a gang that waits, and what is told of it."""
 
 import pytest
-from cluster import verdict
+from cluster import RUNNING, ended, running, verdict
 from waiting_gang import gang, group, members, told_members, waiting_line
 
 from backend_plugin.core.waiting import of_message
@@ -37,6 +37,30 @@ def test_what_lacks_is_told_against_what_is_asked():
     told = verdict(gang(), *told_members(gap))
     assert told.message.splitlines()[-1] == f"in its scheduler's words: {gap}"
     assert told.info["details"] == [gap]
+
+
+@pytest.mark.parametrize(
+    ("gap", "placed", "numbers"),
+    [
+        (2, 4, "10 asked, 8 held"),
+        (2, 3, "10 asked, 6 held, 2 free"),
+        (2, 0, "10 asked, 8 free"),
+        # It was said before the last of them had found their places.
+        (4, 4, "10 asked, 8 held"),
+    ],
+)
+def test_what_the_members_themselves_hold_is_not_free(gap, placed, numbers):
+    message = f"resource gap: map[nvidia.com/gpu:{{{{{gap} 0}} {{<nil>}}  DecimalSI}}]."
+    pods = told_members(message)
+    pods[:placed] = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")[:placed]]
+    told = verdict(gang(RUNNING), *pods)
+    assert told.message.startswith(f"waiting for {gap} nvidia.com/gpu in the cluster: {numbers} (")
+
+
+def test_a_member_that_has_ended_holds_nothing():
+    message = "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
+    told = verdict(gang(RUNNING), running("master-0"), ended("worker-0", 0), *told_members(message)[2:])
+    assert told.message.startswith("waiting for 4 nvidia.com/gpu in the cluster: 10 asked, 2 held, 4 free (")
 
 
 def test_of_several_resources_each_has_its_numbers():

@@ -2,7 +2,7 @@
 """What Kueue says of a job in its queue, and what is told of it."""
 
 import pytest
-from cluster import BEGAN, RUNNING, condition, verdict
+from cluster import BEGAN, RUNNING, condition, running, verdict
 from msgspec import structs
 from waiting_gang import first_line, gang, group, waiting_line
 
@@ -60,6 +60,22 @@ def test_one_that_is_taken_back_while_it_runs_runs_on_for_flyte_and_waits_for_pe
         " (suspended: a queue or a person holds it back)"
     )
     assert told.info["details"] == [f"{full}; Preempted to accommodate a workload"]
+
+
+@pytest.mark.parametrize("deleted", ["2026-01-01T00:03:00Z", None])
+def test_one_that_is_taken_back_is_told_so_before_its_pods_are_gone(deleted):
+    evicted = condition("Evicted", reason="Preempted", message="Preempted to accommodate a workload")
+    full = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
+    job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
+    pods = [running(name) for name in ("master-0", *(f"worker-{index}" for index in range(4)))]
+    for each in pods:
+        each["metadata"]["deletionTimestamp"] = deleted
+    refusal = {"type": "Warning", "reason": "FailedCreatePod", "message": "already exists"}
+    told = verdict(job, *pods, pod_groups=[workload(full, evicted)], events=[refusal])
+    assert first_line(told) == (
+        "let go before and taken back (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free"
+        " (suspended: a queue or a person holds it back)"
+    )
 
 
 @pytest.mark.parametrize(

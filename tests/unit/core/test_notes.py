@@ -1,5 +1,6 @@
 """What goes on in silence is said aloud."""
 
+import pytest
 from cluster import BEGAN, condition, verdict
 from msgspec import structs
 from waiting_gang import event, gang, group, holder, members
@@ -38,6 +39,45 @@ def test_whoever_says_a_word_of_one_of_them_is_there():
     ):
         pods = more.pop("pods", members())
         assert "notes" not in verdict(gang(), *pods, now=90, **more).info
+
+
+LIMIT = {
+    "type": "UnschedulableOnNodePool",
+    "reasons": [{"reason": "OverLimit", "message": "over its limit"}],
+}
+FULL = event("queue resource quota insufficient: insufficient cpu", name="j", kind="PodGroup")
+NOT_READY = event("Job is not ready for scheduling.", name="j", kind="PodGroup", reason="NotReady")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"events": [FULL]},
+        {"events": [FULL], "pod_groups": [group("scheduling.volcano.sh")]},
+        {"events": [NOT_READY], "pod_groups": [group("scheduling.run.ai")]},
+        {"events": [NOT_READY], "pod_groups": [group("kueue.x-k8s.io", kind="Workload")]},
+        {"pod_groups": [group("scheduling.volcano.sh", phase="Inqueue")]},
+        {"pod_groups": [group("scheduling.run.ai", condition("Unschedulable"))]},
+        {"pod_groups": [group("scheduling.run.ai", schedulingConditions=[LIMIT])]},
+    ],
+)
+def test_whoever_says_a_word_of_their_group_is_there(more):
+    assert "notes" not in verdict(gang(), *members(), now=90, **more).info
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"events": [event("m", name="j", kind="PyTorchJob")]},
+        {"pod_groups": [group("scheduling.volcano.sh")]},
+        # A controller has said so, not the scheduler.
+        {"events": [FULL], "pod_groups": [group("scheduling.x-k8s.io", phase="Scheduling")]},
+        {"pod_groups": [group("kueue.x-k8s.io", condition("Admitted"), kind="Workload")]},
+    ],
+)
+def test_others_who_say_something_of_the_job_do_not_place_its_pods(more):
+    (note,) = verdict(gang(), *members(), now=90, **more).info["notes"]
+    assert note.startswith(SILENCE)
 
 
 def test_a_group_of_somebody_else_under_the_name_of_the_jobs_is_told_of():

@@ -28,4 +28,4 @@ def wait(*lacks, **said):
     ],
 )  # fmt: skip
 def test_how_much_of_what_and_why_it_is_not_there(waiting, said):
-    assert sentence(waiting, NOBODY) == said
+    assert sentence(waiting, NOBODY, {}) == said

@@ -4,10 +4,14 @@
 import json
 
 import pytest
-from cluster import condition, pod, running, verdict
+from cluster import RUNNING, at, condition, pod, running, verdict
 from waiting_gang import event, first_line, gang, holder, members, waiting_line
 
+from backend_plugin.core import settings
+from backend_plugin.core.rules import Rules
 from backend_plugin.core.scheduling import asks
+from backend_plugin.core.wording import remedy
+from kfpytorch_common.causes import Cause
 
 NO_ROOM = condition(
     "PodScheduled",
@@ -41,6 +45,7 @@ def test_what_a_queue_lacks_is_in_an_event_only():
         "WAITING_FOR_RESOURCES",
         "waiting for 8 cpu (20 asked, 12 held) and 4 nvidia.com/gpu (10 asked, 6 held) in queue root.team (0 of 5 replicas ready)",
     )
+    assert told.cause is Cause.QUEUE
 
 
 def test_devices_that_are_all_held_are_not_waited_for():
@@ -85,18 +90,18 @@ def test_a_place_whose_image_cannot_be_pulled_is_told_of():
     [
         (
             "Task t is skipped from scheduling because the queue quota has been exceed",
-            "its queue has no room for it",
+            "waiting: its queue has no room for it",
         ),
         (
             "Task ns/p is pending for the requested resources become available",
-            "neither its queue nor a node has room for it",
+            "waiting for a node: neither its queue nor a node has room for it",
         ),
     ],
 )
 def test_a_pod_outside_of_a_gang_is_told_itself(message, said):
     lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
     told = verdict(gang(workers=0), lonely)
-    assert first_line(told) == f"master-0 waiting for a node: {said} (0 of 1 replicas ready)"
+    assert first_line(told) == f"master-0 {said} (0 of 1 replicas ready)"
 
 
 def test_a_user_may_have_used_up_what_a_queue_gives_one():
@@ -104,9 +109,95 @@ def test_a_user_may_have_used_up_what_a_queue_gives_one():
     lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
     told = verdict(gang(workers=0), lonely)
     assert first_line(told) == (
-        "master-0 waiting for a node: waiting for cpu (1 asked, 500m free) and nvidia.com/gpu (2 asked, 0 free)"
-        " in the cluster (0 of 1 replicas ready)"
+        "master-0: waiting for 500m cpu (1 asked, 500m free) and 2 nvidia.com/gpu (2 asked, 0 free) in the cluster"
+        " (0 of 1 replicas ready)"
     )
+    assert told.cause is Cause.QUEUE
+
+
+ONE = "Request 'u' does not fit in queue 'root.team' (requested map[nvidia.com/gpu:2], available map[nvidia.com/gpu:1])"
+PATIENT = {"queue-timeouts": {"unschedulable": "5m", "queue": "10h"}}
+
+
+def of_a_place(cause):
+    reason = [event(ONE, name="tg-j-worker-x", reason="Informational")] if cause == "queue" else []
+    return [*members(), *PLACED, holder("x", "worker", NO_ROOM), holder("y", "worker", NO_ROOM)], reason
+
+
+def of_a_pod(cause):
+    message = ONE if cause == "queue" else NO_ROOM["message"]
+    return [pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])], []
+
+
+@pytest.mark.parametrize("waiting", [of_a_place, of_a_pod])
+@pytest.mark.parametrize(
+    ("cause", "now", "phase"),
+    [
+        ("queue", 35_000, "WAITING_FOR_RESOURCES"),
+        ("queue", 36_100, "RETRYABLE_FAILED"),
+        ("unschedulable", 290, "WAITING_FOR_RESOURCES"),
+        ("unschedulable", 310, "RETRYABLE_FAILED"),
+    ],
+)
+def test_what_its_queue_has_no_room_for_is_borne_as_a_queue(waiting, cause, now, phase):
+    pods, events = waiting(cause)
+    judging = settings.read({"kfpytorch": {"judging": PATIENT}}).judging
+    job = gang(workers=4 if len(pods) > 1 else 0)
+    told = verdict(job, *pods, events=events, now=now, rules=Rules(judging=judging))
+    assert (told.phase.value, told.cause and told.cause.value) == (phase, cause)
+    assert remedy(Cause(cause)) in told.message.splitlines()
+
+
+def test_how_much_a_queue_lacks_for_one_is_told():
+    waits = pod("worker-0", "Pending", node="", conditions=[{**NO_ROOM, "message": ONE}])
+    told = verdict(gang(workers=1), waits)
+    assert first_line(told) == (
+        "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 asked, 1 free (0 of 2 replicas ready)"
+    )
+    beyond = (
+        ONE.replace("gpu:2]", f"gpu:{'9' * 18}]")
+        .replace("nvidia.com/gpu", "vcore")
+        .replace("vcore:1]", f"vcore:-{'9' * 18}]")
+    )
+    waits = pod("worker-0", "Pending", node="", conditions=[{**NO_ROOM, "message": beyond}])
+    assert first_line(verdict(gang(workers=1), waits)).startswith("worker-0: waiting for ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (60, "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 asked, 1 free"),
+        # It was said of the one in whose place this one came.
+        (40, "worker-0 waiting for a node: neither its queue nor a node has room for it"),
+    ],
+)
+def test_of_a_member_that_came_again_an_event_says_that_it_is_the_queue(seconds, said):
+    again = pod("worker-0", "Pending", node="", conditions=[NO_ROOM], metadata={"creationTimestamp": at(50)})
+    again["metadata"]["labels"] = pod("worker-0")["metadata"]["labels"]
+    told_of = event(ONE, name="j-worker-0", lastTimestamp=at(seconds))
+    others = event("is queued and waiting for allocation", name="j-worker-0", lastTimestamp=at(70))
+    told = verdict(gang(RUNNING, workers=1), running("master-0"), again, events=[told_of, others])
+    assert (told.phase.value, first_line(told)) == ("RUNNING", f"{said} (1 of 2 replicas ready)")
+    assert told.cause is (Cause.QUEUE if seconds == 60 else Cause.UNSCHEDULABLE)
+
+
+def test_another_gang_schedulers_words_say_nothing_of_its_queue():
+    lonely = pod("master-0", "Pending", node="", conditions=[NO_ROOM])
+    full = event("queue resource quota insufficient: insufficient cpu")
+    told = verdict(gang(workers=0), lonely, events=[full])
+    assert told.cause is Cause.UNSCHEDULABLE
+
+
+def test_a_place_that_was_found_waits_for_its_queue_no_more():
+    state = {"waiting": {"reason": "ErrImagePull", "message": "denied"}}
+    stuck = holder("x", "worker", condition("PodScheduled"), node="n1")
+    stuck["status"] = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "pause", "image": "p", "state": state}],
+    }
+    events = [event(ONE, name="tg-j-worker-x", reason="Informational")]
+    told = verdict(gang(), *members(), *PLACED, stuck, events=events, now=100)
+    assert first_line(told) == "image p: denied (0 of 5 replicas ready)"
 
 
 REJECTED = "queue root.small cannot fit application j: task group request map[nvidia.com/gpu:10] larger than max queue allocation map[nvidia.com/gpu:8]"

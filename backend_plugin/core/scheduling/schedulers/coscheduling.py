@@ -110,7 +110,7 @@ _OTHERS: Final = (
 def _message(message: str) -> Said | None:
     if gap := _GAP.search(message):
         lacks = [
-            Lack(resource=name, missing=amount(name, f"{value}e{scale}"))
+            Lack(resource=name, missing=amount(name, f"{value}e{scale}"), counts_own=True)
             for name, value, scale in _ENTRY.findall(gap[1])
         ]
         return Said(lacks=tuple(lacks)) if lacks else None
@@ -147,7 +147,7 @@ def _notes(observed: Observed) -> Iterable[Note]:
             )
 
 
-_WORDS: Final = Words(api=_GROUP, message=_message, group=_of_group, notes=_notes)
+_WORDS: Final = Words(api=_GROUP, message=_message, group=_of_group, notes=_notes, controlled=True)
 
 STYLES: Final = {
     OPERATOR: Adapter(

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.observed import PLACE, PLACE_OF, Event, Observed
+from backend_plugin.core.quantity import difference
 from backend_plugin.core.scheduling import requests
 from backend_plugin.core.scheduling.adapter import (
     MIN_MEMBER,
@@ -96,36 +97,37 @@ _SKIPPED: Final = re.compile(r"queue quota has been exceed")
 _REJECTED: Final = re.compile(r"ApplicationRejected: (.{1,2000})", re.DOTALL)
 
 
+_FULL: Final = "its queue has no room for it"
+
+
 def _message(message: str) -> Said | None:
     if found := _NO_ROOM.search(message):
-        return Said(
-            lacks=_lacks(found[2], found[3]), queue=found[1], said="its queue has no room for it", gang=False
-        )
+        return _of_queue(_FULL, found[2], found[3], found[1])
     if found := _OVER_QUOTA.search(message):
-        said = "its user has used up what the queue gives one"
-        return Said(lacks=_lacks(found[1], found[2]), said=said, gang=False)
+        return _of_queue("its user has used up what the queue gives one", found[1], found[2])
     if _WAITS.search(message):
-        return Said(said="neither its queue nor a node has room for it", gang=False)
+        return Said(said="neither its queue nor a node has room for it", vague=True, gang=False)
     if _SKIPPED.search(message):
-        return Said(said="its queue has no room for it", gang=False)
+        return _of_queue(_FULL)
     return None
+
+
+def _of_queue(said: str, requested: str = "", available: str = "", queue: str = "") -> Said:
+    """No node is looked for before the queue has room."""
+    return Said(said=said, lacks=_lacks(requested, available), queue=queue, cause=Cause.QUEUE, gang=False)
 
 
 def _lacks(requested: str, available: str) -> tuple[Lack, ...]:
     """What is short; a resource without a limit is not among the available."""
     free = dict(_ENTRY.findall(available))
     found = []
-    for each, asked in _ENTRY.findall(requested):
-        if each in free and int(free[each]) < int(asked):
+    for each, wanted in _ENTRY.findall(requested):
+        if each in free and int(free[each]) < int(wanted):
             # It counts processors in thousandths, under a name of its own.
             resource, unit = ("cpu", "m") if each == "vcore" else (each, "")
-            found.append(
-                Lack(
-                    resource=resource,
-                    asked=amount(resource, asked + unit),
-                    free=amount(resource, free[each] + unit),
-                )
-            )
+            asked, left = amount(resource, wanted + unit), amount(resource, free[each] + unit)
+            missing = difference(asked, left) if asked is not None and left is not None else None
+            found.append(Lack(resource=resource, missing=missing, asked=asked, free=left))
     return tuple(sorted(found, key=lambda lack: lack.resource))
 
 

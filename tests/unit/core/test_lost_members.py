@@ -1,0 +1,83 @@
+"""What is told of members that were lost while the job ran, and cannot be made again."""
+
+import pytest
+from cluster import RUNNING, at, condition, running, verdict
+from waiting_gang import first_line, gang
+
+REFUSED = {
+    "type": "Warning",
+    "reason": "FailedCreatePod",
+    "message": 'pods "j-worker-3" is forbidden: exceeded quota: gpu',
+}
+SAID = 'its pods cannot be made: pods "j-worker-3" is forbidden: exceeded quota: gpu'
+LEFT = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")]
+
+
+def refused(seconds):
+    return {**REFUSED, "lastTimestamp": None if seconds is None else at(seconds)}
+
+
+def elastic():
+    job = gang(RUNNING)
+    job["spec"]["elasticPolicy"] = {"minReplicas": 2, "maxReplicas": 5}
+    return job
+
+
+RESTARTING = condition("Restarting", message="")
+
+
+@pytest.mark.parametrize("job", [gang(RUNNING), elastic(), gang(RESTARTING)])
+def test_that_a_lost_member_cannot_be_made_again_is_told_of_a_job_that_runs(job):
+    told = verdict(job, *LEFT, events=[refused(150)])
+    assert (told.phase.value, told.cause and told.cause.value) == ("RUNNING", "quota")
+    assert first_line(told) == f"{SAID} (4 of 5 replicas ready)"
+    assert told.message.splitlines()[1].startswith("the namespace's ResourceQuota")
+
+
+def test_it_is_told_as_well_where_another_has_been_made_and_waits():
+    waiting = running("worker-2")
+    waiting["metadata"]["creationTimestamp"] = at(140)
+    waiting["spec"]["nodeName"] = ""
+    waiting["status"] = {"phase": "Pending"}
+    told = verdict(gang(RUNNING), *LEFT[:3], waiting, events=[refused(150)])
+    assert first_line(told).startswith(SAID)
+
+
+def made(name, seconds, deleted=None):
+    pod = running(name)
+    pod["metadata"]["creationTimestamp"] = at(seconds)
+    if deleted is not None:
+        pod["metadata"]["deletionTimestamp"] = at(deleted)
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("pods", "refusal"),
+    [
+        # All are there.
+        ([*LEFT, made("worker-3", 160)], refused(165)),
+        # From before all of them had been made.
+        (LEFT, refused(0)),
+        # One that was lost earlier has been made since.
+        ([*LEFT[:3], made("worker-2", 160)], refused(150)),
+        # The lost one itself had been refused, and was made.
+        ([*LEFT, made("worker-3", 160, deleted=180)], refused(150)),
+        # Nobody knows when.
+        (LEFT, refused(None)),
+        (LEFT, {**refused(150), "type": "Normal"}),
+        (LEFT, {**refused(150), "reason": "Other"}),
+    ],
+)
+def test_what_is_past_is_not_told(pods, refusal):
+    told = verdict(gang(RUNNING), *pods, events=[refusal])
+    assert "waits" not in told.info
+    assert told.phase.value == "RUNNING"
+
+
+def test_one_that_is_being_deleted_is_there_no_more():
+    told = verdict(gang(RUNNING), *LEFT, made("worker-3", 1, deleted=140), events=[refused(150)])
+    assert first_line(told) == f"{SAID} (4 of 5 replicas ready)"
+
+
+def test_a_job_that_restarts_without_a_word_says_how_many_are_ready():
+    assert verdict(gang(RESTARTING), *LEFT).message == "4 of 5 replicas ready"
