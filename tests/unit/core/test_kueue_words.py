@@ -31,11 +31,33 @@ TEXTS = {
     "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed": "waiting for 1 nvidia.com/gpu in queue team: 10 asked, 1 free",
     # Of two flavors either would do.
     "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, 9 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    # Whichever comes first.
+    "insufficient unused quota for cpu in flavor a, 9 more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    "insufficient unused quota for cpu in flavor a, ? more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, ? more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    # What one flavor can never give, another one may.
+    POD_SET
+    + f"{BEYOND}, insufficient unused quota for nvidia.com/gpu in flavor big, 2 more needed": "waiting for 2 nvidia.com/gpu in queue team: 10 asked, 8 free",
+    POD_SET
+    + f"{BEYOND}, insufficient unused quota for cpu in flavor big, 2 more needed": "waiting for 2 cpu in queue team: 20 asked, 18 free",
+    # One that lacks something else as well can not.
+    POD_SET
+    + f"{BEYOND}, insufficient unused quota for cpu in flavor any, 2 more needed": "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
+    # A later pod set is counted with those before it.
+    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed; "
+    + POD_SET
+    + "insufficient unused quota for nvidia.com/gpu in flavor any, 9 more needed": "waiting for 9 nvidia.com/gpu in queue team: 10 asked, 1 free",
+    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor big, 1 more needed; "
+    + POD_SET
+    + BEYOND: "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
     POD_SET
     + BEYOND: "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
     BEYOND.replace(
         "(2)", "(?)"
     ): "queue team: can never be admitted: it asks for more nvidia.com/gpu, and all that there is are 8",
+    # As older ones wrote it.
+    POD_SET
+    + "insufficient quota for nvidia.com/gpu in flavor any, request > maximum capacity (10 > 8)": "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
     "LocalQueue team doesn't exist": "queue team: LocalQueue team doesn't exist",
     "ClusterQueue cq is inactive": "queue team: ClusterQueue cq is inactive",
     "something new": "queue team: something new",

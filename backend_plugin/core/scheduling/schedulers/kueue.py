@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from backend_plugin.core.observed import Condition, PodGroup
-from backend_plugin.core.quantity import total
+from backend_plugin.core.quantity import Quantity, total
 from backend_plugin.core.scheduling.adapter import QUEUE, Adapter, Marks, QueueKind
 from backend_plugin.core.scheduling.findings import Findings
 from backend_plugin.core.scheduling.gang import Gang
@@ -41,11 +41,14 @@ def _denied(found: Findings) -> str:
 
 _POD_SET: Final = re.compile(r"couldn't assign flavors to pod set ([\w.-]{1,63})")
 _UNUSED: Final = re.compile(
-    r"insufficient unused quota for ([\w./-]{1,253}) in flavor [\w.-]{1,253}, (\S{1,40}) more needed"
+    r"insufficient unused quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), (\S{1,40}) more needed"
 )
+# Older ones had the sum of the requests.
 _NEVER: Final = re.compile(
-    r"insufficient quota for ([\w./-]{1,253}) in flavor [\w.-]{1,253}, previously considered podsets requests"
-    r" \((\S{1,40})\) \+ current podset request \((\S{1,40})\) > maximum capacity \((\S{1,40})\)"
+    r"insufficient quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), "
+    r"(?:previously considered podsets requests \((\S{1,40})\) \+ current podset request \((\S{1,40})\)"
+    r" > maximum capacity \((\S{1,40})\)"
+    r"|request > maximum capacity \((\S{1,40}) > (\S{1,40})\))"
 )
 _MISSING: Final = re.compile(r"LocalQueue \S{1,253} doesn't exist")
 _QUEUE: Final = re.compile(
@@ -71,24 +74,44 @@ _EVICTED_BY_STOP: Final = frozenset({"ClusterQueueStopped", "LocalQueueStopped"}
 
 
 def _message(message: str) -> Said | None:
-    if beyond := _NEVER.search(message):
-        resource = beyond[1]
-        asked = [amount(resource, beyond[2]), amount(resource, beyond[3])]
-        known = [each for each in asked if each is not None]
-        most = f"{total(known).text} {resource}" if len(known) == len(asked) else f"more {resource}"
-        said = f"can never be admitted: it asks for {most}, and all that there is are {beyond[4]}"
-        return Said(said=said, never=True)
-    pod_set = _POD_SET.search(message)
-    # Another flavor of the same resource would do as well.
-    found = dict(reversed(_UNUSED.findall(message)))
-    lacks = [
-        Lack(resource=each, missing=amount(each, more), upto=pod_set[1] if pod_set else "")
-        for each, more in sorted(found.items())
-    ]
+    lacks: dict[str, Lack] = {}
+    # What comes first is of no pod set; a later one counts those before it.
+    parts = ["", *_POD_SET.split(message)]
+    for pod_set, said in zip(parts[::2], parts[1::2], strict=True):
+        beyond, unused = list(_NEVER.finditer(said)), _UNUSED.findall(said)
+        # All resources of a pod set have the same flavor: one that can never give one of them is none.
+        full = {each[2] for each in beyond}
+        found = [(resource, more) for resource, flavor, more in unused if flavor not in full]
+        if beyond and not found:
+            return Said(said=_beyond(beyond[0]), never=True)
+        lacks |= _least(pod_set, found)
     if lacks:
-        return Said(lacks=tuple(lacks))
+        return Said(lacks=tuple(lack for _, lack in sorted(lacks.items())))
     queue = _QUEUE.search(message)
     return Said(said=queue[0]) if queue is not None else None
+
+
+def _beyond(found: re.Match[str]) -> str:
+    resource = found[1]
+    asked = [amount(resource, each) for each in ((found[6],) if found[6] else (found[3], found[4]))]
+    known = [each for each in asked if each is not None]
+    most = f"{total(known).text} {resource}" if len(known) == len(asked) else f"more {resource}"
+    return f"can never be admitted: it asks for {most}, and all that there is are {found[5] or found[7]}"
+
+
+def _least(pod_set: str, found: Iterable[tuple[str, str]]) -> dict[str, Lack]:
+    """Of each resource what the flavor lacks that lacks least: any of them would do."""
+    lacks: dict[str, Lack] = {}
+    for resource, more in found:
+        lack = Lack(resource=resource, missing=amount(resource, more), upto=pod_set)
+        other = lacks.get(resource)
+        if other is None or _is_less(lack.missing, other.missing):
+            lacks[resource] = lack
+    return lacks
+
+
+def _is_less(one: Quantity | None, other: Quantity | None) -> bool:
+    return one is not None and (other is None or one.nano < other.nano)
 
 
 def _remedy(message: str, evicted: str, namespace: str) -> str:
