@@ -121,6 +121,7 @@ def _of_unplaced(pod: Pod) -> Wait:
         lacks=said.lacks,
         queue=said.queue,
         whole=bool(said.lacks) and said.gang,
+        follows=said.follows,
         raw=condition.message if said.said != condition.message.strip() else "",
     )
 
@@ -225,8 +226,9 @@ def merged(waits: Iterable[Wait]) -> list[Wait]:
     return sorted(alike.values(), key=_worst_first)
 
 
-def _worst_first(wait: Wait) -> tuple[int, bool, bool, int, str, str]:
-    return wait.stage, not is_trouble(wait), not wait.lacks, -len(wait.replicas), wait.said, wait.reason
+def _worst_first(wait: Wait) -> tuple[int, bool, bool, bool, int, str, str]:
+    worry = (not is_trouble(wait), wait.follows, not wait.lacks)
+    return (wait.stage, *worry, -len(wait.replicas), wait.said, wait.reason)
 
 
 def is_trouble(wait: Wait) -> bool:

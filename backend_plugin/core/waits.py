@@ -51,6 +51,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Waiting does not help."""
     gang: bool = True
     """It is said of the gang as a whole; else of the one whom it is said to."""
+    follows: bool = False
+    """It only follows from what others of the gang wait for."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -72,6 +74,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """That it has run before, where it has; before all else that is said."""
     whole: bool = False
     """It is the gang that waits, though single replicas told of it."""
+    follows: bool = False
+    """It only follows from what others wait for, who are told of before it."""
     never: bool = False
     remedy: str = ""
     """What a person can do, where it is not what the cause says."""
