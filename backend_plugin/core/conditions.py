@@ -48,6 +48,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """It is no group of a job of ours: it has the name of one, or stands in the same queue."""
     queue: str = ""
     priority: int = 0
+    active: bool = True
+    """False: it was taken out of its queue, by a person or by Kueue itself."""
     phase: str = ""
     created: datetime | None = None
     conditions: tuple[Condition, ...] = ()
@@ -84,6 +86,7 @@ def read_pod_group(manifest: Manifest) -> PodGroup:
         uid=text(metadata, "uid"),
         queue=text(spec, "queueName") or text(spec, "queue"),
         priority=number(spec, "priority") or 0,
+        active=spec.get("active") is not False,
         phase=word(status, "phase"),
         created=moment(metadata, "creationTimestamp"),
         conditions=read_conditions(status),

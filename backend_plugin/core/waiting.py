@@ -173,6 +173,7 @@ def _of_unplaced(pod: Pod) -> Wait:
         queue=said.queue,
         whole=bool(said.lacks) and said.gang,
         vague=said.vague,
+        follows=said.follows,
         raw=condition.message if said.said != condition.message.strip() else "",
     )
 
@@ -277,8 +278,9 @@ def merged(waits: Iterable[Wait]) -> list[Wait]:
     return sorted(alike.values(), key=_worst_first)
 
 
-def _worst_first(wait: Wait) -> tuple[int, bool, bool, int, str, str]:
-    return wait.stage, not is_trouble(wait), not wait.lacks, -len(wait.replicas), wait.said, wait.reason
+def _worst_first(wait: Wait) -> tuple[int, bool, bool, bool, int, str, str]:
+    worry = (not is_trouble(wait), wait.follows, not wait.lacks)
+    return (wait.stage, *worry, -len(wait.replicas), wait.said, wait.reason)
 
 
 def is_trouble(wait: Wait) -> bool:

@@ -57,6 +57,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event about the one whom it is said to may say more."""
     gang: bool = True
     """It is said of the gang as a whole; else of the one whom it is said to."""
+    follows: bool = False
+    """It only follows from what others of the gang wait for."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -78,6 +80,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """That it has run before, where it has; before all else that is said."""
     whole: bool = False
     """It is the gang that waits, though single replicas told of it."""
+    follows: bool = False
+    """It only follows from what others wait for, who are told of before it."""
     never: bool = False
     vague: bool = False
     """It is not known yet which of several it is; see `Said`."""

@@ -83,6 +83,7 @@ class _GroupSpec(TypedDict, total=False):
     priority: Any
     queueName: Any
     queue: Any
+    active: Any
 
 
 class JobWire(TypedDict, total=False):

@@ -310,7 +310,7 @@ def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
             "namespace": "ns",
             "ownerReferences": [{"kind": "PyTorchJob", "name": NAME}],
         },
-        "spec": {"queueName": "gpus"},
+        "spec": {"queueName": "gpus", "active": False},
         "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": "wait"}]},
     }
     server.do(put(WORKLOADS, workload))
@@ -320,7 +320,8 @@ def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
         server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta2"}
         await until(lambda: heard.names(PodGroup) == [NAME])
         group = heard.there["PodGroup"]["ns", NAME]
-        assert (group.kind, group.queue, group.conditions[0].message) == ("Workload", "gpus", "wait")
+        assert (group.kind, group.queue, group.active) == ("Workload", "gpus", False)
+        assert group.conditions[0].message == "wait"
         server.do(remove(WORKLOADS, "pytorchjob-f1-5f3a1"))
         await until(lambda: heard.names(PodGroup) == [])
 

@@ -153,7 +153,9 @@ def test_a_gang_that_kai_takes_back_as_a_whole_runs_on_for_flyte_and_waits_for_p
 
         server.do(lose)
         # One pod after the other is seen to be gone.
-        line = "waiting for 5 cpu in queue team: 5 asked, 0 free (0 of 5 replicas ready)"
+        line = (
+            "queue team: it asks for 5 cpu, and its queue may never have more than 0 (0 of 5 replicas ready)"
+        )
         assert await said(here, server, meta, kai.step, line) == line
         assert await here.phase(meta) == "RUNNING"
 

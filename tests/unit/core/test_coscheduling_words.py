@@ -98,3 +98,25 @@ def test_a_group_that_nobody_follows_is_told_of(now, phase, told):
 def test_nothing_is_said_of_a_group_whose_members_have_yet_to_be_looked_at():
     said = verdict(gang(), *members(), pod_groups=[group(API)], now=300)
     assert "controller" not in said.message
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        "0/4 nodes are available: PodGroup ns/j gets rejected due to Pod j-master-0 is unschedulable even after PostFilter.",
+        f"0/4 nodes are available: {SIBLINGS}.",
+    ],
+)
+def test_the_member_that_finds_no_place_is_told_before_those_who_wait_for_it(victim):
+    own = "0/4 nodes are available: 3 Insufficient nvidia.com/gpu, 1 Insufficient cpu."
+    master, *_ = told_members(own)
+    _, *workers = told_members(victim)
+    told = verdict(gang(), master, *workers, pod_groups=[group(API, phase="Scheduling")])
+    assert [each.partition(":")[0] for each in told.info["waits"]] == [
+        "master-0 waiting for a node",
+        "worker-0, worker-1, worker-2, worker-3 waiting for a node",
+        "PodGroup j",
+    ]
+    assert told.message.startswith(
+        "master-0 waiting for a node: no node of 4 fits: 3 lack nvidia.com/gpu; 1 lack cpu"
+    )

@@ -1,8 +1,13 @@
 """What KAI says of a gang that waits, and what is told of it. It was not run; the texts are published."""
 
+from datetime import timedelta
+
 import pytest
 from cluster import verdict
 from waiting_gang import event, first_line, gang, group, waiting_line
+
+from backend_plugin.core.rules import Rules
+from backend_plugin.core.settings.judging import Judging
 
 API = "scheduling.run.ai"
 
@@ -16,8 +21,8 @@ def limited(reason="OverLimit", message="over its limit", **said):
             "memory": "80Gi",
             "nvidia.com/gpu": "10",
         },
-        "queueAllocatedResources": {"nvidia.com/gpu": "2"},
-        "queueResourceLimits": {"example.com/nic": "8", "cpu": "-1", "memory": "?", "nvidia.com/gpu": "8"},
+        "queueAllocatedResources": {"nvidia.com/gpu": "6"},
+        "queueResourceLimits": {"example.com/nic": "8", "cpu": "-1", "memory": "?", "nvidia.com/gpu": "12"},
         **said,
     }
     why = {"reason": reason, "message": message, "details": {"queueDetails": details}}
@@ -27,6 +32,36 @@ def limited(reason="OverLimit", message="over its limit", **said):
 def test_a_queue_says_how_much_it_gives():
     line = waiting_line(job=gang(started=None), pod_groups=[limited()])
     assert line == "waiting for 4 nvidia.com/gpu in queue research: 10 asked, 6 free (0 of 5 replicas ready)"
+
+
+BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
+
+
+def test_what_a_queue_may_never_have_is_not_waited_for_like_the_rest():
+    told = verdict(gang(started=None), pod_groups=[limited(**BEYOND)])
+    assert told.message.splitlines()[:2] == [
+        "queue research: it asks for 10 nvidia.com/gpu, and its queue may never have more than 8"
+        " (0 of 5 replicas ready)",
+        "there will never be that much for it: ask for less, or for another queue",
+    ]
+    soon = Rules(judging=Judging(queue_timeouts={"never": timedelta(minutes=1)}))
+    for why, gone in ((limited(**BEYOND), True), (limited(), False)):
+        judged = verdict(gang(started=None), pod_groups=[why], now=70, rules=soon)
+        assert (judged.phase.value == "RETRYABLE_FAILED") is gone
+    # A quota, which others may lend it.
+    quota = waiting_line(job=gang(started=None), pod_groups=[limited("NonPreemptibleOverQuota", **BEYOND)])
+    assert quota.startswith("waiting for 8 nvidia.com/gpu in queue research")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_several_reasons_the_one_with_numbers_is_told(turned):
+    bare = limited("", "no nodes", podGroupRequestedResources={})
+    for numbers, said in ((limited(), "waiting for 4"), (limited(**BEYOND), "queue research: it asks")):
+        other = limited("NonPreemptibleOverQuota")
+        several = [bare, other, numbers] if said.startswith("queue") else [bare, numbers]
+        reasons = [each["status"]["schedulingConditions"][0] for each in several]
+        one = group(API, schedulingConditions=reasons[::-1] if turned else reasons)
+        assert waiting_line(job=gang(started=None), pod_groups=[one]).startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 # ruff: noqa: E501 - a row a text
 """What Kueue says of a job in its queue, and what is told of it."""
 
+from datetime import timedelta
+
 import pytest
 from cluster import BEGAN, RUNNING, condition, running, verdict
 from msgspec import structs
@@ -9,16 +11,19 @@ from waiting_gang import first_line, gang, group, waiting_line
 from backend_plugin.core.observed import read_observed
 from backend_plugin.core.pipeline import lasting
 from backend_plugin.core.rules import Rules
+from backend_plugin.core.scheduling import table
+from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.wording import remedy
 from kfpytorch_common.causes import Cause
 
 POD_SET = "couldn't assign flavors to pod set worker: "
 BEYOND = "insufficient quota for nvidia.com/gpu in flavor any, previously considered podsets requests (2) + current podset request (8) > maximum capacity (8)"
 SUSPENDED = condition("Suspended")
+SOON = Rules(judging=Judging(queue_timeouts={"never": timedelta(minutes=1)}))
 
 
-def workload(message, *more, **said):
-    held = condition("QuotaReserved", "False", reason="Pending", message=message)
+def workload(message, *more, reason="Pending", **said):
+    held = condition("QuotaReserved", "False", reason=reason, message=message)
     return group("kueue.x-k8s.io", held, *more, kind="Workload", spec={"queueName": "team"}, **said)
 
 
@@ -31,11 +36,35 @@ TEXTS = {
     "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed": "waiting for 1 nvidia.com/gpu in queue team: 10 asked, 1 free",
     # Of two flavors either would do.
     "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, 9 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    # Whichever comes first.
+    "insufficient unused quota for cpu in flavor a, 9 more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    "insufficient unused quota for cpu in flavor a, ? more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, ? more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    # What one flavor can never give, another one may.
+    POD_SET
+    + f"{BEYOND}, insufficient unused quota for nvidia.com/gpu in flavor big, 2 more needed": "waiting for 2 nvidia.com/gpu in queue team: 10 asked, 8 free",
+    POD_SET
+    + f"{BEYOND}, insufficient unused quota for cpu in flavor big, 2 more needed": "waiting for 2 cpu in queue team: 20 asked, 18 free",
+    # One that lacks something else as well can not.
+    POD_SET
+    + f"{BEYOND}, insufficient unused quota for cpu in flavor any, 2 more needed": "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
+    # A later pod set is counted with those before it.
+    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed; "
+    + POD_SET
+    + "insufficient unused quota for nvidia.com/gpu in flavor any, 9 more needed": "waiting for 9 nvidia.com/gpu in queue team: 10 asked, 1 free",
+    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor big, 1 more needed; "
+    + POD_SET
+    + BEYOND: "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
     POD_SET
     + BEYOND: "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
     BEYOND.replace(
         "(2)", "(?)"
     ): "queue team: can never be admitted: it asks for more nvidia.com/gpu, and all that there is are 8",
+    # As older ones wrote it.
+    POD_SET
+    + "insufficient quota for nvidia.com/gpu in flavor any, request > maximum capacity (10 > 8)": "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
+    POD_SET
+    + "resource nvidia.com/gpu unavailable in ClusterQueue": "queue team: can never be admitted: its queue has no nvidia.com/gpu at all",
     "LocalQueue team doesn't exist": "queue team: LocalQueue team doesn't exist",
     "ClusterQueue cq is inactive": "queue team: ClusterQueue cq is inactive",
     "something new": "queue team: something new",
@@ -150,6 +179,11 @@ ABSENT = "it is not there, or about to go: an admin has to make it; or ask for a
         ("ClusterQueue cq not found", "queue", ABSENT),
         ("LocalQueue team is terminating or missing", "queue", ABSENT),
         (
+            POD_SET + "resource nvidia.com/gpu unavailable in ClusterQueue",
+            "queue",
+            "an admin has to add it to what the ClusterQueue covers; or ask for none of it, or for another queue",
+        ),
+        (
             "Workload namespace doesn't match ClusterQueue selector",
             "queue",
             "the ClusterQueue of its queue is not for this namespace: an admin has to widen its namespaceSelector;"
@@ -200,3 +234,68 @@ def test_in_a_queue_that_lets_nobody_go_nobody_is_the_next(message, said):
 def test_another_kind_of_its_api_group_says_nothing():
     other = {**workload("x"), "kind": "LocalQueue"}
     assert "waits" not in verdict(gang(started=None), pod_groups=[other]).info
+
+
+FULL = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
+NO_FLAVOR = "no flavor of its queue is for its pods: their tolerations, node selector or affinity have to be those of one; or ask for another queue"
+WRONG = "waiting does not help: the task or its queue has to be put right; or ask for another queue"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "gone", "hint"),
+    [
+        (
+            "ExceedsMaxQuota",
+            "x",
+            True,
+            "there will never be that much for it: ask for less, or for another queue",
+        ),
+        ("NoMatchingFlavor", "flavor any doesn't match node affinity", True, NO_FLAVOR),
+        ("Misconfigured", "x", True, WRONG),
+        # The worst of its flavors gives the reason; another one may have room.
+        ("ExceedsMaxQuota", FULL, False, remedy(Cause.QUEUE)),
+        # An admin makes it.
+        ("Misconfigured", "ClusterQueue cq doesn't exist", False, ABSENT),
+        ("WaitingForQuota", "x", False, remedy(Cause.QUEUE)),
+    ],
+)
+def test_a_reason_may_say_that_waiting_is_in_vain(reason, message, gone, hint):
+    held = workload(message, reason=reason)
+    judged = verdict(gang(SUSPENDED, started=None), pod_groups=[held], now=70, rules=SOON)
+    assert (judged.phase.value == "RETRYABLE_FAILED") is gone
+    assert judged.message.splitlines()[1] == hint
+
+
+LIMIT = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
+INACTIVE_SPEC = {"queueName": "team", "active": False}
+
+
+@pytest.mark.parametrize(
+    ("evicted", "said", "gone"),
+    [
+        ([], "its Workload was deactivated", False),
+        (
+            [condition("Evicted", reason="Deactivated", message="The workload is deactivated")],
+            "The workload is deactivated",
+            False,
+        ),
+        ([condition("Evicted", reason="DeactivatedDueToRequeuingLimitExceeded", message=LIMIT)], LIMIT, True),
+    ],
+)
+def test_one_that_was_taken_out_of_its_queue_waits_for_an_admin_or_another_attempt(evicted, said, gone):
+    out = {**workload(FULL, *evicted), "spec": INACTIVE_SPEC}
+    job = gang(SUSPENDED, started=None)
+    told = verdict(job, pod_groups=[out])
+    assert told.message.splitlines() == [
+        f"queue team: {said} (suspended: a queue or a person holds it back)",
+        "nobody lets it go any more: an admin has to set spec.active of its Workload to true, or another attempt is started",
+    ]
+    assert (verdict(job, pod_groups=[out], now=70, rules=SOON).phase.value == "RETRYABLE_FAILED") is gone
+
+
+def test_one_that_was_taken_out_of_its_queue_is_before_nobody_and_holds_back_no_job_that_is_over():
+    out = {**workload(FULL), "spec": INACTIVE_SPEC}
+    seen = read_observed({"job": gang(), "pod_groups": [out, workload(FULL)]})
+    assert [table.is_queued(each) for each in seen.pod_groups] == [False, True]
+    over = group("kueue.x-k8s.io", condition("Finished"), kind="Workload", spec=INACTIVE_SPEC)
+    assert "waits" not in verdict(gang(started=None), pod_groups=[over]).info

@@ -102,9 +102,10 @@ _OTHERS: Final = (
         re.compile(r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"),
         "not all of its gang has found a place",
     ),
-    # Of a pod that names no group it says in passing that it "can not find pod group": it means nothing.
-    (re.compile(r"PodGroup not found"), "its PodGroup was not there when its scheduler looked"),
 )
+"""What it tells those of a gang of which another one finds no place."""
+# Of a pod that names no group it says in passing that it "can not find pod group": it means nothing.
+_GROUPLESS: Final = "PodGroup not found"
 
 
 def _message(message: str) -> Said | None:
@@ -115,8 +116,13 @@ def _message(message: str) -> Said | None:
         ]
         return Said(lacks=tuple(lacks)) if lacks else None
     if found := _SIBLINGS.search(message):
-        return Said(said=f"{found[1]} of the {found[2]} members of its gang are there")
-    return next((Said(said=said) for says, said in _OTHERS if says.search(message)), None)
+        return Said(said=f"{found[1]} of the {found[2]} members of its gang are there", follows=True)
+    for says, said in _OTHERS:
+        if says.search(message):
+            return Said(said=said, follows=True)
+    return (
+        Said(said="its PodGroup was not there when its scheduler looked") if _GROUPLESS in message else None
+    )
 
 
 _PHASES: Final = {
@@ -132,7 +138,7 @@ def _of_group(group: PodGroup) -> Wait | None:
     if said is None:
         return None
     said = f"PodGroup {group.name}: {said}"
-    return Wait(stage=Stage.UNPLACED, cause=Cause.UNSCHEDULABLE, reason=group.phase, said=said)
+    return Wait(stage=Stage.UNPLACED, cause=Cause.UNSCHEDULABLE, reason=group.phase, said=said, follows=True)
 
 
 def _notes(observed: Observed) -> Iterable[Note]:

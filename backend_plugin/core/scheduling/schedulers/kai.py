@@ -9,7 +9,7 @@ from typing import Final
 
 from backend_plugin.core.conditions import Limit
 from backend_plugin.core.observed import Observed, PodGroup
-from backend_plugin.core.quantity import difference
+from backend_plugin.core.quantity import Quantity, difference
 from backend_plugin.core.scheduling.adapter import (
     MIN_MEMBER,
     QUEUE,
@@ -63,32 +63,50 @@ def _message(message: str) -> Said | None:
 
 
 def _of_group(group: PodGroup) -> Wait | None:
-    """It says how much a queue gives, in numbers."""
-    for limit in group.limits:
-        is_queue = limit.reason in _QUEUES
-        unknown = limit.reason == "QueueDoesNotExist"
-        return Wait(
-            stage=Stage.HELD if is_queue else Stage.UNPLACED,
-            cause=Cause.CONFIG if unknown else Cause.QUEUE if is_queue else Cause.UNSCHEDULABLE,
-            reason=limit.reason or "Unschedulable",
-            said=limit.message or limit.reason,
-            since=group.created,
-            lacks=tuple(_lacks(limit)),
-            queue=limit.queue or group.queue,
-            raw=limit.message,
-        )
-    return None
+    """It says how much a queue gives, in numbers; of several reasons the one that has the worst of them."""
+    told = [(limit, _never(limit), tuple(_lacks(limit))) for limit in group.limits]
+    if not told:
+        return None
+    limit, never, lacks = max(told, key=lambda each: (bool(each[1]), bool(each[2])))
+    is_queue = limit.reason in _QUEUES
+    unknown = limit.reason == "QueueDoesNotExist"
+    return Wait(
+        stage=Stage.HELD if is_queue else Stage.UNPLACED,
+        cause=Cause.CONFIG if unknown else Cause.QUEUE if is_queue else Cause.UNSCHEDULABLE,
+        reason=limit.reason or "Unschedulable",
+        said=never or limit.message or limit.reason,
+        since=group.created,
+        lacks=() if never else lacks,
+        queue=limit.queue or group.queue,
+        never=bool(never),
+        raw=limit.message,
+    )
+
+
+def _never(limit: Limit) -> str:
+    """That it asks for more than its queue may ever have; empty where it does not."""
+    if limit.reason != "OverLimit":
+        return ""
+    for resource, asked, most in _bounds(limit):
+        if most < asked:
+            return f"it asks for {asked.text} {resource}, and its queue may never have more than {most.text}"
+    return ""
+
+
+def _bounds(limit: Limit) -> Iterator[tuple[str, Quantity, Quantity]]:
+    """Of each resource that has an end what is asked for, and the most that there is."""
+    for resource, said in sorted(limit.asked.items()):
+        asked, most = amount(resource, said), amount(resource, limit.limit.get(resource, ""))
+        # Without end is written as less than nothing.
+        if asked is not None and most is not None and most.nano >= 0:
+            yield resource, asked, most
 
 
 def _lacks(limit: Limit) -> Iterator[Lack]:
-    for resource, said in sorted(limit.asked.items()):
-        asked, most = amount(resource, said), amount(resource, limit.limit.get(resource, ""))
+    for resource, asked, most in _bounds(limit):
         used = amount(resource, limit.used.get(resource, "0"))
-        # Without end is written as less than nothing.
-        if asked is not None and most is not None and used is not None and most.nano >= 0:
-            free = difference(most, used)
-            if free < asked:
-                yield Lack(resource=resource, missing=difference(asked, free), asked=asked, free=free)
+        if used is not None and (free := difference(most, used)) < asked:
+            yield Lack(resource=resource, missing=difference(asked, free), asked=asked, free=free)
 
 
 def _of_events(observed: Observed) -> Iterable[Wait]:

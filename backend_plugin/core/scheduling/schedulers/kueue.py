@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from backend_plugin.core.observed import Condition, PodGroup
-from backend_plugin.core.quantity import total
+from backend_plugin.core.quantity import Quantity, total
 from backend_plugin.core.scheduling.adapter import QUEUE, Adapter, Marks, QueueKind
 from backend_plugin.core.scheduling.findings import Findings
 from backend_plugin.core.scheduling.gang import Gang
@@ -41,12 +41,16 @@ def _denied(found: Findings) -> str:
 
 _POD_SET: Final = re.compile(r"couldn't assign flavors to pod set ([\w.-]{1,63})")
 _UNUSED: Final = re.compile(
-    r"insufficient unused quota for ([\w./-]{1,253}) in flavor [\w.-]{1,253}, (\S{1,40}) more needed"
+    r"insufficient unused quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), (\S{1,40}) more needed"
 )
+# Older ones had the sum of the requests.
 _NEVER: Final = re.compile(
-    r"insufficient quota for ([\w./-]{1,253}) in flavor [\w.-]{1,253}, previously considered podsets requests"
-    r" \((\S{1,40})\) \+ current podset request \((\S{1,40})\) > maximum capacity \((\S{1,40})\)"
+    r"insufficient quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), "
+    r"(?:previously considered podsets requests \((\S{1,40})\) \+ current podset request \((\S{1,40})\)"
+    r" > maximum capacity \((\S{1,40})\)"
+    r"|request > maximum capacity \((\S{1,40}) > (\S{1,40})\))"
 )
+_UNCOVERED: Final = re.compile(r"resource ([\w./-]{1,253}) unavailable in ClusterQueue")
 _MISSING: Final = re.compile(r"LocalQueue \S{1,253} doesn't exist")
 _QUEUE: Final = re.compile(
     r"(LocalQueue|ClusterQueue) (\S{1,253}) "
@@ -67,34 +71,76 @@ _SELECTOR: Final = (
     "the ClusterQueue of its queue is not for this namespace: an admin has to widen its namespaceSelector; or"
     " ask for another queue"
 )
+_NO_QUOTA: Final = (
+    "an admin has to add it to what the ClusterQueue covers; or ask for none of it, or for another queue"
+)
+_HOPELESS: Final[Mapping[str, str]] = {
+    "ExceedsMaxQuota": "",
+    "NoMatchingFlavor": (
+        "no flavor of its queue is for its pods: their tolerations, node selector or affinity have to be"
+        " those of one; or ask for another queue"
+    ),
+    "Misconfigured": (
+        "waiting does not help: the task or its queue has to be put right; or ask for another queue"
+    ),
+}
+"""By the reason, what helps where nothing more is said; empty: the usual."""
+_INACTIVATED: Final = (
+    "nobody lets it go any more: an admin has to set spec.active of its Workload to true, or another attempt"
+    " is started"
+)
 _EVICTED_BY_STOP: Final = frozenset({"ClusterQueueStopped", "LocalQueueStopped"})
 
 
 def _message(message: str) -> Said | None:
-    if beyond := _NEVER.search(message):
-        resource = beyond[1]
-        asked = [amount(resource, beyond[2]), amount(resource, beyond[3])]
-        known = [each for each in asked if each is not None]
-        most = f"{total(known).text} {resource}" if len(known) == len(asked) else f"more {resource}"
-        said = f"can never be admitted: it asks for {most}, and all that there is are {beyond[4]}"
-        return Said(said=said, never=True)
-    pod_set = _POD_SET.search(message)
-    # Another flavor of the same resource would do as well.
-    found = dict(reversed(_UNUSED.findall(message)))
-    lacks = [
-        Lack(resource=each, missing=amount(each, more), upto=pod_set[1] if pod_set else "")
-        for each, more in sorted(found.items())
-    ]
+    lacks: dict[str, Lack] = {}
+    # What comes first is of no pod set; a later one counts those before it.
+    parts = ["", *_POD_SET.split(message)]
+    for pod_set, said in zip(parts[::2], parts[1::2], strict=True):
+        beyond, unused = list(_NEVER.finditer(said)), _UNUSED.findall(said)
+        # All resources of a pod set have the same flavor: one that can never give one of them is none.
+        full = {each[2] for each in beyond}
+        found = [(resource, more) for resource, flavor, more in unused if flavor not in full]
+        if beyond and not found:
+            return Said(said=_beyond(beyond[0]), never=True)
+        lacks |= _least(pod_set, found)
     if lacks:
-        return Said(lacks=tuple(lacks))
+        return Said(lacks=tuple(lack for _, lack in sorted(lacks.items())))
+    if uncovered := _UNCOVERED.search(message):
+        return Said(said=f"can never be admitted: its queue has no {uncovered[1]} at all", never=True)
     queue = _QUEUE.search(message)
     return Said(said=queue[0]) if queue is not None else None
+
+
+def _beyond(found: re.Match[str]) -> str:
+    resource = found[1]
+    asked = [amount(resource, each) for each in ((found[6],) if found[6] else (found[3], found[4]))]
+    known = [each for each in asked if each is not None]
+    most = f"{total(known).text} {resource}" if len(known) == len(asked) else f"more {resource}"
+    return f"can never be admitted: it asks for {most}, and all that there is are {found[5] or found[7]}"
+
+
+def _least(pod_set: str, found: Iterable[tuple[str, str]]) -> dict[str, Lack]:
+    """Of each resource what the flavor lacks that lacks least: any of them would do."""
+    lacks: dict[str, Lack] = {}
+    for resource, more in found:
+        lack = Lack(resource=resource, missing=amount(resource, more), upto=pod_set)
+        other = lacks.get(resource)
+        if other is None or _is_less(lack.missing, other.missing):
+            lacks[resource] = lack
+    return lacks
+
+
+def _is_less(one: Quantity | None, other: Quantity | None) -> bool:
+    return one is not None and (other is None or one.nano < other.nano)
 
 
 def _remedy(message: str, evicted: str, namespace: str) -> str:
     """What helps where it is the queue itself that lets nobody go; waiting for one's turn does not."""
     if _NOT_FOR_IT in message:
         return _SELECTOR
+    if _UNCOVERED.search(message):
+        return _NO_QUOTA
     queue = _QUEUE.search(message)
     if queue is None:
         return ""
@@ -108,34 +154,59 @@ def _remedy(message: str, evicted: str, namespace: str) -> str:
 
 
 def _of_group(group: PodGroup) -> Wait | None:
-    by_type = {condition.type: condition for condition in group.conditions}
-    condition = _held(group, by_type)
-    if group.kind != "Workload" or condition is None:
+    by_type = {condition.type: condition for condition in group.conditions if condition.true}
+    if group.kind != "Workload":
         return None
-    said = _message(condition.message) or Said()
-    evicted = by_type.get("Evicted")
-    evicted = evicted if evicted is not None and evicted.true else None
-    again = f"let go before and taken back ({evicted.reason or 'Evicted'}); " if evicted else ""
-    remedy = _remedy(condition.message, evicted.reason if evicted else "", group.namespace)
+    if not group.active and "Finished" not in by_type:
+        return _inactive(group, by_type.get("Evicted"))
+    condition = _held(group)
+    return None if condition is None else _pending(group, condition, by_type.get("Evicted"))
+
+
+def _inactive(group: PodGroup, evicted: Condition | None) -> Wait:
+    reason = evicted.reason if evicted is not None else ""
+    said = evicted.message if evicted is not None else ""
     return Wait(
         stage=Stage.HELD,
-        cause=Cause.CONFIG if _MISSING.search(condition.message) else Cause.QUEUE,
+        cause=Cause.QUEUE,
+        reason=reason or "Deactivated",
+        said=said or "its Workload was deactivated",
+        since=evicted.since if evicted is not None else None,
+        queue=group.queue,
+        # A person may think again; Kueue has given it up.
+        never=reason.startswith("DeactivatedDueTo"),
+        remedy=_INACTIVATED,
+        raw=said,
+    )
+
+
+def _pending(group: PodGroup, condition: Condition, evicted: Condition | None) -> Wait:
+    message, known = condition.message, _message(condition.message)
+    said = known or Said()
+    again = f"let go before and taken back ({evicted.reason or 'Evicted'}); " if evicted else ""
+    remedy = _remedy(message, evicted.reason if evicted else "", group.namespace)
+    # The reason is that of the worst flavor: where the message tells of them, it knows better.
+    hopeless = condition.reason in _HOPELESS and known is None and not remedy
+    return Wait(
+        stage=Stage.HELD,
+        cause=Cause.CONFIG if _MISSING.search(message) else Cause.QUEUE,
         reason=condition.reason or condition.type,
-        said=said.said or condition.message or "not admitted yet",
+        said=said.said or message or "not admitted yet",
         again=again,
         since=condition.since,
         lacks=said.lacks,
         queue=group.queue,
         # In a queue that lets nobody go it is of no use to be the next.
-        ahead=None if remedy else group.ahead,
-        never=said.never,
-        remedy=remedy,
-        raw=_raw(condition.message, evicted.message if evicted else ""),
+        ahead=None if remedy or said.never or hopeless else group.ahead,
+        never=said.never or hopeless,
+        remedy=_HOPELESS[condition.reason] if hopeless else remedy,
+        raw=_raw(message, evicted.message if evicted else ""),
     )
 
 
-def _held(group: PodGroup, by_type: Mapping[str, Condition]) -> Condition | None:
+def _held(group: PodGroup) -> Condition | None:
     """What says that it has yet to be let go."""
+    by_type = {condition.type: condition for condition in group.conditions}
     reserved, admitted = by_type.get("QuotaReserved"), by_type.get("Admitted")
     if reserved is not None and not reserved.true:
         return reserved
@@ -159,7 +230,7 @@ def _unready(checks: Iterable[Condition]) -> str:
 def _is_queued(group: PodGroup) -> bool:
     """Also one of which it has yet to say anything: behind the first of a strict queue it says nothing."""
     over = {each.type for each in group.conditions if each.true}
-    return group.kind == "Workload" and not over & {"QuotaReserved", "Finished"}
+    return group.kind == "Workload" and group.active and not over & {"QuotaReserved", "Finished"}
 
 
 def _raw(*said: str) -> str:
