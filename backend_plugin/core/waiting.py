@@ -97,8 +97,9 @@ def _is_past(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
     """Whether a pod was made after it, once all had been: who is lost later may yet be made again."""
     if job.started is None:
         return False
-    made = max([job.started, *(pod.created for pod in pods if pod.created is not None)])
-    return refusal.at is None or refusal.at < made
+    if refusal.at is None:  # Where there are pods, it may be of before.
+        return bool(pods)
+    return refusal.at < max([job.started, *(pod.created for pod in pods if pod.created is not None)])
 
 
 def of_pods(observed: Observed, pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Wait]:

@@ -30,7 +30,8 @@ MARKS = {"schedulerName", "priorityClassName"}
 
 def gang_of(custom: dict[str, Any], minimum: int | None) -> dict[str, Any]:
     there = sum(part["replicas"] for key, part in custom.items() if key.endswith("Replicas"))
-    said = {} if minimum is None else {"minMember": min(minimum, there)}
+    fewest = custom.get("elasticConfig", {}).get("minReplicas", 1)
+    said = {} if minimum is None else {"minMember": max(fewest, min(minimum, there))}
     return {**custom, "kfpytorch": {"gang": said}}
 
 
