@@ -70,7 +70,9 @@ REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
 def refusals(observed: Observed, pods: Sequence[Pod]) -> list[Wait]:
     """That pods which are not there cannot be made; one wait at most, and none of what is past."""
     job = observed.job
-    missing = job is None or len(_living(observed, pods)) < job.replicas
+    is_whole = job is not None and len(_living(observed, pods)) >= job.replicas
+    if is_whole or _is_suspended(observed):
+        return []
     refused = [
         each
         for each in observed.events
@@ -78,7 +80,7 @@ def refusals(observed: Observed, pods: Sequence[Pod]) -> list[Wait]:
         and each.reason in ("FailedCreatePod", "FailedCreateService")
         and (job is None or not _is_past(each, job, pods))
     ]
-    if not refused or not missing or _is_suspended(observed):
+    if not refused:
         return []
     last = max(refused, key=lambda event: (event.at is not None, event.at, event.message))
     cause = next((cause for part, cause in REFUSALS if part in last.message), Cause.INFRA)
