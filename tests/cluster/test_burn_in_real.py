@@ -44,7 +44,7 @@ def space(cluster: RealCluster) -> Iterator[RealCluster]:
     cluster.plane.namespace(NAMESPACE)
     yield cluster
     assert cluster.admin.items(jobs(NAMESPACE)) == []
-    until(lambda: not cluster.admin.items(pods(NAMESPACE)), 20, lambda: "pods are left")
+    until(lambda: not cluster.admin.items(pods(NAMESPACE)), 60, lambda: "pods are left")
 
 
 def account(cluster: RealCluster, name: str, rules: Sequence[Mapping[str, Any]]) -> Path:

@@ -284,7 +284,7 @@ def lost_place(scene: Scene) -> None:
         _lose_one(hasty, attempt)
         until(lambda: hasty.held(other) == SMALL + 1, 30, lambda: f"{hasty.held(other)} are held")
         hasty.hears(attempt, "lost-place")
-        assert "waiting for a node" in hasty.until_turned(attempt, "WaitingForResources")
+        assert "waiting for " in hasty.until_turned(attempt, "WaitingForResources")
         assert hasty.placed(attempt) == MEMBERS - 1
         hasty.until_told(other, "RETRYABLE_FAILED", "ResourceReservationTimeout")
         hasty.until_placed(attempt, MEMBERS)

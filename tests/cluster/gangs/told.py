@@ -23,6 +23,8 @@ def told(event: str, platform: str) -> str:
 
 _NODES: Final = "ask for less, or for what the nodes have; `kubectl get nodes` shows what that is"
 _TURN: Final = "it waits its turn; the queue's quota and what is ahead of it decide how long"
+# YuniKorn counts a cluster that is full as a queue that is, if it has come to look at that.
+_EITHER: Final = "…"
 _STOPPED: Final = (
     "the queue is stopped: it lets no job go until an admin sets its stopPolicy to None; wait for that, or"
     " ask for another queue"
@@ -65,7 +67,7 @@ def _kueue(lacks: int, asked: int, free: int, queue: str = "team", group: str = 
 def _yunikorn(lacks: int, held: int) -> str:
     return (
         f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in queue root.team: 10 asked, {held} held"
-        f" (0 of 5 replicas ready)\n{_NODES}\n"
+        f" (0 of 5 replicas ready)\n{_EITHER}\n"
         "in its scheduler's words: request is waiting for cluster resources become available"
     )
 
@@ -75,14 +77,11 @@ def _surplus(said: str) -> str:
 
 
 _LACK: Final = "no node of 4 fits: 4 lack nvidia.com/gpu"
-_NO_ROOM: Final = "neither its queue nor a node has room for it"
 
 TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     "blocked": {
         "": f"WAITING_FOR_RESOURCES worker-3 waiting for a node: {_LACK} (4 of 5 replicas ready)\n{_NODES}",
-        "yunikorn": (
-            f"WAITING_FOR_RESOURCES worker-3 waiting for a node: {_NO_ROOM} (4 of 5 replicas ready)\n{_NODES}"
-        ),
+        "yunikorn": (f"WAITING_FOR_RESOURCES worker-3…: … (4 of 5 replicas ready)\n{_EITHER}"),
     },
     "behind": {
         **_coscheduled(4, 10, 6),
@@ -97,12 +96,15 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
         **_coscheduled(1, 13, 12),
         "yunikorn": (
             "WAITING_FOR_RESOURCES waiting for … nvidia.com/gpu in queue root.team: 13 asked, … held"
-            f" (0 of 5 replicas ready)\n{_NODES}\n"
+            f" (0 of 5 replicas ready)\n{_EITHER}\n"
             "in its scheduler's words: request is waiting for cluster resources become available"
         ),
         "kueue": _kueue(1, 13, 12),
     },
-    "joining": {"": _surplus(_LACK), "yunikorn": _surplus(_NO_ROOM)},
+    "joining": {
+        "": _surplus(_LACK),
+        "yunikorn": f"RUNNING worker-…: … (3 of 5 replicas ready)\n{_EITHER}",
+    },
     "limit": {
         "yunikorn": (
             "WAITING_FOR_RESOURCES waiting for 4 nvidia.com/gpu in queue root.smaller: 6 asked, 2 held"
@@ -167,7 +169,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
         ),
         "yunikorn": (
             "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in queue root.team: 10 asked, 6 held"
-            f" (given up after 4 s)\n{_NODES}"
+            f" (given up after 4 s)\n{_EITHER}"
         ),
         "kueue": (
             "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free; next in its queue"
@@ -211,6 +213,6 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
         ),
     },
     "lost-place": {
-        "yunikorn": (f"RUNNING worker-… waiting for a node: {_NO_ROOM} (4 of 5 replicas ready)\n{_NODES}"),
+        "yunikorn": f"RUNNING worker-…: … (4 of 5 replicas ready)\n{_EITHER}",
     },
 }
