@@ -114,10 +114,11 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "never": {
         "yunikorn": (
-            "FAILED its scheduler has rejected it: queue root.smaller cannot fit application JOB: task group"
+            # Its pods end by that, and may be heard of first.
+            "FAILED …: queue root.smaller cannot fit application JOB: task group"
             " request map[memory:5368709120 nvidia.com/gpu:10 pods:5 vcore:5000] larger than"
             " max queue allocation"
-            f" map[nvidia.com/gpu:8]\n{_CONFIG}"
+            f" map[nvidia.com/gpu:8]…{_CONFIG}…"
         ),
         "kueue": (
             "WAITING_FOR_RESOURCES queue smaller: can never be admitted: it asks for 10"
@@ -131,8 +132,8 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "unknown": {
         "yunikorn": (
-            "FAILED its scheduler has rejected it: failed to place application JOB: application rejected: no"
-            f" placement rule matched\n{_CONFIG}"
+            "FAILED …: failed to place application JOB: application rejected: no"
+            f" placement rule matched…{_CONFIG}…"
         ),
         "kueue": (
             'FAILED the task cannot be run: custom.kfpytorch.gang.queue="smaller-not": is no queue that kueue'
