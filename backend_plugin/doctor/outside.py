@@ -21,6 +21,10 @@ _WRITABLE: Final = (
     "the bucket "
     "or directory is there"
 )
+_READABLE: Final = (
+    "give whoever asks, and the servers' ServiceAccount, get and list below it; see that the bucket or "
+    "directory is there"
+)
 
 
 async def tried(
@@ -38,7 +42,7 @@ async def tried(
 
 async def _store(prefix: str, *, read_only: bool) -> Tried:
     scheme = prefix.partition("://")[0]
-    do, what = (_listed, "read") if read_only else (_written, "written")
+    do, what, rights = (_listed, "read", _READABLE) if read_only else (_written, "written", _WRITABLE)
     try:
         await asyncio.wait_for(asyncio.to_thread(do, prefix), _SECONDS)
     except ImportError:
@@ -50,19 +54,19 @@ async def _store(prefix: str, *, read_only: bool) -> Tried:
         )
     except asyncio.TimeoutError as error:
         trouble = f"does not answer within {_SECONDS:g} s"
-        return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error))
+        return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error, rights))
     except Exception as error:  # noqa: BLE001 - a border: every store's package raises what it likes.
         said = f"{type(error).__name__}: {error}".strip().rstrip(":")
         trouble = f"nothing can be {what} there: {said}"
-        return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error))
+        return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error, rights))
     return Tried(what=prefix)
 
 
-def _remedy(prefix: str, error: Exception) -> str:
+def _remedy(prefix: str, error: Exception, rights: str) -> str:
     """S3's buckets and end points have commands and names of their own."""
     scheme, _, path = prefix.partition("://")
     if scheme not in _AMAZONS or isinstance(error, PermissionError):
-        return _WRITABLE
+        return rights
     if isinstance(error, FileNotFoundError):
         return f"aws s3 mb s3://{path.partition('/')[0]}"
     return (

@@ -30,10 +30,18 @@ def test_who_only_reads_writes_nothing(tmp_path: Path) -> None:
     assert tmp_path.stat().st_mtime_ns != before
 
 
-@pytest.mark.parametrize(("read_only", "done"), [(True, "read"), (False, "written")])
-def test_a_store_that_is_not_there_is_told(tmp_path: Path, read_only: bool, done: str) -> None:
-    (trouble,) = troubles(f"file://{tmp_path}/none", read_only=read_only)
-    assert trouble.startswith(f"nothing can be {done} there: ")
+@pytest.mark.parametrize(
+    ("read_only", "done", "rights"),
+    [(True, "read", " get and list "), (False, "written", " get, put, list and delete ")],
+)
+def test_a_store_that_is_not_there_is_told_with_the_rights_that_are_wanted(
+    tmp_path: Path, read_only: bool, done: str, rights: str
+) -> None:
+    prefix = f"file://{tmp_path}/none"
+    facts = asyncio.run(outside.tried(Facts(namespace="any"), [prefix], "", read_only=read_only))
+    (store,) = facts.stores
+    assert store.trouble.startswith(f"nothing can be {done} there: ")
+    assert rights in store.remedy
 
 
 def test_a_prefix_below_which_nothing_is_yet_is_well_where_its_bucket_is() -> None:
