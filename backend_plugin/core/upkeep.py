@@ -138,14 +138,17 @@ def runs_undisturbed(observed: Observed) -> bool:
     job = observed.job
     if job is None or is_over(observed) or ANNOTATION in job.annotations:
         return False
-    own = [pod for pod in observed.pods if not pod.place and (not pod.owners or job.uid in pod.owners)]
-    return len(own) == job.replicas and all(_runs_undisturbed(pod) for pod in own)
-
-
-def _runs_undisturbed(pod: Pod) -> bool:
-    if pod.phase != "Running" or pod.deleted is not None or pod.disrupted is not None:
-        return False
-    return all(each.running_since is not None for each in pod.containers)
+    # Step by step, for it is asked of every change of a pod.
+    running = 0
+    for pod in observed.pods:
+        if not pod.place and (not pod.owners or job.uid in pod.owners):
+            if pod.phase != "Running" or pod.deleted is not None or pod.disrupted is not None:
+                return False
+            for container in pod.containers:
+                if container.running_since is None:
+                    return False
+            running += 1
+    return running == job.replicas
 
 
 def _kept(verdict: TaskPhase, now: datetime) -> Manifest:

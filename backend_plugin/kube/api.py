@@ -7,8 +7,9 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import aiohttp
 
@@ -41,11 +42,32 @@ class Silent(Unavailable):
     """Nothing was heard for too long."""
 
 
-class Stream(NamedTuple):
+class Stream:
     """An answer that comes piece by piece."""
 
-    media_type: str
-    pieces: AsyncIterator[bytes]
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.media_type: Final = response.content_type
+        self.pieces: Final[AsyncIterator[bytes]] = response.content.iter_any()
+
+    async def gather(self, seconds: float) -> None:
+        """Leave in the socket what comes meanwhile.
+
+        An API server sends every change by itself, and being woken for each is most of what it costs.
+        """
+        connection = self._response.connection
+        if connection is None or (transport := connection.transport) is None:  # All of it has come.
+            return
+        # As of Python 3.11, TLS that is paused reads on until it has much; with 0, nothing is too much.
+        limit = getattr(transport, "set_read_buffer_limits", None)
+        pause = transport.pause_reading if limit is None else partial(limit, high=0)
+        resume = limit or transport.resume_reading
+        pause()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            if connection.transport is transport:  # Else it is lost by now.
+                resume()
 
 
 class Api:
@@ -159,7 +181,7 @@ class Api:
                 # A container that has not begun has 204, and no lines.
                 if response.status not in _SUCCESS:
                     raise answers.read(response.status, response.headers, await response.read())
-                yield Stream(response.content_type, response.content.iter_any())
+                yield Stream(response)
         except aiohttp.SocketTimeoutError as error:
             raise Silent(f"nothing was heard for {silence:g} s") from error
         except _LOST as error:

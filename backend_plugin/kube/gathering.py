@@ -85,11 +85,13 @@ class Part:
         """One object is new or has changed."""
         if seen.record is None:
             return
-        self._newest = max(self._newest, _number(seen))
+        gathering = self._gathering
+        if gathering.record is Event:
+            self._newest = max(self._newest, _number(seen))
         if self._keeps:
             self.kept[seen.namespace, seen.uid or seen.name] = seen
-        if self._gathering.complete.is_set():
-            self._gathering.sink.put(seen.namespace, seen.record)
+        if gathering.complete.is_set():
+            gathering.sink.put(seen.namespace, seen.record)
 
     def drop(self, seen: Seen) -> None:
         """One object is gone."""

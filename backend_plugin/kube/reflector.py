@@ -35,9 +35,11 @@ _DOUBTED: Final = 2
 """Refusals in a row that are asked again soon: for its first second an API server has no rules yet."""
 _AT_ONCE: Final = 100
 """Objects of a page that are read in one go: about 3 ms."""
-_BREATH: Final = 0.02
-"""Seconds between two looks at a watch: changes that come one by one are read together, which costs a third
-less, and whoever calls meanwhile is answered."""
+_MUCH: Final = 1 << 17
+"""Bytes of a watch with which there may be more in the socket; it is read at once."""
+_BREATH: Final = 0.05
+"""Seconds between two looks at a watch: changes that come one by one are read together, and whoever calls
+meanwhile is answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +183,10 @@ class Reflector:
                         log.warning("%s: an object of %d bytes is passed over", self._place, size)
                     else:
                         self._change(parser.change(part))
-                await asyncio.sleep(_BREATH)
+                if len(piece) < _MUCH:
+                    await stream.gather(_BREATH)
+                else:
+                    await asyncio.sleep(0)
         if parts.rest:
             raise Malformed(f"broken off within a change of {self._place}")
         self._course.ended(loop.time() - began)

@@ -44,12 +44,11 @@ class Entry:
     __slots__ = (
         "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
         "origin", "output_prefix", "outputs",
-        "pod_groups", "pods", "queues", "read", "told", "turned", "unconfirmed", "version",
+        "pod_groups", "pods", "queues", "read", "steady", "told", "turned", "unconfirmed", "version",
     )  # fmt: skip
 
     def __init__(self, namespace: str, name: str, queues: Queues | None = None) -> None:
-        self.queues = queues
-        self.namespace, self.name = namespace, name
+        self.namespace, self.name, self.queues = namespace, name, queues
         self.job: Job | None = None
         self.origin: Origin | None = None
         self.output_prefix = ""
@@ -60,12 +59,12 @@ class Entry:
         self.error_files: tuple[ErrorFile, ...] = ()
         self.outputs: bool | None = None
         """Whether there are outputs; None while nobody knows."""
-        self.looking = False
-        """Somebody reads what it has left."""
-        self.read = False
-        """It was read."""
+        self.looking = self.read = False
+        """Somebody reads what it has left; it was read."""
         self.told: Phase | None = None
         """What our own log has said last."""
+        self.steady: tuple[Job, datetime] | None = None
+        """It trains on as this job, with nothing to be done, until then at least."""
         self.turned: Way | None = None
         """Which way it has gone last, once it has run: that was said on the job."""
         self.gone: datetime | None = None

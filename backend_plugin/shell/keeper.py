@@ -50,7 +50,10 @@ _SOON: Final = 0.05
 class Keeper:
     """One for a server; `run` is its life."""
 
-    def __init__(self, cluster: Cluster, cache: Cache, answers: Answers, endings: Endings) -> None:
+    def __init__(
+        self, cluster: Cluster, cache: Cache, answers: Answers, endings: Endings, seconds: int = ROUND
+    ) -> None:
+        """Every job is looked at once in so many `seconds`."""
         self._cluster = cluster
         self._cache = cache
         self._answers = answers
@@ -60,6 +63,7 @@ class Keeper:
         self._metrics = endings.orders.metrics
         self._turning = Turning(cluster, cache, answers.judge, endings.orders)
         self._due: set[Entry] = set()
+        self._seconds = seconds
         self._makes_groups = answers.judge.settings.kfpytorch.gang.makes_groups
         """Where the platform has others make them, or nobody, whatever a job says makes none."""
 
@@ -90,7 +94,7 @@ class Keeper:
                 "jobs that were there: %s", ", ".join(f"{count} {phase}" for phase, count in told.items())
             )
         while True:
-            await self._round(ROUND, logging.INFO)
+            await self._round(self._seconds, logging.INFO)
 
     async def _round(self, seconds: int, level: int) -> None:
         """Look at every job once, within so many seconds."""
@@ -99,6 +103,8 @@ class Keeper:
         while True:
             due, waiting = waiting[:share], waiting[share:]
             for entry in due:
+                if self._is_steady(entry):
+                    continue
                 # Each by itself: calls come between, and a defect at one job is told and leaves the others.
                 asyncio.get_running_loop().call_soon(self._tend, entry, level)
                 await asyncio.sleep(0)
@@ -207,6 +213,7 @@ class Keeper:
         entry.accompanied = entry.accompanied and not entry.pod_groups
         if self._trains_on(entry):
             return
+        entry.steady = None
         # At once, so that nobody is told of an end before what it left is known.
         self._endings.see(entry)
         # Before everything is told of, a job seems to have no pods, and would be judged in vain.
@@ -221,6 +228,13 @@ class Keeper:
         if entry.turned is Way.WAITS or any(map(turns.is_own, entry.events[-1:])):
             return False
         return upkeep.runs_undisturbed(entry.observed())
+
+    def _is_steady(self, entry: Entry) -> bool:
+        """Whether it was seen to train on, and time alone has changed nothing: most jobs, of ten thousand."""
+        if entry.steady is None:
+            return False
+        job, until = entry.steady
+        return job is entry.job and not entry.unconfirmed and self._judge.now() <= until
 
     def see(self, entry: Entry) -> None:
         """Do soon what is to be done for a job."""
@@ -243,7 +257,12 @@ class Keeper:
             self._orders.give(("confirm", entry.key), lambda: self._confirm(entry), whose.of_entry(entry))
         if entry.job is None or entry.looking:
             return
-        phase = self._answers.phase(entry)
+        if self._trains_on(entry):
+            verdict, until = self._judge.lasting(entry)
+            phase = verdict.phase
+            entry.steady = (entry.job, until) if phase is entry.told else None
+        else:
+            phase = self._answers.phase(entry)
         if phase is not entry.told or phase.is_failure:
             self._see_to(entry, self._judge.phase(entry), level)
         self._turning.see(entry)

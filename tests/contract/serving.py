@@ -120,7 +120,9 @@ async def serving(
     cluster: ScriptedCluster | None = None,
     said: Mapping[str, Any] | None = None,
     now: Callable[[], datetime] = now,
+    *,
     looks: Looks | None = None,
+    seconds: int = keepers.ROUND,
 ) -> AsyncIterator[Served]:
     cluster = cluster or ScriptedCluster()
     metrics = Metrics()
@@ -130,7 +132,7 @@ async def serving(
     prefixes = Prefixes([f"file://{store}", "s3://*"])
     endings = Endings(cache, Outcomes(prefixes), orders)
     answers = Answers(judge)
-    keeper = keepers.Keeper(cluster, cache, answers, endings)
+    keeper = keepers.Keeper(cluster, cache, answers, endings, seconds)
     around = service.Surroundings(
         cluster=cluster,
         cache=cache,

@@ -1,6 +1,7 @@
 """What FlytePropeller is answered, over a real channel."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from scripted_cluster import ScriptedCluster, ago
-from serving import NAMESPACE, Served, metadata, template, until
+from serving import NAMESPACE, Served, metadata, now, serving, template, until
 from stories import is_phase, name_of, pod, status, tell, terminated
 
 from backend_plugin.core.errors import Refused
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import read_job
+from backend_plugin.core.task_phase import Phase
 
 
 def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
@@ -211,6 +213,36 @@ def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
         assert served.cluster.calls.count("patch") == 1
 
     tell(story, tmp_path)
+
+
+def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(tmp_path: Path) -> None:
+    clock = [now()]
+
+    async def story() -> None:
+        async with serving(tmp_path, now=lambda: clock[0], seconds=1) as served:
+            meta = await served.create(
+                template=template(
+                    custom={"workerReplicas": {"replicas": 1}, "runPolicy": {"activeDeadlineSeconds": 1800}}
+                )
+            )
+            name = name_of(meta)
+            began = [{"name": "pytorch", "state": {"running": {"startedAt": ago(0)}}}]
+            for replica in ("master-0", "worker-0"):
+                served.cluster.put(pod(name, replica, "Running", containerStatuses=began))
+            served.cluster.status(name, status("Running"))
+            entry = served.cache.of((NAMESPACE, name))
+            assert entry is not None
+            await until(lambda: entry.steady is not None)
+            # Beyond what is known to hold, and before the deadline; what the pods do is no change of the job.
+            clock[0] += timedelta(minutes=20)
+            served.cluster.put(pod(name, "worker-0", "Running", containerStatuses=began, hostIP="10.0.0.2"))
+            await until(lambda: entry.steady is not None and entry.steady[1] > clock[0])
+            assert "patch" not in served.cluster.calls
+            clock[0] += timedelta(minutes=11)
+            await until(lambda: "patch" in served.cluster.calls)
+            assert entry.told is Phase.FAILED
+
+    asyncio.run(story())
 
 
 def test_delete_is_answered_while_the_cluster_is_away_and_done_when_it_is_back(tmp_path: Path) -> None:
