@@ -42,6 +42,7 @@ setup(
     extras_require={
         "backend": [
             "aiohttp>=3.14",
+            "async-timeout>=5; python_version < '3.11'",
             "fsspec>=2023.3",
             "grpcio>=1.60",
             "grpcio-health-checking>=1.60",

@@ -142,6 +142,7 @@ def test_an_extra_brings_what_the_backend_imports() -> None:
 
 MODULES = {
     "aiohttp": "aiohttp",
+    "async-timeout": "async_timeout",
     "fsspec": "fsspec",
     "grpcio": "grpc",
     "grpcio-health-checking": "grpc_health",

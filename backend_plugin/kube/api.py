@@ -19,6 +19,7 @@ from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.parsed import Malformed
 from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.shell.timeouts import timeout
 
 T = TypeVar("T")
 
@@ -103,7 +104,8 @@ class Api:
         """What `read` makes of the answer; if it raises `Malformed`, there was none. Raises as `ask` does."""
         heard: list[Answered | Unavailable] = []
         try:
-            return await asyncio.wait_for(self._insist(question, read, heard), self._patience)
+            async with timeout(self._patience):
+                return await self._insist(question, read, heard)
         except asyncio.TimeoutError:
             late = Unavailable(f"the API server did not answer within {self._patience:g} s")
             raise (heard[-1] if heard else late) from None
@@ -156,9 +158,9 @@ class Api:
         return await self._once(question, seconds)
 
     async def _once(self, question: Question, seconds: float) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT)
+        times = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT)
         try:
-            async with self._connection.request(question, timeout) as response:
+            async with self._connection.request(question, times) as response:
                 body = await response.read()
                 if response.status not in _SUCCESS:
                     raise answers.read(response.status, response.headers, body)
@@ -175,9 +177,9 @@ class Api:
             Silent: If nothing comes for so many seconds.
             Unavailable: If it breaks off.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=silence)
+        times = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=silence)
         try:
-            async with self._connection.request(question, timeout) as response:
+            async with self._connection.request(question, times) as response:
                 # A container that has not begun has 204, and no lines.
                 if response.status not in _SUCCESS:
                     raise answers.read(response.status, response.headers, await response.read())

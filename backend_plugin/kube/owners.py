@@ -17,6 +17,7 @@ from backend_plugin.kube.connection import Question
 from backend_plugin.kube.kinds import Resource, are_names
 from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.shell.timeouts import timeout
 
 WORKFLOWS: Final = Resource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
 _KIND: Final = "FlyteWorkflow"
@@ -54,7 +55,8 @@ class Owners:
         if not execution:
             return None
         try:
-            return await asyncio.wait_for(self.found(namespace, execution, scope), _SECONDS)
+            async with timeout(_SECONDS):
+                return await self.found(namespace, execution, scope)
         except (Unavailable, asyncio.TimeoutError):
             return None
 

@@ -27,6 +27,7 @@ from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry, Key
 from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Unavailable
 from backend_plugin.shell.endings import Endings
+from backend_plugin.shell.timeouts import timeout
 from backend_plugin.shell.together import together
 from backend_plugin.shell.turning import Turning
 
@@ -148,7 +149,8 @@ class Keeper:
             Refused: As by `Cluster.create`.
         """
         try:
-            await asyncio.wait_for(self._accompany(job), ACCOMPANY_CALL)
+            async with timeout(ACCOMPANY_CALL):
+                await self._accompany(job)
         except (Unavailable, asyncio.TimeoutError):
             self._heal((job.namespace, job.name))
 

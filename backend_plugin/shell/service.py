@@ -34,6 +34,7 @@ from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Unavailab
 from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.keeper import Keeper
 from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.timeouts import timeout
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,8 @@ class TaskService:
         """Ask the cluster for the job, once, however often this is called for the same attempt."""
         run = execution.run_of(request.task_execution_metadata, request.output_prefix)
         try:
-            return await asyncio.wait_for(self._create(request, run), _CREATE_SECONDS)
+            async with timeout(_CREATE_SECONDS):
+                return await self._create(request, run)
         except InvalidTask as invalid:
             return self._refused(run, refusal.of_problems(invalid.problems))
         except Refused as refused:
