@@ -57,7 +57,8 @@ class Stream:
         An API server sends every change by itself, and being woken for each is most of what it costs.
         """
         connection = self._response.connection
-        if connection is None or (transport := connection.transport) is None:  # All of it has come.
+        protocol = connection.protocol if connection is not None else None
+        if protocol is None or (transport := protocol.transport) is None:  # All of it has come.
             return
         # As of Python 3.11, TLS that is paused reads on until it has much; with 0, nothing is too much.
         limit = getattr(transport, "set_read_buffer_limits", None)
@@ -67,7 +68,8 @@ class Stream:
         try:
             await asyncio.sleep(seconds)
         finally:
-            if connection.transport is transport:  # Else it is lost by now.
+            # Also where the answer has ended, for the next one; but not where the connection is lost.
+            if protocol.transport is transport:
                 resume()
 
 

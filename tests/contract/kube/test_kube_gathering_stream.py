@@ -6,7 +6,7 @@ import ssl
 import struct
 import termios
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -48,35 +48,51 @@ def unread(stream: Stream) -> int:
     return int(struct.unpack("i", fcntl.ioctl(file, termios.FIONREAD, struct.pack("i", 0)))[0])
 
 
+class Peer:
+    """A server that begins answers and leaves them to the test, and who asks it."""
+
+    def __init__(self) -> None:
+        self.writers: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+        self.connections = self.open = 0
+        self.api: Api
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open += 1
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(HEAD)
+                await self.writers.put(writer)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        self.open -= 1
+
+    @asynccontextmanager
+    async def streamed(self) -> AsyncIterator[tuple[Stream, asyncio.StreamWriter]]:
+        """An answer that has begun, and who writes it."""
+        async with self.api.stream(Question(path="/"), 60) as stream:
+            yield stream, await self.writers.get()
+
+
 @asynccontextmanager
-async def streamed(folder: Path, *, tls: bool) -> AsyncIterator[tuple[Stream, asyncio.StreamWriter]]:
-    """An answer that has begun, and who writes it."""
-    writers: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
-    authority = Authority()
+async def connected(folder: Path, *, tls: bool) -> AsyncIterator[Peer]:
+    authority, peer = Authority(), Peer()
     cert, key, trusted = folder / "s.crt", folder / "s.key", folder / "ca.crt"
     authority.issue("server", cert, key)
     trusted.write_bytes(authority.pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(HEAD)
-        await writer.drain()
-        await writers.put(writer)
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context if tls else None)
-    port = server.sockets[0].getsockname()[1]
-    scheme = "https" if tls else "http"
-    connection = Connection(Certain(Access(server=f"{scheme}://127.0.0.1:{port}", ca_file=str(trusted))))
+    server = await asyncio.start_server(peer.answer, "127.0.0.1", 0, ssl=context if tls else None)
+    url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    connection = Connection(Certain(Access(server=url, ca_file=str(trusted))))
     await connection.open()
+    peer.api = Api(connection, 10)
     try:
-        async with Api(connection, 10).stream(Question(path="/"), 60) as stream:
-            writer = await writers.get()
-            yield stream, writer
+        yield peer
     finally:
-        writer.close()
         await connection.close()
+        await until(lambda: not peer.open)
         server.close()
 
 
@@ -100,7 +116,7 @@ async def gathered(stream: Stream) -> bytes:
 @pytest.mark.parametrize("tls", [True, False])
 def test_what_comes_meanwhile_stays_in_the_socket_and_comes_at_once(tmp_path: Path, tls: bool) -> None:
     async def story() -> None:
-        async with streamed(tmp_path, tls=tls) as (stream, writer):
+        async with connected(tmp_path, tls=tls) as peer, peer.streamed() as (stream, writer):
             await written(writer, WORDS[:1])
             assert await anext(stream.pieces) == WORDS[0]
             gathering = asyncio.create_task(stream.gather(60))
@@ -115,11 +131,15 @@ def test_what_comes_meanwhile_stays_in_the_socket_and_comes_at_once(tmp_path: Pa
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_an_answer_may_end_while_it_is_gathered(tmp_path: Path, tls: bool) -> None:
+def test_an_answer_may_end_while_it_is_gathered_and_another_follow(tmp_path: Path, tls: bool) -> None:
     async def story() -> None:
-        async with streamed(tmp_path, tls=tls) as (stream, writer):
+        async with connected(tmp_path, tls=tls) as peer, peer.streamed() as (stream, writer):
             await written(writer, [*WORDS, b""])
             assert await gathered(stream) == b"".join(WORDS)
+            async with peer.streamed() as (following, same):
+                await written(same, [*WORDS[:3], b""])
+                assert await gathered(following) == b"".join(WORDS[:3])
+            assert peer.connections == 1
 
     asyncio.run(story())
 
@@ -129,7 +149,7 @@ def test_an_answer_may_end_while_it_is_gathered(tmp_path: Path, tls: bool) -> No
 @pytest.mark.parametrize("tls", [True, False])
 def test_an_answer_that_breaks_off_while_it_is_gathered_is_told_so(tmp_path: Path, tls: bool) -> None:
     async def story() -> None:
-        async with streamed(tmp_path, tls=tls) as (stream, writer):
+        async with connected(tmp_path, tls=tls) as peer, peer.streamed() as (stream, writer):
             await written(writer, WORDS)
             writer.transport.abort()
             await gathered(stream)
