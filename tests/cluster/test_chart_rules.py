@@ -112,7 +112,7 @@ def _wait_again(life: Life) -> None:
     again = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
     shape = Shape(custom={"masterReplicas": again, "workerReplicas": again})
     job = jobs(NAMESPACE, life.running(shape).job)
-    life.until(lambda: _has_run_since_a_second(life.plane.admin.get(job)["status"]))
+    life.until(lambda: _has_run_since_a_second(life.plane.admin.get(job).get("status", {})))
     nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in life.plane.admin.items("/api/v1/nodes")]
     try:
         for node in nodes:
