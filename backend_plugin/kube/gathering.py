@@ -104,7 +104,8 @@ class Part:
 
     def told(self) -> None:
         """The sink knows what is kept."""
-        self._newest = max((self._newest, *map(_number, self.kept.values())))
+        if self._gathering.record is Event:
+            self._newest = max((self._newest, *map(_number, self.kept.values())))
         if not self._keeps:
             self.kept = {}
 

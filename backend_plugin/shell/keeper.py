@@ -15,7 +15,7 @@ from typing import Final
 from backend_plugin.core import attempts, turns, upkeep
 from backend_plugin.core.job import JobRef, Run
 from backend_plugin.core.manifest import names
-from backend_plugin.core.observed import Job, PodGroup, read_job
+from backend_plugin.core.observed import Event, Job, PodGroup, read_job
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.task_phase import Phase, TaskPhase
@@ -98,7 +98,7 @@ class Keeper:
             await self._round(self._seconds, logging.INFO)
 
     async def _round(self, seconds: int, level: int) -> None:
-        """Look at every job once, within so many seconds."""
+        """Look once, within so many seconds, at every job that may be another by now."""
         waiting = list(self._cache)
         share = max(1, -(-len(waiting) // seconds))
         while True:
@@ -262,7 +262,9 @@ class Keeper:
         if self._trains_on(entry):
             verdict, until = self._judge.lasting(entry)
             phase = verdict.phase
-            entry.steady = (entry.job, until) if phase is entry.told else None
+            # What events say of its turns is yet to be told until all of them were.
+            is_known = phase is entry.told and self._cache.is_complete(Event)
+            entry.steady = (entry.job, until) if is_known else None
         else:
             phase = self._answers.phase(entry)
         if phase is not entry.told or phase.is_failure:

@@ -233,6 +233,10 @@ def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(tmp_pa
             entry = served.cache.of((NAMESPACE, name))
             assert entry is not None
             await until(lambda: entry.steady is not None)
+            served.cluster.put(pod(name, "worker-0", "Pending"))
+            assert entry.steady is None
+            served.cluster.put(pod(name, "worker-0", "Running", containerStatuses=began))
+            await until(lambda: entry.steady is not None)
             # Beyond what is known to hold, and before the deadline; what the pods do is no change of the job.
             clock[0] += timedelta(minutes=20)
             served.cluster.put(pod(name, "worker-0", "Running", containerStatuses=began, hostIP="10.0.0.2"))
