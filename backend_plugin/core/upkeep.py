@@ -138,17 +138,35 @@ def runs_undisturbed(observed: Observed) -> bool:
     job = observed.job
     if job is None or is_over(observed) or ANNOTATION in job.annotations:
         return False
+    replicas = [pod for pod in observed.pods if _is_replica(pod, job)]
+    return len(replicas) == job.replicas and all(map(_runs, replicas))
+
+
+def goes_on_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
+    """Whether `runs_undisturbed` of a job that did so with the pods `before`; looks at what is new of them.
+
+    May be False of one that does: then all of it is to be looked at.
+    """
+    if len(pods) != len(before):
+        return False
+    for old, pod in zip(before, pods, strict=True):
+        if pod is not old and not (_runs(pod) and _is_replica(pod, job) and _is_replica(old, job)):
+            return False
+    return True
+
+
+def _is_replica(pod: Pod, job: Job) -> bool:
+    return not pod.place and (not pod.owners or job.uid in pod.owners)
+
+
+def _runs(pod: Pod) -> bool:
+    if pod.phase != "Running" or pod.deleted is not None or pod.disrupted is not None:
+        return False
     # Step by step, for it is asked of every change of a pod.
-    running = 0
-    for pod in observed.pods:
-        if not pod.place and (not pod.owners or job.uid in pod.owners):
-            if pod.phase != "Running" or pod.deleted is not None or pod.disrupted is not None:
-                return False
-            for container in pod.containers:
-                if container.running_since is None:
-                    return False
-            running += 1
-    return running == job.replicas
+    for container in pod.containers:
+        if container.running_since is None:
+            return False
+    return True
 
 
 def _kept(verdict: TaskPhase, now: datetime) -> Manifest:

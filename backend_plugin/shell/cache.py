@@ -44,7 +44,8 @@ class Entry:
     __slots__ = (
         "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
         "origin", "output_prefix", "outputs",
-        "pod_groups", "pods", "queues", "read", "steady", "told", "turned", "unconfirmed", "version",
+        "pod_groups", "pods", "queues", "read", "steady", "told", "turned", "unconfirmed", "undisturbed",
+        "version",
     )  # fmt: skip
 
     def __init__(self, namespace: str, name: str, queues: Queues | None = None) -> None:
@@ -65,6 +66,8 @@ class Entry:
         """What our own log has said last."""
         self.steady: tuple[Job, datetime] | None = None
         """It trains on as this job, with nothing to be done, until then at least."""
+        self.undisturbed: tuple[Pod, ...] = ()
+        """The pods with which it was seen to train on, as the job that it is and with its events; else none."""
         self.turned: Way | None = None
         """Which way it has gone last, once it has run: that was said on the job."""
         self.gone: datetime | None = None
@@ -180,6 +183,7 @@ class Cache:
         before = {each: getattr(each, field) for each in self if getattr(each, field)}
         for each in before:
             setattr(each, field, ())
+            each.undisturbed = ()
         touched = dict.fromkeys(before)
         for namespace, record in found:
             if (entry := self._add(namespace, record)) is not None:
@@ -204,29 +208,33 @@ class Cache:
 
     def _add(self, namespace: str, record: Record) -> Entry | None:
         """Put what belongs to a job there; None where that is none of ours."""
-        entry: Entry | None = None
+        if isinstance(record, Pod):
+            if not record.job_name:
+                return None
+            entry = self._entry(namespace, record.job_name)
+            self._put_pod(entry, record)
+            return entry
+        found = self._about(namespace, record.name)
         if isinstance(record, PodGroup):
             self._queues.put(namespace, record)
             # Who only stands in the same queue has a name of his own.
-            entry = (
-                None if record.foreign and record.kind != "PodGroup" else self._about(namespace, record.name)
-            )
-        elif not isinstance(record, Pod):
-            entry = self._about(namespace, record.name)
-        elif record.job_name:
-            entry = self._entry(namespace, record.job_name)
-        match record:
-            case Pod() if entry is not None:
-                if record.place:
-                    self._places[namespace, record.name] = record.job_name
-                self._note(next((each for each in entry.pods if each.name == record.name), None), record)
-                entry.pods = (*(each for each in entry.pods if each.name != record.name), record)
-            case Event() if entry is not None:
-                entry.events = (*_remembered(entry.events), record)
-            case PodGroup() if entry is not None:
-                others = (each for each in entry.pod_groups if _is_other(each, record))
-                entry.pod_groups = (*others, record)
-        return entry
+            if found is None or (record.foreign and record.kind != "PodGroup"):
+                return None
+            found.pod_groups = (*(each for each in found.pod_groups if _is_other(each, record)), record)
+        elif isinstance(record, Event) and found is not None:
+            found.events, found.undisturbed = (*_remembered(found.events), record), ()
+        return found
+
+    def _put_pod(self, entry: Entry, pod: Pod) -> None:
+        if pod.place:
+            self._places[entry.namespace, pod.name] = pod.job_name
+        # Where it was: who has looked at the others knows them by their places.
+        for at, before in enumerate(entry.pods):
+            if before.name == pod.name:
+                entry.pods = (*entry.pods[:at], pod, *entry.pods[at + 1 :])
+                return self._note(before, pod)
+        entry.pods = (*entry.pods, pod)
+        return self._note(None, pod)
 
     def drop(self, kind: type[Record], name: Name) -> None:
         """An object that is gone."""
@@ -276,7 +284,7 @@ class Cache:
             entry.origin = origin.read(job.annotations, entry.namespace)
             self._by_node.add(entry)
         entry.output_prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
-        entry.job, entry.gone, entry.unconfirmed = job, None, False
+        entry.job, entry.gone, entry.unconfirmed, entry.undisturbed = job, None, False, ()
         self._changed(entry)
 
     def _about(self, namespace: str, name: str) -> Entry | None:
@@ -304,7 +312,7 @@ class Cache:
 
     def lost(self, entry: Entry) -> None:
         """There certainly is no such job any more."""
-        entry.gone, entry.unconfirmed = entry.gone or self._now(), False
+        entry.gone, entry.unconfirmed, entry.undisturbed = entry.gone or self._now(), False, ()
         self._gone[entry.key] = None
         self._changed(entry)
         while len(self._gone) > _MOST_GONE:
@@ -334,8 +342,10 @@ class Cache:
 
     def _note(self, before: Job | Pod | None, record: Job | Pod) -> None:
         """How late a change is seen; a first list tells of what is long past."""
+        if not self.ready.is_set():
+            return
         at = told_at(record)
-        if at is not None and self.ready.is_set() and (before is None or told_at(before) != at):
+        if at is not None and (before is None or told_at(before) != at):
             self._lag(type(record).__name__, max(0.0, (self._now() - at).total_seconds()))
 
     def _changed(self, entry: Entry) -> None:

@@ -215,7 +215,7 @@ class Keeper:
         entry.accompanied = entry.accompanied and not entry.pod_groups
         if self._trains_on(entry):
             return
-        entry.steady = None
+        entry.steady, entry.undisturbed = None, ()
         # At once, so that nobody is told of an end before what it left is known.
         self._endings.see(entry)
         # Before everything is told of, a job seems to have no pods, and would be judged in vain.
@@ -224,12 +224,17 @@ class Keeper:
 
     def _trains_on(self, entry: Entry) -> bool:
         """Of such jobs most is told, and nothing is to be done: the next round is soon enough."""
-        if entry.told is not Phase.RUNNING or entry.unconfirmed or self._has_companions(entry):
-            return False
         # Whoever has said that he waits says when he runs again, also where the word before came late.
-        if entry.turned is Way.WAITS or any(map(turns.is_own, entry.events[-1:])):
+        if entry.told is not Phase.RUNNING or entry.unconfirmed or entry.turned is Way.WAITS:
             return False
-        return upkeep.runs_undisturbed(entry.observed())
+        job, before = entry.job, entry.undisturbed
+        if job is None or not (before and upkeep.goes_on_undisturbed(job, before, entry.pods)):
+            if self._has_companions(entry) or any(map(turns.is_own, entry.events[-1:])):
+                return False
+            if not upkeep.runs_undisturbed(entry.observed()):
+                return False
+        entry.undisturbed = entry.pods
+        return True
 
     def _is_steady(self, entry: Entry) -> bool:
         """Whether it was seen to train on, and time alone has changed nothing: most jobs, of ten thousand."""
