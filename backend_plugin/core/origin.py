@@ -4,6 +4,7 @@ Lives here: an annotation of the job, written and read. Does not: whose the job 
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -69,12 +70,29 @@ def read(annotations: Mapping[str, str], namespace: str) -> Origin | None:
             task_name=shared(said.task_name),
             task_version=shared(said.task_version),
             namespace=namespace,
+            labels=_NONE,
+            annotations=_NONE,
+            environment=_NONE,
         ),
-        deadlines=Deadlines(**{name: getattr(said, name) for name in _OF_DEADLINES}),
-        task_config=said.task_config,
+        deadlines=_deadlines(*[getattr(said, name) for name in _OF_DEADLINES]),
+        task_config=_task_config(*said.task_config.items()),
     )
 
 
+# ---- what most of ten thousand jobs have alike: it is held once
+
+
+@lru_cache(maxsize=256)
+def _deadlines(*seconds: int | None) -> Deadlines:
+    return Deadlines(**dict(zip(_OF_DEADLINES, seconds, strict=True)))
+
+
+@lru_cache(maxsize=1_024)
+def _task_config(*entries: tuple[str, str]) -> Mapping[str, str]:
+    return dict(entries)
+
+
+_NONE: Final[Mapping[str, str]] = {}
 _DECODER: Final = msgspec.json.Decoder(_Origin)
 _OF_RUN: Final = (
     "project", "domain", "execution", "node_id", "attempt", "task_project", "task_domain", "task_name",

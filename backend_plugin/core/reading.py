@@ -69,11 +69,11 @@ def number(value: Manifest, key: str) -> int | None:
 
 
 def texts(value: Manifest, key: str) -> Mapping[str, str]:
-    """The mapping from text to text under `key`; what is no text is left out."""
+    """The mapping from text to text under `key`, without what is no text; equal names are one object."""
     found = value.get(key)
     if not isinstance(found, Mapping):
         return {}
-    return {name: said for name, said in found.items() if isinstance(said, str)}
+    return {shared(name): said for name, said in found.items() if isinstance(said, str)}
 
 
 def moment(value: Manifest, key: str) -> datetime | None:

@@ -160,13 +160,11 @@ def _is_replica(pod: Pod, job: Job) -> bool:
 
 
 def _runs(pod: Pod) -> bool:
-    if pod.phase != "Running" or pod.deleted is not None or pod.disrupted is not None:
-        return False
     # Step by step, for it is asked of every change of a pod.
     for container in pod.containers:
         if container.running_since is None:
             return False
-    return True
+    return pod.phase == "Running" and pod.deleted is None and pod.disrupted is None
 
 
 def _kept(verdict: TaskPhase, now: datetime) -> Manifest:

@@ -5,9 +5,10 @@ in a fraction of its time; each message is touched once, and none is kept. Does 
 JSON, which `read_pod` reads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
+from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
 from backend_plugin.core.observed import PLACE, PLACE_OF, Condition, Container, Pod, Termination
@@ -17,7 +18,6 @@ from backend_plugin.kube.envelope import text
 from backend_plugin.kube.frames import Frames
 from backend_plugin.kube.parsed import Change, Page, Seen
 from kfpytorch_idl.kubernetes import pods_pb2 as wire
-from kfpytorch_idl.kubernetes.envelope_pb2 import WatchEvent
 
 T = TypeVar("T")
 
@@ -43,15 +43,14 @@ class PodParser:
 
     def change(self, part: bytes) -> Change:
         """See `Parser.change`."""
-        said = envelope.message(WatchEvent, part)
-        how, wrapped = text(said.type), said.object.raw
-        if how == "ERROR":
+        how, wrapped = envelope.change(part)
+        if how == b"ERROR":
             raise answers.of_wrapped(wrapped)
-        return Change(how, _seen(envelope.message(wire.Pod, envelope.unwrapped(wrapped, b"Pod"))))
+        return Change(text(how), _seen(envelope.opened(wire.WrappedPod, wrapped, b"Pod").raw))
 
     def page(self, body: bytes) -> Page:
         """See `Parser.page`."""
-        said = envelope.message(wire.PodList, envelope.unwrapped(body, b"PodList"))
+        said = envelope.opened(wire.WrappedPodList, body, b"PodList").raw
         meta = said.metadata
         return Page(
             items=map(_seen, said.items[:]),
@@ -72,17 +71,17 @@ def _record(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
     spec, status, labels, name = pod.spec, pod.status, meta.labels, text(meta.name)
     # A copy of a list is gone through in half the time.
     by_type = {each.type: each for each in map(_condition, status.conditions[:]) if each is not None}
-    disrupted = by_type.get("DisruptionTarget")
+    disrupted, inits = by_type.get("DisruptionTarget"), status.init_container_statuses
     return Pod(
         name=name,
         uid=text(meta.uid),
         job_name=_word(labels.get(_JOB_NAME, b"") or labels.get(PLACE_OF, b"")),
-        owners=tuple(map(_owner, meta.owner_references[:])),
+        owners=_owners(meta.owner_references[:]),
         role=_role(labels.get(_ROLE, b"")),
         index=_index(labels.get(_INDEX, b"")),
         place=_word(labels.get(PLACE, b"")),
         created=_moment(meta.creation_timestamp),
-        deleted=_ordered(meta),
+        deleted=_ordered(meta) if meta.deletion_timestamp else None,
         node=_word(spec.node_name),
         hostname=_word(spec.hostname) or name,
         phase=_word(status.phase),
@@ -93,7 +92,7 @@ def _record(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
         disrupted=disrupted if disrupted is not None and disrupted.true else None,
         ready=by_type.get("Ready"),
         containers=tuple([_container(each, init=False) for each in status.container_statuses[:]]),
-        init_containers=tuple([_container(each, init=True) for each in status.init_container_statuses[:]]),
+        init_containers=tuple([_container(each, init=True) for each in inits[:]]) if inits else (),
     )
 
 
@@ -174,9 +173,13 @@ def _condition(said: bytes) -> Condition | None:
     )
 
 
+def _owners(said: Sequence[bytes]) -> tuple[str, ...]:
+    return _only_owner(said[0]) if len(said) == 1 else tuple(chain(*map(_only_owner, said)))
+
+
 @lru_cache(maxsize=8_192)
-def _owner(said: bytes) -> str:
-    return _word(envelope.message(wire.OwnerReference, said).uid)
+def _only_owner(said: bytes) -> tuple[str]:
+    return (_word(envelope.message(wire.OwnerReference, said).uid),)
 
 
 @lru_cache(maxsize=8_192)

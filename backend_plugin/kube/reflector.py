@@ -37,7 +37,7 @@ _AT_ONCE: Final = 100
 """Objects of a page that are read in one go: about 3 ms."""
 _MUCH: Final = 1 << 17
 """Bytes of a watch with which there may be more in the socket; it is read at once."""
-_BREATH: Final = 0.05
+_BREATH: Final = 0.08
 """Seconds between two looks at a watch: changes that come one by one are read together, and whoever calls
 meanwhile is answered."""
 

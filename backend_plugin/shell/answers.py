@@ -47,19 +47,15 @@ class Answers:
 
     def of(self, entry: Entry) -> Answer:
         """What Flyte is told of a job at this moment."""
-        if (known := self._known(entry)) is not None:
+        if (known := self.known(entry)) is not None:
             return known
         verdict, until = self.judge.lasting(entry)
         answer = Answer(phase=verdict.phase, message=_response(verdict), version=entry.version, until=until)
         entry.answer = answer
         return answer
 
-    def phase(self, entry: Entry) -> Phase:
-        """The phase in it; a job changes more often than Flyte asks, and an answer costs three times that."""
-        known = self._known(entry)
-        return self.judge.phase(entry).phase if known is None else known.phase
-
-    def _known(self, entry: Entry) -> Answer | None:
+    def known(self, entry: Entry) -> Answer | None:
+        """What was made of it before, while that holds; to be made anew, an answer costs three judgements."""
         known = entry.answer
         if known is None or known.version != entry.version or self.judge.now() > known.until:
             return None

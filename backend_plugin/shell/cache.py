@@ -67,15 +67,14 @@ class Entry:
         self.steady: tuple[Job, datetime] | None = None
         """It trains on as this job, with nothing to be done, until then at least."""
         self.undisturbed: tuple[Pod, ...] = ()
-        """The pods with which it was seen to train on, as the job that it is and with its events; else none."""
+        """The pods with which it was seen to train on, as this job and with these events; else none."""
         self.turned: Way | None = None
         """Which way it has gone last, once it has run: that was said on the job."""
         self.gone: datetime | None = None
         """When it was found that there is no such job (any more)."""
-        self.unconfirmed = False
-        """A list has left it out, and nobody has asked the cluster itself."""
-        self.accompanied = False
-        """What was to stand beside it was made, or is there; nobody may have told us of it yet."""
+        self.unconfirmed = self.accompanied = False
+        """A list has left it out, and nobody has asked the cluster itself; what was to stand beside it was
+        made, or is there, and nobody may have told us of it yet."""
         self.answer: Answer | None = None
         """What was made of it last."""
         self.version = 0
@@ -272,6 +271,9 @@ class Cache:
         self._by_node.remove(entry)
 
     def _put_job(self, entry: Entry, job: Job) -> None:
+        # One that is made is told of by its answer and by the watch, and all are when they are listed anew.
+        if entry.job == job and entry.gone is None and not entry.unconfirmed:
+            return
         self._note(entry.job, job)
         if entry.job is not None and entry.job.uid != job.uid:
             # Another job of the same name: nothing that was known is about it, but what says so itself.

@@ -264,19 +264,25 @@ class Keeper:
             self._orders.give(("confirm", entry.key), lambda: self._confirm(entry), whose.of_entry(entry))
         if entry.job is None or entry.looking:
             return
-        if self._trains_on(entry):
-            verdict, until = self._judge.lasting(entry)
-            phase = verdict.phase
-            # What events say of its turns is yet to be told until all of them were.
-            is_known = phase is entry.told and self._cache.is_complete(Event)
-            entry.steady = (entry.job, until) if is_known else None
-        else:
-            phase = self._answers.phase(entry)
-        if phase is not entry.told or phase.is_failure:
-            self._see_to(entry, self._judge.phase(entry), level)
+        if (verdict := self._news(entry)) is not None:
+            self._see_to(entry, verdict, level)
         self._turning.see(entry)
         if self._has_companions(entry):
             self._see_to_companions(entry)
+
+    def _news(self, entry: Entry) -> TaskPhase | None:
+        """What is to be believed of a job, where something may follow from it."""
+        if self._trains_on(entry):
+            verdict, until = self._judge.lasting(entry)
+            # What events say of its turns is yet to be told until all of them were.
+            is_known = verdict.phase is entry.told and self._cache.is_complete(Event)
+            entry.steady = (entry.job, until) if is_known and entry.job is not None else None
+        else:
+            known = self._answers.known(entry)
+            if known is not None and known.phase is entry.told and not known.phase.is_failure:
+                return None
+            verdict = self._judge.phase(entry)
+        return verdict if verdict.phase is not entry.told or verdict.phase.is_failure else None
 
     def _has_companions(self, entry: Entry) -> bool:
         job = entry.job

@@ -13,7 +13,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#kfpytorch_idl/kubernetes/pods.proto\x12\x18kfpytorch_idl.kubernetes\"m\n\x07PodList\x12\x34\n\x08metadata\x18\x01 \x01(\x0b\x32\".kfpytorch_idl.kubernetes.ListMeta\x12,\n\x05items\x18\x02 \x03(\x0b\x32\x1d.kfpytorch_idl.kubernetes.Pod\"<\n\x08ListMeta\x12\x18\n\x10resource_version\x18\x02 \x01(\x0c\x12\x16\n\x04rest\x18\x03 \x01(\x0cR\x08\x63ontinue\"\xa3\x01\n\x03Pod\x12\x36\n\x08metadata\x18\x01 \x01(\x0b\x32$.kfpytorch_idl.kubernetes.ObjectMeta\x12/\n\x04spec\x18\x02 \x01(\x0b\x32!.kfpytorch_idl.kubernetes.PodSpec\x12\x33\n\x06status\x18\x03 \x01(\x0b\x32#.kfpytorch_idl.kubernetes.PodStatus\"\xbe\x02\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x11\n\tnamespace\x18\x03 \x01(\x0c\x12\x0b\n\x03uid\x18\x05 \x01(\x0c\x12\x18\n\x10resource_version\x18\x06 \x01(\x0c\x12\x1a\n\x12\x63reation_timestamp\x18\x08 \x01(\x0c\x12\x1a\n\x12\x64\x65letion_timestamp\x18\t \x01(\x0c\x12%\n\x1d\x64\x65letion_grace_period_seconds\x18\n \x01(\x03\x12@\n\x06labels\x18\x0b \x03(\x0b\x32\x30.kfpytorch_idl.kubernetes.ObjectMeta.LabelsEntry\x12\x18\n\x10owner_references\x18\r \x03(\x0c\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\x17\n\x04Time\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\"\x1d\n\x0eOwnerReference\x12\x0b\n\x03uid\x18\x04 \x01(\x0c\".\n\x07PodSpec\x12\x11\n\tnode_name\x18\n \x01(\x0c\x12\x10\n\x08hostname\x18\x10 \x01(\x0c\"\xf6\x01\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\x0c\x12\x12\n\nconditions\x18\x02 \x03(\x0c\x12\x0f\n\x07message\x18\x03 \x01(\x0c\x12\x0e\n\x06reason\x18\x04 \x01(\x0c\x12\x12\n\nstart_time\x18\x07 \x01(\x0c\x12\x45\n\x12\x63ontainer_statuses\x18\x08 \x03(\x0b\x32).kfpytorch_idl.kubernetes.ContainerStatus\x12J\n\x17init_container_statuses\x18\n \x03(\x0b\x32).kfpytorch_idl.kubernetes.ContainerStatus\"k\n\x0cPodCondition\x12\x0c\n\x04type\x18\x01 \x01(\x0c\x12\x0e\n\x06status\x18\x02 \x01(\x0c\x12\x1c\n\x14last_transition_time\x18\x04 \x01(\x0c\x12\x0e\n\x06reason\x18\x05 \x01(\x0c\x12\x0f\n\x07message\x18\x06 \x01(\x0c\"\x8b\x01\n\x0f\x43ontainerStatus\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05state\x18\x02 \x01(\x0c\x12\x12\n\nlast_state\x18\x03 \x01(\x0c\x12\x15\n\rrestart_count\x18\x05 \x01(\x05\x12\r\n\x05image\x18\x06 \x01(\x0c\x12!\n\x0c\x63ontainer_id\x18\x08 \x01(\x0cR\x0b\x63ontainerID\"\xdc\x01\n\x0e\x43ontainerState\x12@\n\x07waiting\x18\x01 \x01(\x0b\x32/.kfpytorch_idl.kubernetes.ContainerStateWaiting\x12@\n\x07running\x18\x02 \x01(\x0b\x32/.kfpytorch_idl.kubernetes.ContainerStateRunning\x12\x46\n\nterminated\x18\x03 \x01(\x0b\x32\x32.kfpytorch_idl.kubernetes.ContainerStateTerminated\"8\n\x15\x43ontainerStateWaiting\x12\x0e\n\x06reason\x18\x01 \x01(\x0c\x12\x0f\n\x07message\x18\x02 \x01(\x0c\"+\n\x15\x43ontainerStateRunning\x12\x12\n\nstarted_at\x18\x01 \x01(\x0c\"w\n\x18\x43ontainerStateTerminated\x12\x11\n\texit_code\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x03 \x01(\x0c\x12\x0f\n\x07message\x18\x04 \x01(\x0c\x12\x12\n\nstarted_at\x18\x05 \x01(\x0c\x12\x13\n\x0b\x66inished_at\x18\x06 \x01(\x0c')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#kfpytorch_idl/kubernetes/pods.proto\x12\x18kfpytorch_idl.kubernetes\"K\n\nWrappedPod\x12\x11\n\ttype_meta\x18\x01 \x01(\x0c\x12*\n\x03raw\x18\x02 \x01(\x0b\x32\x1d.kfpytorch_idl.kubernetes.Pod\"S\n\x0eWrappedPodList\x12\x11\n\ttype_meta\x18\x01 \x01(\x0c\x12.\n\x03raw\x18\x02 \x01(\x0b\x32!.kfpytorch_idl.kubernetes.PodList\"m\n\x07PodList\x12\x34\n\x08metadata\x18\x01 \x01(\x0b\x32\".kfpytorch_idl.kubernetes.ListMeta\x12,\n\x05items\x18\x02 \x03(\x0b\x32\x1d.kfpytorch_idl.kubernetes.Pod\"<\n\x08ListMeta\x12\x18\n\x10resource_version\x18\x02 \x01(\x0c\x12\x16\n\x04rest\x18\x03 \x01(\x0cR\x08\x63ontinue\"\xa3\x01\n\x03Pod\x12\x36\n\x08metadata\x18\x01 \x01(\x0b\x32$.kfpytorch_idl.kubernetes.ObjectMeta\x12/\n\x04spec\x18\x02 \x01(\x0b\x32!.kfpytorch_idl.kubernetes.PodSpec\x12\x33\n\x06status\x18\x03 \x01(\x0b\x32#.kfpytorch_idl.kubernetes.PodStatus\"\xbe\x02\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x11\n\tnamespace\x18\x03 \x01(\x0c\x12\x0b\n\x03uid\x18\x05 \x01(\x0c\x12\x18\n\x10resource_version\x18\x06 \x01(\x0c\x12\x1a\n\x12\x63reation_timestamp\x18\x08 \x01(\x0c\x12\x1a\n\x12\x64\x65letion_timestamp\x18\t \x01(\x0c\x12%\n\x1d\x64\x65letion_grace_period_seconds\x18\n \x01(\x03\x12@\n\x06labels\x18\x0b \x03(\x0b\x32\x30.kfpytorch_idl.kubernetes.ObjectMeta.LabelsEntry\x12\x18\n\x10owner_references\x18\r \x03(\x0c\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\x17\n\x04Time\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\"\x1d\n\x0eOwnerReference\x12\x0b\n\x03uid\x18\x04 \x01(\x0c\".\n\x07PodSpec\x12\x11\n\tnode_name\x18\n \x01(\x0c\x12\x10\n\x08hostname\x18\x10 \x01(\x0c\"\xf6\x01\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\x0c\x12\x12\n\nconditions\x18\x02 \x03(\x0c\x12\x0f\n\x07message\x18\x03 \x01(\x0c\x12\x0e\n\x06reason\x18\x04 \x01(\x0c\x12\x12\n\nstart_time\x18\x07 \x01(\x0c\x12\x45\n\x12\x63ontainer_statuses\x18\x08 \x03(\x0b\x32).kfpytorch_idl.kubernetes.ContainerStatus\x12J\n\x17init_container_statuses\x18\n \x03(\x0b\x32).kfpytorch_idl.kubernetes.ContainerStatus\"k\n\x0cPodCondition\x12\x0c\n\x04type\x18\x01 \x01(\x0c\x12\x0e\n\x06status\x18\x02 \x01(\x0c\x12\x1c\n\x14last_transition_time\x18\x04 \x01(\x0c\x12\x0e\n\x06reason\x18\x05 \x01(\x0c\x12\x0f\n\x07message\x18\x06 \x01(\x0c\"\x8b\x01\n\x0f\x43ontainerStatus\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05state\x18\x02 \x01(\x0c\x12\x12\n\nlast_state\x18\x03 \x01(\x0c\x12\x15\n\rrestart_count\x18\x05 \x01(\x05\x12\r\n\x05image\x18\x06 \x01(\x0c\x12!\n\x0c\x63ontainer_id\x18\x08 \x01(\x0cR\x0b\x63ontainerID\"\xdc\x01\n\x0e\x43ontainerState\x12@\n\x07waiting\x18\x01 \x01(\x0b\x32/.kfpytorch_idl.kubernetes.ContainerStateWaiting\x12@\n\x07running\x18\x02 \x01(\x0b\x32/.kfpytorch_idl.kubernetes.ContainerStateRunning\x12\x46\n\nterminated\x18\x03 \x01(\x0b\x32\x32.kfpytorch_idl.kubernetes.ContainerStateTerminated\"8\n\x15\x43ontainerStateWaiting\x12\x0e\n\x06reason\x18\x01 \x01(\x0c\x12\x0f\n\x07message\x18\x02 \x01(\x0c\"+\n\x15\x43ontainerStateRunning\x12\x12\n\nstarted_at\x18\x01 \x01(\x0c\"w\n\x18\x43ontainerStateTerminated\x12\x11\n\texit_code\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x03 \x01(\x0c\x12\x0f\n\x07message\x18\x04 \x01(\x0c\x12\x12\n\nstarted_at\x18\x05 \x01(\x0c\x12\x13\n\x0b\x66inished_at\x18\x06 \x01(\x0c')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -22,34 +22,38 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_OBJECTMETA_LABELSENTRY']._options = None
   _globals['_OBJECTMETA_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_PODLIST']._serialized_start=65
-  _globals['_PODLIST']._serialized_end=174
-  _globals['_LISTMETA']._serialized_start=176
-  _globals['_LISTMETA']._serialized_end=236
-  _globals['_POD']._serialized_start=239
-  _globals['_POD']._serialized_end=402
-  _globals['_OBJECTMETA']._serialized_start=405
-  _globals['_OBJECTMETA']._serialized_end=723
-  _globals['_OBJECTMETA_LABELSENTRY']._serialized_start=678
-  _globals['_OBJECTMETA_LABELSENTRY']._serialized_end=723
-  _globals['_TIME']._serialized_start=725
-  _globals['_TIME']._serialized_end=748
-  _globals['_OWNERREFERENCE']._serialized_start=750
-  _globals['_OWNERREFERENCE']._serialized_end=779
-  _globals['_PODSPEC']._serialized_start=781
-  _globals['_PODSPEC']._serialized_end=827
-  _globals['_PODSTATUS']._serialized_start=830
-  _globals['_PODSTATUS']._serialized_end=1076
-  _globals['_PODCONDITION']._serialized_start=1078
-  _globals['_PODCONDITION']._serialized_end=1185
-  _globals['_CONTAINERSTATUS']._serialized_start=1188
-  _globals['_CONTAINERSTATUS']._serialized_end=1327
-  _globals['_CONTAINERSTATE']._serialized_start=1330
-  _globals['_CONTAINERSTATE']._serialized_end=1550
-  _globals['_CONTAINERSTATEWAITING']._serialized_start=1552
-  _globals['_CONTAINERSTATEWAITING']._serialized_end=1608
-  _globals['_CONTAINERSTATERUNNING']._serialized_start=1610
-  _globals['_CONTAINERSTATERUNNING']._serialized_end=1653
-  _globals['_CONTAINERSTATETERMINATED']._serialized_start=1655
-  _globals['_CONTAINERSTATETERMINATED']._serialized_end=1774
+  _globals['_WRAPPEDPOD']._serialized_start=65
+  _globals['_WRAPPEDPOD']._serialized_end=140
+  _globals['_WRAPPEDPODLIST']._serialized_start=142
+  _globals['_WRAPPEDPODLIST']._serialized_end=225
+  _globals['_PODLIST']._serialized_start=227
+  _globals['_PODLIST']._serialized_end=336
+  _globals['_LISTMETA']._serialized_start=338
+  _globals['_LISTMETA']._serialized_end=398
+  _globals['_POD']._serialized_start=401
+  _globals['_POD']._serialized_end=564
+  _globals['_OBJECTMETA']._serialized_start=567
+  _globals['_OBJECTMETA']._serialized_end=885
+  _globals['_OBJECTMETA_LABELSENTRY']._serialized_start=840
+  _globals['_OBJECTMETA_LABELSENTRY']._serialized_end=885
+  _globals['_TIME']._serialized_start=887
+  _globals['_TIME']._serialized_end=910
+  _globals['_OWNERREFERENCE']._serialized_start=912
+  _globals['_OWNERREFERENCE']._serialized_end=941
+  _globals['_PODSPEC']._serialized_start=943
+  _globals['_PODSPEC']._serialized_end=989
+  _globals['_PODSTATUS']._serialized_start=992
+  _globals['_PODSTATUS']._serialized_end=1238
+  _globals['_PODCONDITION']._serialized_start=1240
+  _globals['_PODCONDITION']._serialized_end=1347
+  _globals['_CONTAINERSTATUS']._serialized_start=1350
+  _globals['_CONTAINERSTATUS']._serialized_end=1489
+  _globals['_CONTAINERSTATE']._serialized_start=1492
+  _globals['_CONTAINERSTATE']._serialized_end=1712
+  _globals['_CONTAINERSTATEWAITING']._serialized_start=1714
+  _globals['_CONTAINERSTATEWAITING']._serialized_end=1770
+  _globals['_CONTAINERSTATERUNNING']._serialized_start=1772
+  _globals['_CONTAINERSTATERUNNING']._serialized_end=1815
+  _globals['_CONTAINERSTATETERMINATED']._serialized_start=1817
+  _globals['_CONTAINERSTATETERMINATED']._serialized_end=1936
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,22 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class WrappedPod(_message.Message):
+    __slots__ = ["type_meta", "raw"]
+    TYPE_META_FIELD_NUMBER: _ClassVar[int]
+    RAW_FIELD_NUMBER: _ClassVar[int]
+    type_meta: bytes
+    raw: Pod
+    def __init__(self, type_meta: _Optional[bytes] = ..., raw: _Optional[_Union[Pod, _Mapping]] = ...) -> None: ...
+
+class WrappedPodList(_message.Message):
+    __slots__ = ["type_meta", "raw"]
+    TYPE_META_FIELD_NUMBER: _ClassVar[int]
+    RAW_FIELD_NUMBER: _ClassVar[int]
+    type_meta: bytes
+    raw: PodList
+    def __init__(self, type_meta: _Optional[bytes] = ..., raw: _Optional[_Union[PodList, _Mapping]] = ...) -> None: ...
+
 class PodList(_message.Message):
     __slots__ = ["metadata", "items"]
     METADATA_FIELD_NUMBER: _ClassVar[int]
