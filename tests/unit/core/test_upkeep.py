@@ -33,6 +33,7 @@ from backend_plugin.core.upkeep import (
     cancel,
     companions_left,
     duties,
+    goes_on_undisturbed,
     is_over,
     lacks_companions,
     runs_undisturbed,
@@ -295,3 +296,40 @@ def test_what_runs_undisturbed_is_left_alone(
     undisturbed: bool, what: str, said: Any, workers: list[Any]
 ) -> None:
     assert runs_undisturbed(seen(said, running("master-0"), *workers)) is undisturbed, what
+
+
+WAITING = pod("worker-1", container={"state": {"waiting": {"reason": "CrashLoopBackOff"}}})
+ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
+
+
+@pytest.mark.parametrize(
+    ("undisturbed", "what", "new"),
+    [
+        (True, "nothing is new", {}),
+        (True, "one runs, on another node", {2: ELSEWHERE}),
+        (True, "two are new, and run", {1: running("worker-0"), 2: ELSEWHERE}),
+        (False, "one waits", {2: pod("worker-1", "Pending")}),
+        (False, "its container waits", {2: WAITING}),
+        (False, "one has ended", {0: ended("master-0", 1)}),
+        (False, "one is to go", {2: pod("worker-1", conditions=[condition("DisruptionTarget")])}),
+        (False, "one is an earlier job's now", {2: of_another(running("worker-1"))}),
+        (False, "an earlier job's, of which all is to be looked at", {3: running("worker-2")}),
+        (False, "one is gone", {2: None}),
+        (False, "there is one more", {4: running("worker-3")}),
+    ],
+)
+def test_of_a_job_that_ran_undisturbed_only_what_is_new_is_looked_at(
+    undisturbed: bool, what: str, new: dict[int, Any]
+) -> None:
+    workers = [running("worker-0"), running("worker-1"), of_another(running("worker-2"))]
+    before = seen(job(RUNNING, workers=2), running("master-0"), *workers)
+    assert runs_undisturbed(before)
+    assert before.job is not None
+    pods = dict(enumerate(before.pods)) | {
+        at: None if said is None else seen(None, said).pods[0] for at, said in new.items()
+    }
+    after = [each for each in pods.values() if each is not None]
+    assert goes_on_undisturbed(before.job, before.pods, after) is undisturbed, what
+    whole = structs.replace(before, pods=tuple(after))
+    # Whatever it passes over, the whole would not have told otherwise.
+    assert runs_undisturbed(whole) or not undisturbed, what

@@ -174,6 +174,21 @@ def test_what_pods_have_alike_is_one_object():
     assert one.containers[0].ended is other.containers[0].ended
 
 
+@pytest.mark.parametrize("how", ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SOMETHING"])
+def test_a_change_may_say_more_than_is_read_of_it(how):
+    manifest = {"metadata": {"name": "p", "resourceVersion": "7"}, "status": {"phase": "Running"}}
+    plain = frame(how, "Pod", manifest)[4:]
+    assert PARSER.change(plain).type == how
+    assert PARSER.change(plain).seen == seen(manifest)
+    # As it may be one day: something before its fields, between them, or after them.
+    more = field(9, BYTES, b"k8s\0")
+    object_at = 2 + len(how)
+    for said in (more + plain, plain[:object_at] + more + plain[object_at:], plain + more):
+        assert PARSER.change(said) == PARSER.change(plain)
+    # Of what is said twice the last holds.
+    assert PARSER.change(plain + field(1, BYTES, b"DELETED")) == ("DELETED", seen(manifest))
+
+
 def broken():
     pod = wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})
     return [

@@ -1,5 +1,6 @@
 """What a cluster was last seen to hold."""
 
+import json
 from datetime import datetime, timezone
 
 from builders import a_run
@@ -7,7 +8,7 @@ from builders import a_run
 from backend_plugin.core import origin
 from backend_plugin.core.job import Deadlines, Run
 from backend_plugin.core.manifest import names
-from backend_plugin.core.observed import Event, Job, Pod, PodGroup
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_job
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import Name
 
@@ -144,6 +145,60 @@ def test_of_a_list_only_what_differs_is_news() -> None:
     assert heard == []
     cache.replace(Pod, pods[1:])
     assert heard == ["a"]
+
+
+def test_a_job_that_is_told_of_twice_is_news_once() -> None:
+    cache = a_cache()
+    heard: list[str] = []
+    cache.listen(lambda entry: heard.append(entry.name))
+    cache.put("ns", Job(name="j", uid="1"))
+    cache.put("ns", Job(name="j", uid="1"))
+    cache.replace(Job, [("ns", Job(name="j", uid="1"))])
+    assert (heard, seen(cache, "j").version) == (["j"], 1)
+    cache.put("ns", Job(name="j", uid="1", deleting=True))
+    assert heard == ["j", "j"]
+
+
+def test_a_job_that_is_there_after_all_is_news_though_nothing_of_it_has_changed() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="j"))
+    cache.replace(Job, [])
+    assert seen(cache, "j").unconfirmed
+    cache.put("ns", Job(name="j"))
+    assert not seen(cache, "j").unconfirmed
+    cache.lost(seen(cache, "j"))
+    cache.put("ns", Job(name="j"))
+    assert (seen(cache, "j").gone, seen(cache, "j").version) == (None, 5)
+
+
+def test_a_pod_that_changes_keeps_its_place_among_the_others() -> None:
+    cache = a_cache()
+    for index in range(3):
+        cache.put("ns", Pod(name=f"j-worker-{index}", job_name="j", index=index))
+    first, _, last = seen(cache, "j").pods
+    cache.put("ns", Pod(name="j-worker-1", job_name="j", index=1, phase="Running"))
+    pods = seen(cache, "j").pods
+    assert [(pod.index, pod.phase) for pod in pods] == [(0, ""), (1, "Running"), (2, "")]
+    assert (pods[0], pods[2]) == (first, last)
+    assert pods[0] is first
+
+
+def test_what_jobs_have_alike_is_held_once() -> None:
+    cache = a_cache()
+    for number in range(2):
+        run = a_run(execution=f"f{number}", output_prefix=f"s3://b/f{number}/n0/data/0")
+        said = origin.encode(run, Deadlines(active_seconds=7), {"primary_container_name": "primary"})
+        sent = json.dumps({"metadata": {"name": f"j{number}", "annotations": {origin.ANNOTATION: said}}})
+        cache.put("ns", read_job(json.loads(sent)))
+    one, other = (seen(cache, name) for name in ("j0", "j1"))
+    assert one.origin is not None
+    assert other.origin is not None
+    assert one.origin.deadlines is other.origin.deadlines
+    assert one.origin.task_config is other.origin.task_config
+    assert one.origin.run.labels is other.origin.run.labels
+    assert one.job is not None
+    assert other.job is not None
+    assert next(iter(one.job.annotations)) is next(iter(other.job.annotations))
 
 
 def test_a_pod_that_was_made_anew_does_not_go_with_the_one_before() -> None:
