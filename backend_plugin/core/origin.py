@@ -53,8 +53,9 @@ def encode(run: Run, deadlines: Deadlines, task_config: Mapping[str, str]) -> st
 
 def read(annotations: Mapping[str, str], namespace: str) -> Origin | None:
     """What the annotations of a job of this namespace say; None where they say nothing that can be read."""
+    written = annotations.get(ANNOTATION, "")
     try:
-        said = _DECODER.decode(annotations.get(ANNOTATION, ""))
+        said = _DECODER.decode(written)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     return Origin(
@@ -75,11 +76,11 @@ def read(annotations: Mapping[str, str], namespace: str) -> Origin | None:
             environment=_NONE,
         ),
         deadlines=_deadlines(*[getattr(said, name) for name in _OF_DEADLINES]),
-        task_config=_task_config(*said.task_config.items()),
+        task_config=_task_config(*said.task_config.items()) if len(written) < _SHORT else said.task_config,
     )
 
 
-# ---- what most of ten thousand jobs have alike: it is held once
+# ---- what most of ten thousand jobs have alike: it is held once, where it is short
 
 
 @lru_cache(maxsize=256)
@@ -92,6 +93,8 @@ def _task_config(*entries: tuple[str, str]) -> Mapping[str, str]:
     return dict(entries)
 
 
+_SHORT: Final = 2_048
+"""Characters of the annotation."""
 _NONE: Final[Mapping[str, str]] = {}
 _DECODER: Final = msgspec.json.Decoder(_Origin)
 _OF_RUN: Final = (

@@ -35,10 +35,10 @@ MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 ACCEPT: Final = f"{MEDIA_TYPE}, application/json"
 """Whoever has no protobuf of it answers in JSON."""
 _MAGIC: Final = b"k8s\0"
-# The type, and the object in a message of its own.
+# The type, and the object in a message of its own; of sizes that four bytes can say.
 _CHANGE: Final = re.compile(
-    rb"\n.(?P<type>ADDED|MODIFIED|DELETED|BOOKMARK)"
-    rb"\x12[\x80-\xff]*[\x00-\x7f]\n(?P<size>[\x80-\xff]*[\x00-\x7f])(?=k8s\0)",
+    rb"\n.(?P<type>ADDED|MODIFIED|DELETED|BOOKMARK)\x12(?P<outer>[\x80-\xff]{0,3}[\x00-\x7f])"
+    rb"(?P<message>\n(?P<size>[\x80-\xff]{0,3}[\x00-\x7f]))(?=k8s\0)",
     re.DOTALL,
 )
 _NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
@@ -72,8 +72,9 @@ def change(part: bytes) -> tuple[bytes, bytes]:
     """The type of a change and its object, which is wrapped; raises as `unwrapped` does."""
     if match := _CHANGE.match(part):
         how, wrapped = match["type"], part[match.end() :]
+        outer = len(part) - match.start("message")
         # Copied once: nothing comes after it.
-        if part[1] == len(how) and _varint(match["size"]) == len(wrapped):
+        if (part[1], _varint(match["outer"]), _varint(match["size"])) == (len(how), outer, len(wrapped)):
             return how, wrapped
     said = message(WatchEvent, part)
     return said.type, said.object.raw

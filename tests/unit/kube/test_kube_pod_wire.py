@@ -189,6 +189,26 @@ def test_a_change_may_say_more_than_is_read_of_it(how):
     assert PARSER.change(plain + field(1, BYTES, b"DELETED")) == ("DELETED", seen(manifest))
 
 
+@pytest.mark.parametrize("off", [1, -1])
+@pytest.mark.parametrize("length", ["type", "object", "raw"])
+def test_a_change_whose_lengths_are_wrong_is_malformed(length, off):
+    pod = wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})
+
+    def change(**wrong):
+        raw = b"\n" + varint(len(pod) + wrong.get("raw", 0)) + pod
+        how = b"\n" + varint(len(b"ADDED") + wrong.get("type", 0)) + b"ADDED"
+        return how + b"\x12" + varint(len(raw) + wrong.get("object", 0)) + raw
+
+    assert PARSER.change(change()).type == "ADDED"
+    with pytest.raises(Malformed):
+        PARSER.change(change(**{length: off}))
+
+
+def test_a_length_without_an_end_is_refused_at_once():
+    with pytest.raises(Malformed):
+        PARSER.change(b"\n\x05ADDED\x12\x7f\n" + b"\xff" * 1_000_000 + b"\x01k8s\0")
+
+
 def broken():
     pod = wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})
     return [

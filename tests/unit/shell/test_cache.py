@@ -3,6 +3,7 @@
 import json
 from datetime import datetime, timezone
 
+import pytest
 from builders import a_run
 
 from backend_plugin.core import origin
@@ -183,18 +184,20 @@ def test_a_pod_that_changes_keeps_its_place_among_the_others() -> None:
     assert pods[0] is first
 
 
-def test_what_jobs_have_alike_is_held_once() -> None:
+@pytest.mark.parametrize(("config", "held_once"), [("primary", True), ("x" * 200_000, False)])
+def test_what_jobs_have_alike_is_held_once_where_it_is_short(config: str, held_once: bool) -> None:
     cache = a_cache()
     for number in range(2):
         run = a_run(execution=f"f{number}", output_prefix=f"s3://b/f{number}/n0/data/0")
-        said = origin.encode(run, Deadlines(active_seconds=7), {"primary_container_name": "primary"})
+        said = origin.encode(run, Deadlines(active_seconds=7), {"primary_container_name": config})
         sent = json.dumps({"metadata": {"name": f"j{number}", "annotations": {origin.ANNOTATION: said}}})
         cache.put("ns", read_job(json.loads(sent)))
     one, other = (seen(cache, name) for name in ("j0", "j1"))
     assert one.origin is not None
     assert other.origin is not None
     assert one.origin.deadlines is other.origin.deadlines
-    assert one.origin.task_config is other.origin.task_config
+    assert (one.origin.task_config is other.origin.task_config) is held_once
+    assert one.origin.task_config == other.origin.task_config
     assert one.origin.run.labels is other.origin.run.labels
     assert one.job is not None
     assert other.job is not None
