@@ -156,8 +156,12 @@ def shown_on(page: Path) -> str:
 
 
 def same_in_every_run(text: str) -> list[str]:
-    """The words without hashes, times, places, the digits of a loss, and who got which rank."""
+    """The words without hashes, times, places, the digits of a loss, and who got which rank.
+
+    Nor what is said of those who start: pods are made one by one, and calls are answered in between.
+    """
     for pattern, same in (
+        (r"(?s)(?<=\n  INITIALIZING).*?(?=\n  RUNNING)", ""),
         (r"\S+/bin/", "BIN/"),
         (r"in \d+\.\d s, logs of all ranks in \S+", "in TIME, logs of all ranks in LOGS"),
         (r"=\d\.\d+", "=NUMBER"),
