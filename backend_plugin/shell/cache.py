@@ -227,13 +227,15 @@ class Cache:
     def _put_pod(self, entry: Entry, pod: Pod) -> None:
         if pod.place:
             self._places[entry.namespace, pod.name] = pod.job_name
+        before: Pod | None = None
         # Where it was: who has looked at the others knows them by their places.
-        for at, before in enumerate(entry.pods):
-            if before.name == pod.name:
-                entry.pods = (*entry.pods[:at], pod, *entry.pods[at + 1 :])
-                return self._note(before, pod)
-        entry.pods = (*entry.pods, pod)
-        return self._note(None, pod)
+        for at, each in enumerate(entry.pods):
+            if each.name == pod.name:
+                before, entry.pods = each, (*entry.pods[:at], pod, *entry.pods[at + 1 :])
+                break
+        else:
+            entry.pods = (*entry.pods, pod)
+        self._note(before, pod)
 
     def drop(self, kind: type[Record], name: Name) -> None:
         """An object that is gone."""

@@ -226,32 +226,6 @@ def test_that_it_runs_again_is_the_last_word_also_where_the_one_before_came_late
     tell(server, tmp_path, story)
 
 
-def test_a_wait_that_another_server_has_told_late_is_not_the_last_word_on_a_job_that_trains_on(
-    server, tmp_path
-):
-    async def story(here: Served) -> None:
-        meta = await here.create()
-        play = Playing(server)
-        play.runs()
-        await until(lambda: phase_is(here, meta, "RUNNING"))
-        (entry,) = here.cache
-        await until(lambda: entry.told is Phase.RUNNING)
-        play.pod("worker-0", created=90)
-        await until(lambda: entry.undisturbed != ())
-        await asyncio.sleep(0.5)  # What is due by then is done.
-        about = {"kind": "PyTorchJob", "name": play.name, "namespace": NAMESPACE}
-        said = event("WaitingForResources", name=play.name)
-        meant = {**said["metadata"], "namespace": NAMESPACE}
-        put(
-            server,
-            EVENTS,
-            {**said, "metadata": meant, "involvedObject": about, "lastTimestamp": ago(1)},
-        )
-        await until(lambda: "Resumed" in reasons(server))
-
-    tell(server, tmp_path, story)
-
-
 def test_one_that_is_refused_for_another_reason_is_left(server, tmp_path, caplog):
     async def story(here: Served) -> None:
         meta = await here.create()
@@ -331,6 +305,18 @@ def test_one_that_a_list_leaves_out_is_asked_for_at_once_though_its_pods_run(ser
         here.cache.replace(Job, others)
         assert entry.unconfirmed
         await until(lambda: not entry.unconfirmed, seconds=10)
+
+    tell(server, tmp_path, story)
+
+
+def test_a_wait_that_another_server_tells_late_is_answered_at_once_though_its_pods_run(server, tmp_path):
+    async def story(here: Served) -> None:
+        play, entry = await trains_among_many(server, here)
+        play.pod("worker-0", created=90)
+        await until(lambda: entry.undisturbed != ())
+        said = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(1))
+        put(server, EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}})
+        await until(lambda: "Resumed" in reasons(server), seconds=10)
 
     tell(server, tmp_path, story)
 

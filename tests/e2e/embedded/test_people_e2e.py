@@ -21,6 +21,8 @@ pytestmark = pytest.mark.timeout(120)
 
 PATIENCE = 60.0
 ROOT = Path(__file__).parents[3]
+BOTH_START = re.compile(r"(?<=\n  INITIALIZING) +\S+-\d, \S+-\d starting, ContainerCreating: ")
+STARTING = re.compile(r"(?<=\n  INITIALIZING).*?(?=\n  RUNNING)", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +147,12 @@ def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
         *("QUEUED", "INITIALIZING", "RUNNING", "SUCCEEDED"),
         *("QUEUED", "INITIALIZING", "RUNNING", "FAILED"),
     ]
-    assert same_in_every_run(done.stdout) == same_in_every_run(shown_on(ROOT / "README.md"))
+    said, shown = done.stdout, shown_on(ROOT / "README.md")
+    assert len(BOTH_START.findall(shown)) == 2
+    # Pods are made one by one, and calls are answered in between: seldom one is seen to start alone.
+    if len(BOTH_START.findall(said)) < 2:
+        said, shown = STARTING.sub("", said), STARTING.sub("", shown)
+    assert same_in_every_run(said) == same_in_every_run(shown)
     assert list(tmp_path.glob("kfpytorch-*")) == []
 
 
@@ -156,12 +163,8 @@ def shown_on(page: Path) -> str:
 
 
 def same_in_every_run(text: str) -> list[str]:
-    """The words without hashes, times, places, the digits of a loss, and who got which rank.
-
-    Nor what is said of those who start: pods are made one by one, and calls are answered in between.
-    """
+    """The words without hashes, times, places, the digits of a loss, and who got which rank."""
     for pattern, same in (
-        (r"(?s)(?<=\n  INITIALIZING).*?(?=\n  RUNNING)", ""),
         (r"\S+/bin/", "BIN/"),
         (r"in \d+\.\d s, logs of all ranks in \S+", "in TIME, logs of all ranks in LOGS"),
         (r"=\d\.\d+", "=NUMBER"),
