@@ -44,26 +44,31 @@ _WRONG: Final = {
 _SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
 
-def as_json(struct: Struct) -> dict[str, JsonValue]:
-    """The same as plain values; every number is a float, keys are in order, which a map has not."""
-    fields = struct.fields
-    # Asked key by key: the view of a map's items is Python, and slow.
-    return {key: _plain(fields[key]) for key in sorted(fields)}
+def as_json(struct: Struct, *, whole: bool = False) -> dict[str, JsonValue]:
+    """The same as plain values; every number is a float, keys are in order, which a map has not.
+
+    With `whole` as Kubernetes has it: objects without nulls, and whole numbers as such.
+    """
+    fields, found = struct.fields, {}
+    # Asked key by key: the view of a map's items is Python, and slow. Most values are texts.
+    for key in sorted(fields):
+        value = fields[key]
+        plain = value.string_value or _plain(value, whole=whole)
+        if plain is not None or not whole:
+            found[key] = plain
+    return found
 
 
-def _plain(value: Value) -> JsonValue:
+def _plain(value: Value, *, whole: bool) -> JsonValue:
     kind = value.WhichOneof("kind")
-    if kind == "string_value":
-        text: str = value.string_value
-        return text
     if kind == "struct_value":
-        return as_json(value.struct_value)
+        return as_json(value.struct_value, whole=whole)
     if kind == "list_value":
-        return [_plain(item) for item in value.list_value.values]
+        return [item.string_value or _plain(item, whole=whole) for item in value.list_value.values]
     if kind is None or kind == "null_value":
         return None
     plain: JsonValue = getattr(value, kind)
-    return plain
+    return int(plain) if whole and isinstance(plain, float) and plain.is_integer() else plain
 
 
 def shown(value: object) -> str:

@@ -6,10 +6,10 @@ Lives here: deadlines, repetition, and how many are asked at a time. Does not: w
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import aiohttp
 
@@ -23,10 +23,16 @@ from backend_plugin.shell.timeouts import timeout
 
 T = TypeVar("T")
 
+Slots: TypeAlias = AbstractAsyncContextManager[None]
+"""Entered for each attempt."""
+
 _AT_A_TIME: Final = 64
 """Questions under way; the API server's own limit for all of its clients is some hundreds."""
-_BEHIND: Final = frozenset({"PATCH", "DELETE"})
-"""What goes on behind the calls has its own slots: thousands of jobs that end at once hold up no new one."""
+_CALLS, _EDITS, _DELETIONS = "calls", "edits", "deletions"
+_BEHIND: Final = {"PATCH": _EDITS, "DELETE": _DELETIONS}
+"""What goes on behind the calls: thousands of jobs that end at once hold up no new one, and no abort."""
+_FEW_AT_A_TIME: Final = 16
+"""Of those; with more they are done no sooner, and a CreateTask waits longer for the same API server."""
 _ATTEMPT: Final = 4.0
 """Seconds for one attempt: a connection that is dead without saying so leaves time for a second one."""
 _FIRST_PAUSE: Final = 0.2
@@ -86,8 +92,8 @@ class Api:
         self._connection = connection
         self._patience = patience
         self._chance = chance
-        self._slots = asyncio.Semaphore(_AT_A_TIME)
-        self._slots_behind = asyncio.Semaphore(_AT_A_TIME)
+        few = {name: asyncio.Semaphore(_FEW_AT_A_TIME) for name in (_EDITS, _DELETIONS)}
+        self._slots = {_CALLS: asyncio.Semaphore(_AT_A_TIME), **few}
 
     async def ask(self, question: Question) -> None:
         """Have something done; what the answer shows is of no use.
@@ -104,22 +110,33 @@ class Api:
 
     async def read(self, question: Question, read: Callable[[bytes], T]) -> T:
         """What `read` makes of the answer; if it raises `Malformed`, there was none. Raises as `ask` does."""
+        which = _EDITS if question.behind else _BEHIND.get(question.method, _CALLS)
+        slots = self._slots[which]
+        if which == _CALLS:
+            return await self._patiently(question, read, slots)
+        # Behind the calls there is time: who waits for those before has not been left without an answer.
+        async with slots:
+            return await self._patiently(question, read, nullcontext())
+
+    async def _patiently(self, question: Question, read: Callable[[bytes], T], slots: Slots) -> T:
         heard: list[Answered | Unavailable] = []
         try:
             async with timeout(self._patience):
-                return await self._insist(question, read, heard)
+                return await self._insist(question, read, slots, heard)
         except asyncio.TimeoutError:
             late = Unavailable(f"the API server did not answer within {self._patience:g} s")
             raise (heard[-1] if heard else late) from None
 
     async def _insist(
-        self, question: Question, read: Callable[[bytes], T], heard: list[Answered | Unavailable]
+        self,
+        question: Question,
+        read: Callable[[bytes], T],
+        slots: Slots,
+        heard: list[Answered | Unavailable],
     ) -> T:
         """Ask until there is an answer; what was said on the way goes into `heard`."""
         loop = asyncio.get_running_loop()
         last, pause = loop.time() + self._patience, _FIRST_PAUSE
-        is_behind = question.behind or question.method in _BEHIND
-        slots = self._slots_behind if is_behind else self._slots
         trouble: Answered | Unavailable
         while True:
             try:

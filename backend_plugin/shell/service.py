@@ -20,7 +20,7 @@ from backend_plugin import execution
 from backend_plugin.core import job_ref, refusal
 from backend_plugin.core.attempts import Superseded
 from backend_plugin.core.errors import InvalidTask, Refused, gathered
-from backend_plugin.core.job import Dialect, JobRef, Plan, Run
+from backend_plugin.core.job import Dialect, JobRef, OwnerReference, Plan, Run
 from backend_plugin.core.job_ref import UnreadableReference
 from backend_plugin.core.observed import Job, read_job
 from backend_plugin.core.pipeline import plan
@@ -102,9 +102,7 @@ class TaskService:
         with gathered() as problems:
             problems.extend([*refusal.of_run(run), *around.allowed.problems(run)])
         template = execution.template_of(request.template, request.task_execution_metadata)
-        pod_templates, owner = await asyncio.gather(
-            self._pod_templates(template, run), around.cluster.owner(run.namespace, run.execution)
-        )
+        pod_templates, owner = await self._there(template, run)
         run = replace(run, owner=owner)
         planned = await self._planned(template, run, pod_templates)
         await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
@@ -155,13 +153,17 @@ class TaskService:
                 await self._around.keeper.delete(ref)
             raise
 
-    async def _pod_templates(self, template: TaskTemplate, run: Run) -> Sequence[Manifest]:
+    async def _there(
+        self, template: TaskTemplate, run: Run
+    ) -> tuple[Sequence[Manifest], OwnerReference | None]:
+        """The PodTemplates that the task may name, and who is to own its job."""
         settings = self._around.answers.judge.settings
         wanted = template.metadata.pod_template_name or settings.default_pod_template_name
+        owner = self._around.cluster.owner(run.namespace, run.execution)
         if not wanted:
-            return ()
+            return (), await owner
         places = dict.fromkeys((run.namespace, settings.kfpytorch.pod_template_namespace))
-        return await self._around.cluster.pod_templates([*places], wanted)
+        return await asyncio.gather(self._around.cluster.pod_templates([*places], wanted), owner)
 
     async def _made(self, manifest: Manifest, run: Run) -> tuple[Manifest, bool]:
         """The object as the cluster has it, and whether it was made now, not by an earlier call for it."""

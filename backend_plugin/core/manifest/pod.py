@@ -89,21 +89,35 @@ def _ground(request: PodRequest) -> tuple[_Ground | None, list[Problem]]:
 def _pods(
     ground: _Ground, groups: Sequence[ReplicaGroup], problems: list[Problem]
 ) -> Iterator[dict[str, Any]]:
-    made: list[tuple[ReplicaGroup, dict[str, Any]]] = []
+    made: list[tuple[ReplicaGroup, dict[str, Any], dict[str, Any]]] = []
     for group in groups:
-        # Most roles differ in number and image only, and making a pod is what takes the time.
-        alike = (
-            pod
-            for other, pod in made
-            if (other.resources, other.placement) == (group.resources, group.placement)
-        )
-        pod = next(alike, None) or _pod(ground, group, problems)
-        made.append((group, pod))
-        spec = pod_containers.finished(pod["spec"], ground.draft.primary, group, ground.request.settings)
-        problems.extend(pod_checks.problems(spec, ground.draft, ground.request.settings))
-        if group.processes > 1:
-            problems.extend(pod_checks.ranks_without_gpus(spec, group, ground.request.settings))
-        yield {**pod, "spec": spec}
+        # Most roles differ in number and image only, if at all, and making a pod is what takes the time.
+        alike = [each for each in made if _places(each[0]) == _places(group)]
+        same = next((whole for other, _, whole in alike if _runs(other) == _runs(group)), None)
+        if same is None:
+            pod = alike[0][1] if alike else _pod(ground, group, problems)
+            same = {**pod, "spec": _finished(ground, pod["spec"], group, problems)}
+            made.append((group, pod, same))
+        yield same
+
+
+def _places(group: ReplicaGroup) -> tuple[object, ...]:
+    return group.resources, group.placement
+
+
+def _runs(group: ReplicaGroup) -> tuple[object, ...]:
+    return group.image, group.processes
+
+
+def _finished(
+    ground: _Ground, spec: Mapping[str, Any], group: ReplicaGroup, problems: list[Problem]
+) -> Mapping[str, Any]:
+    draft, settings = ground.draft, ground.request.settings
+    spec = pod_containers.finished(spec, draft.primary, group, settings)
+    problems.extend(pod_checks.problems(spec, draft, settings))
+    if group.processes > 1:
+        problems.extend(pod_checks.ranks_without_gpus(spec, group, settings))
+    return spec
 
 
 def _pod(ground: _Ground, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import TRAINER, ReplicaGroup
 from backend_plugin.core.manifest import pod_resources
@@ -68,14 +70,16 @@ def _container_problems(container: Mapping[str, Any], path: str, settings: Setti
 
 def _text_problems(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     """What no program can be started with: no node would do better."""
+    # Most containers have fewer bytes than one text may have.
+    if len(msgspec.json.encode(container)) <= _LONGEST_TEXT:
+        return
     texts = [(f"{path}.{key}", each) for key in ("command", "args") for each in container.get(key, ())]
     texts += [
         (f"{path}.env", f"{each.get('name', '')}={each.get('value', '')}")
         for each in container.get("env", ())
     ]
     for field, said in texts:
-        # A character has four bytes at most, and most texts are short.
-        if len(said) * 4 > _LONGEST_TEXT and (size := len(said.encode(errors="replace"))) > _LONGEST_TEXT:
+        if (size := len(said.encode(errors="replace"))) > _LONGEST_TEXT:
             message = (
                 f"is a text of {size:,} bytes, and Linux starts no program with more than {_LONGEST_TEXT:,}"
             )

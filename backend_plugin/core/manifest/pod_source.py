@@ -122,7 +122,7 @@ def _amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
 
 def _pod_draft(template: TaskTemplate) -> tuple[Draft | None, list[Problem]]:
     target, path = template.k8s_pod, "k8sPod.podSpec"
-    said = shapes.whole_numbers(as_json(target.pod_spec))
+    said = as_json(target.pod_spec, whole=True)
     spec, problems = shapes.read(said, "PodSpec", path)
     problems += _nameless(said, path)
     if problems:

@@ -50,10 +50,11 @@ class Ganging:
     @property
     def adapter(self) -> Adapter | None:
         """How the scheduler is told of a gang; None without one."""
-        places, admits = self.styles.get(self.style), admitting(ADAPTERS)
-        if places is None or not self.local_queue or admits is None:
+        places = self.styles.get(self.style)
+        if places is None or not self.local_queue:
             return places
-        return combined(places, admits[1])
+        admits = admitting(ADAPTERS)
+        return places if admits is None else combined(places, admits[1])
 
     @property
     def styles(self) -> Mapping[str, Adapter]:

@@ -378,7 +378,7 @@ def test_what_goes_on_behind_the_calls_holds_up_no_new_job(server, tmp_path):
     async def ask(cluster):
         names = [Name(namespace="ns", name=f"j{number}") for number in range(200)]
         behind = [asyncio.create_task(cluster.patch(name, {"spec": {}})) for name in names]
-        await until(lambda: sum(each.startswith("PATCH") for each in server.asked) >= 64)
+        await until(lambda: sum(each.startswith("PATCH") for each in server.asked) >= 16)
         made = await cluster.create(job())
         assert not any(each.done() for each in behind)
         for each in behind:
@@ -387,3 +387,34 @@ def test_what_goes_on_behind_the_calls_holds_up_no_new_job(server, tmp_path):
         return made
 
     assert asked(server, tmp_path, ask)["metadata"]["name"] == NAME
+
+
+def test_what_goes_on_behind_the_calls_holds_up_no_deletion(server, tmp_path):
+    server.do(put(JOBS, job()))
+    server.faults.append(Fault("PATCH", hang=60, times=1_000))
+
+    async def ask(cluster):
+        names = [Name(namespace="ns", name=f"j{number}") for number in range(200)]
+        behind = [asyncio.create_task(cluster.patch(name, {"spec": {}})) for name in names]
+        await until(lambda: sum(each.startswith("PATCH") for each in server.asked) >= 16)
+        await cluster.delete(Name(namespace="ns", name=NAME))
+        assert not any(each.done() for each in behind)
+        for each in behind:
+            each.cancel()
+        await asyncio.gather(*behind, return_exceptions=True)
+
+    asked(server, tmp_path, ask)
+    assert there(server) == []
+
+
+def test_who_waits_for_hundreds_before_him_is_not_given_up(server, tmp_path):
+    """Sixteen at a time, and 0.2 s for each: the API server is slow, and never silent."""
+    server.do(put(JOBS, job()))
+    server.faults.append(Fault("PATCH", hang=0.2, times=1_000))
+    name = Name(namespace="ns", name=NAME)
+
+    async def ask(cluster):
+        await asyncio.gather(*(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}) for _ in range(256)))
+
+    asked(server, tmp_path, ask, patience=0.6)
+    assert sum(each.startswith("PATCH") for each in server.asked) == 256

@@ -269,7 +269,7 @@ def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
 
     async def story(cluster: Any) -> None:
         events = [asyncio.ensure_future(cluster.record(event(f"Turned{index}"))) for index in range(100)]
-        while posts(server) < 64:
+        while posts(server) < 16:
             await asyncio.sleep(0.01)
         await cluster.create(job())
         assert not any(each.done() for each in events)
