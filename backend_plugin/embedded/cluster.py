@@ -101,7 +101,7 @@ class EmbeddedCluster:
         """A job; see `Cluster.get`."""
         return self._find("PyTorchJob", name)
 
-    async def patch(self, name: Name, patch: Manifest) -> None:
+    async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:  # noqa: ARG002
         """Change a job; see `Cluster.patch`."""
         old = self._find("PyTorchJob", name)
         if old is not None:
@@ -111,7 +111,7 @@ class EmbeddedCluster:
             except Conflict as conflict:
                 raise Refused(HTTPStatus.CONFLICT, "Conflict", str(conflict)) from conflict
 
-    async def delete(self, name: Name) -> None:
+    async def delete(self, name: Name, *, awaited: bool = False) -> None:  # noqa: ARG002
         """Delete a job and all that it owns; see `Cluster.delete`."""
         job = self._find("PyTorchJob", name)
         if job is not None:

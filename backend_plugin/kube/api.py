@@ -6,10 +6,11 @@ Lives here: deadlines, repetition, and how many are asked at a time. Does not: w
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import aiohttp
 
@@ -23,16 +24,11 @@ from backend_plugin.shell.timeouts import timeout
 
 T = TypeVar("T")
 
-Slots: TypeAlias = AbstractAsyncContextManager[None]
-"""Entered for each attempt."""
-
 _AT_A_TIME: Final = 64
 """Questions under way; the API server's own limit for all of its clients is some hundreds."""
-_CALLS, _EDITS, _DELETIONS = "calls", "edits", "deletions"
-_BEHIND: Final = {"PATCH": _EDITS, "DELETE": _DELETIONS}
-"""What goes on behind the calls: thousands of jobs that end at once hold up no new one, and no abort."""
-_FEW_AT_A_TIME: Final = 16
-"""Of those; with more they are done no sooner, and a CreateTask waits longer for the same API server."""
+_BEHIND_AT_A_TIME: Final = 16
+"""Of those that nobody waits for: where the API server has enough to do, more of them are done no sooner, and
+a CreateTask waits the longer."""
 _ATTEMPT: Final = 4.0
 """Seconds for one attempt: a connection that is dead without saying so leaves time for a second one."""
 _FIRST_PAUSE: Final = 0.2
@@ -79,6 +75,16 @@ class Stream:
                 resume()
 
 
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """Questions that wait for each other, and for no others."""
+
+    slots: asyncio.Semaphore
+    """Taken for each attempt, and not between two of them."""
+    is_long: bool = False
+    """Whether waiting for a slot takes nothing of a question's time."""
+
+
 class Api:
     """Questions to one cluster. All of them may be asked twice: by name and uid, what is done is done."""
 
@@ -92,8 +98,10 @@ class Api:
         self._connection = connection
         self._patience = patience
         self._chance = chance
-        few = {name: asyncio.Semaphore(_FEW_AT_A_TIME) for name in (_EDITS, _DELETIONS)}
-        self._slots = {_CALLS: asyncio.Semaphore(_AT_A_TIME), **few}
+        # Thousands of jobs that end at once hold up no new one and no abort; thousands of aborts no new one.
+        self._calls = _Lane(asyncio.Semaphore(_AT_A_TIME))
+        self._deletions = _Lane(asyncio.Semaphore(_AT_A_TIME), is_long=True)
+        self._behind = _Lane(asyncio.Semaphore(_BEHIND_AT_A_TIME), is_long=True)
 
     async def ask(self, question: Question) -> None:
         """Have something done; what the answer shows is of no use.
@@ -110,38 +118,35 @@ class Api:
 
     async def read(self, question: Question, read: Callable[[bytes], T]) -> T:
         """What `read` makes of the answer; if it raises `Malformed`, there was none. Raises as `ask` does."""
-        which = _EDITS if question.behind else _BEHIND.get(question.method, _CALLS)
-        slots = self._slots[which]
-        if which == _CALLS:
-            return await self._patiently(question, read, slots)
-        # Behind the calls there is time: who waits for those before has not been left without an answer.
-        async with slots:
-            return await self._patiently(question, read, nullcontext())
-
-    async def _patiently(self, question: Question, read: Callable[[bytes], T], slots: Slots) -> T:
         heard: list[Answered | Unavailable] = []
+        lane = self._lane(question)
         try:
-            async with timeout(self._patience):
-                return await self._insist(question, read, slots, heard)
+            async with timeout(None if lane.is_long else self._patience):
+                return await self._insist(question, read, lane, heard)
         except asyncio.TimeoutError:
             late = Unavailable(f"the API server did not answer within {self._patience:g} s")
             raise (heard[-1] if heard else late) from None
 
+    def _lane(self, question: Question) -> _Lane:
+        if question.behind:
+            return self._behind
+        return self._deletions if question.method == "DELETE" else self._calls
+
     async def _insist(
-        self,
-        question: Question,
-        read: Callable[[bytes], T],
-        slots: Slots,
-        heard: list[Answered | Unavailable],
+        self, question: Question, read: Callable[[bytes], T], lane: _Lane, heard: list[Answered | Unavailable]
     ) -> T:
         """Ask until there is an answer; what was said on the way goes into `heard`."""
         loop = asyncio.get_running_loop()
         last, pause = loop.time() + self._patience, _FIRST_PAUSE
         trouble: Answered | Unavailable
         while True:
+            asked = loop.time()
             try:
-                async with slots:
-                    return read(await self.once(question, min(_ATTEMPT, self._patience)))
+                async with lane.slots:
+                    # Who waits for those before has not been left without an answer.
+                    last += loop.time() - asked if lane.is_long else 0.0
+                    async with timeout(last - loop.time()):
+                        return read(await self.once(question, min(_ATTEMPT, self._patience)))
             except Answered as answer:
                 # For its first second an API server has no rules yet, and refuses what it will permit.
                 is_doubted = answer.is_not_authorized and question.doubts

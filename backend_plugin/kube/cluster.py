@@ -100,7 +100,7 @@ class KubernetesCluster:
         found = await self._get(JOBS, name.namespace, name.name)
         return found if found is None or name.uid in (None, text(wire.metadata(found), "uid")) else None
 
-    async def patch(self, name: Name, patch: Manifest) -> None:
+    async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:
         """Change a job; see `Cluster.patch`."""
         if not are_names(name.namespace, name.name):
             return
@@ -113,6 +113,7 @@ class KubernetesCluster:
             body=_encoded(patch),
             content_type="application/merge-patch+json",
             doubts=False,
+            behind=not awaited,
         )
         try:
             await self._api.ask(question)
@@ -125,9 +126,9 @@ class KubernetesCluster:
                 raise Unavailable(self._permissions.missing(rule, answer.message)) from answer
             raise self._refusal(answer, rule) from answer
 
-    async def delete(self, name: Name) -> None:
+    async def delete(self, name: Name, *, awaited: bool = False) -> None:
         """Delete a job; see `Cluster.delete`. Finalizers are left to whoever has set them."""
-        await self._delete(JOBS, name)
+        await self._delete(JOBS, name, awaited=awaited)
 
     async def delete_pod(self, name: Name) -> None:
         """Delete a pod; see `Cluster.delete_pod`."""
@@ -198,15 +199,21 @@ class KubernetesCluster:
             rule = Rule(resource=resource, verbs=("get",), namespace=self._scope(namespace))
             raise self._unavailable(answer, rule) from answer
 
-    async def _delete(self, resource: Resource, name: Name) -> None:
+    async def _delete(self, resource: Resource, name: Name, *, awaited: bool = False) -> None:
         if not are_names(name.namespace, name.name):
             return
         how: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if name.uid is not None:
             how = {**how, "preconditions": {"uid": name.uid}}
-        path = resource.path(name.namespace, name.name)
+        question = Question(
+            method="DELETE",
+            path=resource.path(name.namespace, name.name),
+            body=_encoded(how),
+            doubts=False,
+            behind=not awaited,
+        )
         try:
-            await self._api.ask(Question(method="DELETE", path=path, body=_encoded(how), doubts=False))
+            await self._api.ask(question)
         except Answered as answer:
             if answer.is_not_found or answer.code == HTTPStatus.CONFLICT:  # Another one of that name.
                 return

@@ -43,7 +43,7 @@ class Question:
     doubts: bool = True
     """Ask again where it is not permitted; no, where little hangs on it, or whoever asks comes again."""
     behind: bool = False
-    """Nobody waits for it, so that it takes no turn from what somebody waits for."""
+    """Nobody waits for it: it takes no turn from what somebody waits for, and may wait for its own."""
 
 
 class Connection:

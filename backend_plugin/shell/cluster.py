@@ -83,11 +83,17 @@ class Cluster(Protocol):
     async def get(self, name: Name) -> Manifest | None:
         """A PyTorchJob as it is now, asked of the cluster itself; None: there certainly is none."""
 
-    async def patch(self, name: Name, patch: Manifest) -> None:
-        """Merge into a PyTorchJob (RFC 7386); nothing happens if there is none."""
+    async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:
+        """Merge into a PyTorchJob (RFC 7386); nothing happens if there is none.
 
-    async def delete(self, name: Name) -> None:
-        """Delete a PyTorchJob and, in the background, its pods; nothing happens if there is none."""
+        What nobody has `awaited` may wait for its turn, however long that is.
+        """
+
+    async def delete(self, name: Name, *, awaited: bool = False) -> None:
+        """Delete a PyTorchJob and, in the background, its pods; nothing happens if there is none.
+
+        What nobody has `awaited` may wait for its turn, however long that is.
+        """
 
     async def delete_pod(self, name: Name) -> None:
         """Delete a pod, with its own grace period; nothing happens if there is none."""

@@ -193,11 +193,11 @@ class Keeper:
     def _delete(self, name: Name, output_prefix: str) -> "asyncio.Task[None]":
         return self._orders.give(
             ("delete", name, output_prefix),
-            lambda: self._delete_own(name, output_prefix),
+            lambda: self._delete_own(name, output_prefix, awaited=True),
             whose.of_name(name.namespace, name.name),
         )
 
-    async def _delete_own(self, name: Name, output_prefix: str) -> None:
+    async def _delete_own(self, name: Name, output_prefix: str, *, awaited: bool = False) -> None:
         """Whoever orders it, and however late: what is deleted is the job that writes there, and no other."""
         found = await self._cluster.get(name)
         if found is None:
@@ -205,7 +205,8 @@ class Keeper:
         if not names.is_for(found, output_prefix):
             log.warning("not deleted: it is the job of another attempt, or of somebody else")
             return
-        await self._cluster.delete(replace(name, uid=text(section(found, "metadata"), "uid") or None))
+        uid = text(section(found, "metadata"), "uid") or None
+        await self._cluster.delete(replace(name, uid=uid), awaited=awaited)
         log.info("deleted")
 
     # ---- what the objects ask for

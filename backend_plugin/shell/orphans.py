@@ -123,7 +123,7 @@ class Orphanage:
             return False
         if belonging.in_question(read_job(there), self.now(), self.least_age) is None:
             return False
-        await self.cluster.delete(name)
+        await self.cluster.delete(name, awaited=True)  # What was seen is to hold for it still.
         return True
 
 

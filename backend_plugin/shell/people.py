@@ -117,9 +117,8 @@ class People:
         duties = upkeep.cancel(entry.observed(), request.reason, self.judge.now())
         if duties.patch is None:
             return wire.CancelJobResponse(job=before, was_over=True)
-        await self.cluster.patch(
-            Name(namespace=entry.namespace, name=entry.name, uid=job.uid or None), duties.patch
-        )
+        name = Name(namespace=entry.namespace, name=entry.name, uid=job.uid or None)
+        await self.cluster.patch(name, duties.patch, awaited=True)
         return wire.CancelJobResponse(job=before)
 
     async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002

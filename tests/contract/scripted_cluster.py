@@ -27,6 +27,8 @@ class ScriptedCluster:
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Any] = {}
         self.calls: list[str] = []
+        self.awaited: list[str] = []
+        """Of the edits and deletions those that somebody waits for."""
         self.away = False
         """Every question ends in `Unavailable`."""
         self.slow = asyncio.Event()
@@ -113,13 +115,15 @@ class ScriptedCluster:
         await self.late.wait()
         return found
 
-    async def patch(self, name: Name, patch: Manifest) -> None:
+    async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:
+        self.awaited += ["patch"] if awaited else []
         await self._asked("patch")
         stored = self._found("PyTorchJob", name)
         if stored is not None:
             self.put(merge_patch(stored, patch))
 
-    async def delete(self, name: Name) -> None:
+    async def delete(self, name: Name, *, awaited: bool = False) -> None:
+        self.awaited += ["delete"] if awaited else []
         await self._asked("delete")
         if self._found("PyTorchJob", name) is not None:
             self.remove("PyTorchJob", name.namespace, name.name)

@@ -316,6 +316,7 @@ def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
     assert after.flyte.message == "cancelled by a person, with `kfpytorch cancel`: wrong data"
     # The operator is asked to stop the pods.
     assert (policy["activeDeadlineSeconds"], policy["cleanPodPolicy"]) == (1, "Running")
+    assert served.cluster.awaited == ["patch"]
 
 
 def test_a_job_that_has_ended_is_not_cancelled(served: Served) -> None:

@@ -211,6 +211,9 @@ def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
             served.cluster.remove("Pod", NAMESPACE, f"{name}-{replica}")
         assert (await served.get(meta)).message == said
         assert served.cluster.calls.count("patch") == 1
+        assert served.cluster.awaited == []  # Nobody waits for what is written down.
+        await served.delete(meta)
+        assert served.cluster.awaited == ["delete"]
 
     tell(story, tmp_path)
 

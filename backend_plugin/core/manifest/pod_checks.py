@@ -70,8 +70,7 @@ def _container_problems(container: Mapping[str, Any], path: str, settings: Setti
 
 def _text_problems(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     """What no program can be started with: no node would do better."""
-    # Most containers have fewer bytes than one text may have.
-    if len(msgspec.json.encode(container)) <= _LONGEST_TEXT:
+    if _is_short(container):
         return
     texts = [(f"{path}.{key}", each) for key in ("command", "args") for each in container.get(key, ())]
     texts += [
@@ -86,6 +85,14 @@ def _text_problems(container: Mapping[str, Any], path: str) -> Iterator[Problem]
             yield _problem(
                 field, said[:_BEGINNING], message, "hand it over as a file, or as an input of the task"
             )
+
+
+def _is_short(container: Mapping[str, Any]) -> bool:
+    """Whether all of it has no more bytes than one of its texts may have; most are."""
+    try:
+        return len(msgspec.json.encode(container)) <= _LONGEST_TEXT
+    except UnicodeEncodeError:  # Half a character, which YAML lets pass.
+        return False
 
 
 def _port_problems(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Problem]:

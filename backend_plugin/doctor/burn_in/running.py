@@ -143,7 +143,7 @@ class _BurnIn:
             yield
         finally:
             try:  # By its name alone, for an answer that was lost: no other job has it.
-                await self._cluster.delete(name)
+                await self._cluster.delete(name, awaited=True)
             except (Refused, Unavailable) as trouble:
                 left.append(results.left(name.namespace, name.name, str(trouble)))
                 self._limits.say(f"{left[-1].sentence}; {left[-1].remedy}")

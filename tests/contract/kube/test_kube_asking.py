@@ -1,6 +1,7 @@
 """What is asked of a cluster, and what its answers are for whoever asked."""
 
 import asyncio
+import contextlib
 from types import MappingProxyType
 
 import pytest
@@ -372,36 +373,65 @@ def test_clocks_that_differ_mean_nothing(server, tmp_path):
     assert created(server, tmp_path)["metadata"]["name"] == NAME
 
 
-def test_what_goes_on_behind_the_calls_holds_up_no_new_job(server, tmp_path):
-    server.faults.append(Fault("PATCH", hang=60, times=1_000))
+@contextlib.asynccontextmanager
+async def under_way(many, seen):
+    """Questions that hang, once as many of them are asked as are asked at a time."""
+    tasks = [asyncio.ensure_future(each) for each in many]
+    try:
+        await until(seen)
+        yield tasks
+        assert not any(each.done() for each in tasks)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def asked_for(server, method):
+    return sum(each.startswith(method) for each in server.asked)
+
+
+def others(number):
+    return [Name(namespace="ns", name=f"j{index}") for index in range(number)]
+
+
+@pytest.mark.parametrize(("method", "most"), [("PATCH", 16), ("DELETE", 64)])
+def test_what_goes_on_behind_the_calls_holds_up_no_new_job(server, tmp_path, method, most):
+    server.faults.append(Fault(method, hang=60, times=1_000))
 
     async def ask(cluster):
-        names = [Name(namespace="ns", name=f"j{number}") for number in range(200)]
-        behind = [asyncio.create_task(cluster.patch(name, {"spec": {}})) for name in names]
-        await until(lambda: sum(each.startswith("PATCH") for each in server.asked) >= 16)
-        made = await cluster.create(job())
-        assert not any(each.done() for each in behind)
-        for each in behind:
-            each.cancel()
-        await asyncio.gather(*behind, return_exceptions=True)
+        many = {
+            "PATCH": lambda name: cluster.patch(name, {"spec": {}}),
+            "DELETE": lambda name: cluster.delete(name, awaited=True),
+        }
+        async with under_way(
+            [many[method](name) for name in others(200)], lambda: asked_for(server, method) >= most
+        ):
+            made = await asyncio.wait_for(cluster.create(job()), 3)
+            assert asked_for(server, method) == most
         return made
 
     assert asked(server, tmp_path, ask)["metadata"]["name"] == NAME
 
 
-def test_what_goes_on_behind_the_calls_holds_up_no_deletion(server, tmp_path):
+def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_path):
     server.do(put(JOBS, job()))
-    server.faults.append(Fault("PATCH", hang=60, times=1_000))
+    server.faults += [
+        Fault("PATCH", path="/j", hang=60, times=1_000),
+        Fault("DELETE", path="/j", hang=60, times=1_000),
+    ]
+    name = Name(namespace="ns", name=NAME)
 
     async def ask(cluster):
-        names = [Name(namespace="ns", name=f"j{number}") for number in range(200)]
-        behind = [asyncio.create_task(cluster.patch(name, {"spec": {}})) for name in names]
-        await until(lambda: sum(each.startswith("PATCH") for each in server.asked) >= 16)
-        await cluster.delete(Name(namespace="ns", name=NAME))
-        assert not any(each.done() for each in behind)
-        for each in behind:
-            each.cancel()
-        await asyncio.gather(*behind, return_exceptions=True)
+        edits = [cluster.patch(each, {"spec": {}}) for each in others(100)]
+        leftovers = [cluster.delete(each) for each in others(100)]
+        pods = [cluster.delete_pod(each) for each in others(100)]
+        seen = lambda: asked_for(server, "PATCH") + asked_for(server, "DELETE") >= 16  # noqa: E731
+        async with under_way([*edits, *leftovers, *pods], seen):
+            assert asked_for(server, "PATCH") + asked_for(server, "DELETE") == 16
+            cancelled = {"metadata": {"labels": {"a": "b"}}}
+            await asyncio.wait_for(cluster.patch(name, cancelled, awaited=True), 3)
+            await asyncio.wait_for(cluster.delete(name, awaited=True), 3)
 
     asked(server, tmp_path, ask)
     assert there(server) == []
@@ -417,4 +447,17 @@ def test_who_waits_for_hundreds_before_him_is_not_given_up(server, tmp_path):
         await asyncio.gather(*(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}) for _ in range(256)))
 
     asked(server, tmp_path, ask, patience=0.6)
-    assert sum(each.startswith("PATCH") for each in server.asked) == 256
+    assert asked_for(server, "PATCH") == 256
+
+
+def test_who_is_to_ask_again_holds_up_nobody_meanwhile(server, tmp_path):
+    server.do(put(JOBS, job()))
+    server.faults.append(Fault("PATCH", path="/j", code=503, times=10_000))
+    name = Name(namespace="ns", name=NAME)
+
+    async def ask(cluster):
+        edits = [cluster.patch(each, {"spec": {}}) for each in others(100)]
+        async with under_way(edits, lambda: asked_for(server, "PATCH") >= 100):
+            await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
+
+    asked(server, tmp_path, ask)

@@ -271,7 +271,7 @@ def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
         events = [asyncio.ensure_future(cluster.record(event(f"Turned{index}"))) for index in range(100)]
         while posts(server) < 16:
             await asyncio.sleep(0.01)
-        await cluster.create(job())
+        await asyncio.wait_for(cluster.create(job()), 3)
         assert not any(each.done() for each in events)
         for each in events:
             each.cancel()

@@ -338,6 +338,13 @@ def test_every_group_has_its_pod_and_shares_nothing() -> None:
     assert one["metadata"] is not other["metadata"]
 
 
+def test_groups_that_are_alike_share_nothing_either() -> None:
+    one, other = pod_templates(request(container()), [MASTER, WORKER])
+    assert one == other
+    assert one is not other
+    assert one["spec"] is not other["spec"]
+
+
 def test_an_execution_of_no_task_says_nothing_of_one() -> None:
     run = replace(RUN, task_project="", task_domain="", task_name="", task_version="")
     made = pod(container(), run=run)["spec"]["containers"][0]["env"]

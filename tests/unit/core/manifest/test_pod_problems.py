@@ -37,6 +37,16 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         [("target", "sql", "holds no container to train in")],
     ),
     "no image": (container(image=""), [("container.image", '""', "is empty")]),
+    "a variable that no program is given": (
+        container(env=[{"key": "LONG", "value": "a" * 131_067}]),
+        [
+            (
+                "container.env",
+                f'"LONG={"a" * 35}"',
+                "is a text of 131,072 bytes, and Linux starts no program with more than 131,071",
+            )
+        ],
+    ),
     "args that no program is given": (
         container(args=["a" * 131_071, "a" * 131_072], env=[{"key": "LONG", "value": "é" * 65_600}]),
         [
@@ -218,6 +228,11 @@ BASE = pod_template(
 def test_a_task_that_cannot_be_meant_is_refused(name: str) -> None:
     template, problems = PROBLEMS[name]
     assert refused(template, {}, BASE) == problems
+
+
+def test_half_a_character_of_the_settings_hides_no_problem_of_a_task() -> None:
+    section = {"default-env-vars": [{"A": "\ud800"}]}
+    assert refused(container(image=""), section) == [("container.image", '""', "is empty")]
 
 
 def test_fewer_gpus_than_asked_for_are_refused_as_no_other_resource_is() -> None:
