@@ -15,7 +15,9 @@ from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import Placement, ReplicaGroup, Resources, Role, Run
 from backend_plugin.core.manifest.pod import PodRequest, pod_templates
+from backend_plugin.core.protojson import as_json
 from backend_plugin.core.quantity import NotAQuantity, parse
+from backend_plugin.core.shapes import whole_numbers
 
 RUN = Run(
     output_prefix="s3://b/0",
@@ -217,3 +219,16 @@ def test_what_is_written_is_read_as_the_same(text: str) -> None:
         return
     assert parse(quantity.text) == quantity
     assert parse(quantity.text).text == quantity.text
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda parts: st.lists(parts, max_size=4) | st.dictionaries(st.text(), parts, max_size=4),
+)
+
+
+@given(st.dictionaries(st.text(), plain, max_size=4))
+def test_a_struct_read_in_one_go_is_what_it_is_step_by_step(said: dict[str, Any]) -> None:
+    struct = as_struct(said)
+    # As text: to Python 1, 1.0 and True are equal.
+    assert repr(as_json(struct, whole=True)) == repr(whole_numbers(as_json(struct)))
