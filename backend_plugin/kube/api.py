@@ -5,10 +5,10 @@ Lives here: deadlines, repetition, and how many are asked at a time. Does not: w
 
 import asyncio
 import random
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeVar
 
@@ -53,26 +53,12 @@ class Stream:
         self.media_type: Final = response.content_type
         self.pieces: Final[AsyncIterator[bytes]] = response.content.iter_any()
 
-    async def gather(self, seconds: float) -> None:
-        """Leave in the socket what comes meanwhile.
-
-        An API server sends every change by itself, and being woken for each is most of what it costs.
-        """
+    @property
+    def connection(self) -> socket.socket | None:
+        """What it comes through; None where all of it has come."""
         connection = self._response.connection
-        protocol = connection.protocol if connection is not None else None
-        if protocol is None or (transport := protocol.transport) is None:  # All of it has come.
-            return
-        # As of Python 3.11, TLS that is paused reads on until it has much; with 0, nothing is too much.
-        limit = getattr(transport, "set_read_buffer_limits", None)
-        pause = transport.pause_reading if limit is None else partial(limit, high=0)
-        resume = limit or transport.resume_reading
-        pause()
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            # Also where the answer has ended, for the next one; but not where the connection is lost.
-            if protocol.transport is transport:
-                resume()
+        transport = connection.transport if connection is not None else None
+        return transport.get_extra_info("socket") if transport is not None else None
 
 
 @dataclass(frozen=True, slots=True)

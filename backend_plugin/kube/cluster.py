@@ -24,6 +24,7 @@ from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.container_logs import ContainerLog
 from backend_plugin.kube.findings import Looking
 from backend_plugin.kube.gathering import Gathering
+from backend_plugin.kube.holding import Holding
 from backend_plugin.kube.kinds import EVENTS, JOBS, KINDS, POD_TEMPLATES, PODS, Resource, are_names
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.owners import Owners
@@ -61,6 +62,7 @@ class KubernetesCluster:
         self.sight: Final = Sight()
         self.looking: Final = Looking(self._api, self._permissions, options)
         self._following: set[asyncio.Task[None]] = set()
+        self._holding = Holding(min(options.unasked, options.silence / 4))
 
     @classmethod
     async def open(cls, options: KubernetesOptions) -> "KubernetesCluster":
@@ -278,7 +280,13 @@ class KubernetesCluster:
             for kind in KINDS
             for namespace in self._options.namespaces or ("",)
         ]
-        return [Reflector(self._api, place, self._permissions, self._options) for place in places]
+        return [
+            Reflector(self._api, place, self._permissions, self._options, self._holding) for place in places
+        ]
+
+    async def catch_up(self) -> None:
+        """See `Cluster.catch_up`."""
+        await self._holding.catch_up()
 
     async def close(self) -> None:
         """Let go of everything."""

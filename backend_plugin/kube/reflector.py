@@ -13,13 +13,15 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Final, NoReturn
 
+from backend_plugin.core.observed import Job
 from backend_plugin.core.reading import section, text
 from backend_plugin.kube import envelope, wire
 from backend_plugin.kube.answers import Answered
-from backend_plugin.kube.api import Api, Silent
+from backend_plugin.kube.api import Api, Silent, Stream
 from backend_plugin.kube.connection import Question
 from backend_plugin.kube.course import Course, List, Pause, Watch
 from backend_plugin.kube.gathering import Part
+from backend_plugin.kube.holding import Holding
 from backend_plugin.kube.kinds import Kind
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.parsed import Change, Malformed, Page, Parser, Seen
@@ -36,10 +38,7 @@ _DOUBTED: Final = 2
 _AT_ONCE: Final = 100
 """Objects of a page that are read in one go: about 3 ms."""
 _MUCH: Final = 1 << 17
-"""Bytes of a watch with which there may be more in the socket; it is read at once."""
-_BREATH: Final = 0.08
-"""Seconds between two looks at a watch: changes that come one by one are read together, and whoever calls
-meanwhile is answered."""
+"""Bytes of a watch with which there may be more in the socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +60,17 @@ class Place:
 class Reflector:
     """One for a `Place`; `run` is its life."""
 
-    def __init__(self, api: Api, place: Place, permissions: Permissions, options: KubernetesOptions) -> None:
+    def __init__(
+        self,
+        api: Api,
+        place: Place,
+        permissions: Permissions,
+        options: KubernetesOptions,
+        holding: Holding,
+    ) -> None:
         self._api = api
         self._place = place
+        self._holding = holding
         self._kind = place.kind
         self._permissions = permissions
         self._options = options
@@ -124,7 +131,7 @@ class Reflector:
         if page.rest:  # Made by the API server while this one is read.
             following = List(limit=step.limit, rest=page.rest)
             self._ahead = following, asyncio.create_task(self._ask(following))
-        self._found += await _read(page)
+        self._found += await _all_of(page)
         if page.rest:
             self._course.paged(page.rest)
             return
@@ -174,31 +181,45 @@ class Reflector:
         async with self._api.stream(self._question(query), self._options.silence) as stream:
             self._granted("watch")
             self._stands(State.IN_SIGHT)
-            parser = self._parser(protobuf=stream.media_type == envelope.MEDIA_TYPE)
-            parts = parser.parts(_LONGEST)
+            await self._read(stream)
+        self._course.ended(loop.time() - began)
+
+    async def _read(self, stream: Stream) -> None:
+        parser = self._parser(protobuf=stream.media_type == envelope.MEDIA_TYPE)
+        parts = parser.parts(_LONGEST)
+        # A job says of itself that something is to be done; what has led to it is wanted then.
+        leads = self._kind.record is Job
+        with self._holding.held(stream.connection, leads=leads) as held:
             async for piece in stream.pieces:
+                tells = False
                 for part in parts.feed(piece):
                     if parts.cut:
                         size = len(part) + parts.cut
                         log.warning("%s: an object of %d bytes is passed over", self._place, size)
                     else:
-                        self._change(parser.change(part))
+                        tells |= self._change(parser.change(part))
+                if leads and tells:
+                    self._holding.hurry()
                 if len(piece) < _MUCH:
-                    await stream.gather(_BREATH)
+                    held.hold()
                 else:
+                    held.release()
                     await asyncio.sleep(0)
         if parts.rest:
             raise Malformed(f"broken off within a change of {self._place}")
-        self._course.ended(loop.time() - began)
 
-    def _change(self, change: Change) -> None:
-        seen = change.seen
+    def _change(self, change: Change) -> bool:
+        """Pass it on; whether it is one, and not only a sign of life."""
+        seen, tells = change.seen, True
         if change.type in ("ADDED", "MODIFIED"):
             self._place.part.change(seen)
         elif change.type == "DELETED":
             self._place.part.drop(seen)
+        else:
+            tells = False
         self._course.seen(seen.version)
         self._well()
+        return tells
 
     # ---- trouble
 
@@ -271,7 +292,7 @@ class Reflector:
         return Question(path=path, query={**self._kind.query, **query}, accept=accept)
 
 
-async def _read(page: Page) -> list[Seen]:
+async def _all_of(page: Page) -> list[Seen]:
     """All that is on it; in between others have their turn, and the next page is asked for."""
     found: list[Seen] = []
     items = iter(page.items)

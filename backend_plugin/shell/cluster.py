@@ -119,6 +119,12 @@ class Cluster(Protocol):
     async def follow(self, sink: Sink) -> None:
         """Tell everything that there is, one `replace` a kind, then every change, until cancelled."""
 
+    async def catch_up(self) -> None:
+        """Returns once whoever follows is told of all until just now, and after a moment in any case.
+
+        What nobody asks about may be told later. Never raises.
+        """
+
     def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
         """What a container wrote; nothing if there is no such pod (any more)."""
 

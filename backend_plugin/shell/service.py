@@ -106,6 +106,7 @@ class TaskService:
         run = replace(run, owner=owner)
         planned = await self._planned(template, run, pod_templates)
         await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
+        await around.cluster.catch_up()
         around.keeper.replace_earlier(run)
         manifest = planned.manifests[0]
         last = around.cache.last((run.namespace, text(section(manifest, "metadata"), "name")))
@@ -204,7 +205,7 @@ class TaskService:
         ref = await self._ref(request.resource_meta, context)
         if ref.refusal is not None:
             return self._answers.of_refusal(ref.refusal)
-        entry = self._around.cache.of((ref.namespace, ref.name))
+        entry = await self._known(ref)
         if entry is None or (entry.job is None and entry.gone is None):
             self._around.keeper.look_for(ref)
             return self._answers.of_unseen()
@@ -230,7 +231,7 @@ class TaskService:
     ) -> admin.DeleteTaskResponse:
         """Take the order; it is carried out by the time this answers, or by and by."""
         ref = await self._ref(request.resource_meta, context)
-        entry = self._around.cache.of((ref.namespace, ref.name))
+        entry = await self._known(ref)
         if entry is not None and _is_of_another(entry, ref):
             log.warning("not deleted: %s/%s is another attempt's", ref.namespace, ref.name)
         elif not self._around.allowed.serves(ref.namespace):
@@ -246,7 +247,7 @@ class TaskService:
     ) -> AsyncIterator[admin.GetTaskLogsResponse]:
         """The last lines of every replica, each line with its replica's name."""
         ref = await self._ref(request.resource_meta, context)
-        entry = self._around.cache.of((ref.namespace, ref.name))
+        entry = await self._known(ref)
         pods = entry.pods if entry is not None and not _is_of_another(entry, ref) else ()
         async for lines in answers.last_lines(self._around.cluster, ref.namespace, pods, request.lines):
             yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
@@ -256,13 +257,18 @@ class TaskService:
     ) -> admin.GetTaskMetricsResponse:
         """The job's own numbers at this moment."""
         ref = await self._ref(request.resource_meta, context)
-        entry = self._around.cache.of((ref.namespace, ref.name))
+        entry = await self._known(ref)
         mine = entry is not None and not _is_of_another(entry, ref)
         verdict = self._around.answers.judge.phase(entry) if mine and entry is not None else None
         try:
             return answers.metrics(request.queries, verdict)
         except answers.UnknownQuery as unknown:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(unknown))
+
+    async def _known(self, ref: JobRef) -> Entry | None:
+        """What the cluster has said of the job until just now."""
+        await self._around.cluster.catch_up()
+        return self._around.cache.of((ref.namespace, ref.name))
 
     async def _ref(self, data: bytes, context: Context) -> JobRef:
         try:

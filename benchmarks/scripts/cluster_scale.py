@@ -26,7 +26,7 @@ from rig.control_plane import ADMIN, BACKEND, ControlPlane, Options
 from backend_plugin.core.manifest import names
 from benchmarks.scripts import training_cluster
 from benchmarks.scripts.etcd_copies import Etcd
-from benchmarks.scripts.training_cluster import Bare, Caller, Copies, Work, at_once
+from benchmarks.scripts.training_cluster import Bare, Caller, Copies, Official, Work, at_once
 
 CREATES: Final = 200
 VISIBLE: Final = 300
@@ -53,11 +53,13 @@ class Scale:
         """All stages."""
         # Creates as the same user, who is not above the API server's limits; states as who may write them.
         bare, writer = Bare(self.plane, BACKEND), Bare(self.plane, ADMIN)
+        official = Official(self.plane, BACKEND, self.work.namespace)
         with self.server("first") as (process, caller):
             at_start = processor(process)
             await asyncio.sleep(SETTLED)
             idle = resident(process)
-            await self.create_rate(caller, bare)
+            await self.create_rate(caller, bare, official)
+            await official.close()
             await self.fill(caller)
             await asyncio.sleep(SETTLED)
             self.said["resident"] = [idle, resident(process)]
@@ -83,20 +85,27 @@ class Scale:
         with Backend(self.plane, self.folder / name) as server:
             yield psutil.Process(server.process.pid), Caller(server.endpoint, self.work)
 
-    async def create_rate(self, caller: Caller, bare: Bare) -> None:
+    async def create_rate(self, caller: Caller, bare: Bare, official: Official) -> None:
         """Jobs a second: by CreateTask, and by nothing but the same POSTs."""
-        rates: dict[str, list[float]] = {"ours": [], "bare": []}
+        rates: dict[str, list[float]] = {"ours": [], "bare": [], "official": []}
         path = jobs(self.work.namespace)
         for turn in range(self.turns + 1):
-            requests = [self.work.request(f"c{turn:03}{number:04}") for number in range(CREATES)]
-            ours = CREATES / await at_once([partial(caller.create, each) for each in requests])
+            first, *requests = [self.work.request(f"c{turn:03}{number:04}") for number in range(CREATES)]
+            await caller.create(first)
             made = self.plane.admin.get(jobs(self.work.namespace, self.name(f"c{turn:03}0000")))
-            bodies = [bare_body(made, f"b{turn:03}{number:04}") for number in range(CREATES)]
-            posts = [partial(bare.post, path, each) for each in bodies]
-            theirs = CREATES / await at_once(posts)
-            if turn:  # The first one does not count.
-                rates["ours"].append(ours)
-                rates["bare"].append(theirs)
+            bodies = {
+                side: [bare_body(made, f"{side}-{turn:03}{number:04}") for number in range(1, CREATES)]
+                for side in ("bare", "official")
+            }
+            asked = {
+                "ours": [partial(caller.create, each) for each in requests],
+                "bare": [partial(bare.post, path, each) for each in bodies["bare"]],
+                "official": [partial(official.post, each) for each in bodies["official"]],
+            }
+            for side, calls in asked.items():
+                rate = len(calls) / await at_once(calls)
+                if turn:  # The first one does not count.
+                    rates[side].append(rate)
         self.said["created"] = rates
 
     def name(self, execution: str) -> str:

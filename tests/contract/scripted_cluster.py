@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -39,6 +39,9 @@ class ScriptedCluster:
         self.late.set()
         self.deaf = False
         """Changes are not told, as by a watch that hangs."""
+        self.lazy = False
+        """Changes are told when somebody wants to know, and no sooner."""
+        self._untold: list[Callable[[Sink], None]] = []
         self.refusal: Exception | None = None
         self.templates: list[Manifest] = []
         self.lines: dict[str, list[str]] = {}
@@ -66,10 +69,9 @@ class ScriptedCluster:
         self.put({**stored, "status": status})
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
-        stored = self.objects.pop((kind, namespace, name), None)
-        if stored is not None and not self.deaf:
-            for sink in self._sinks:
-                sink.drop({"PyTorchJob": Job, "Pod": Pod}[kind], Name(namespace=namespace, name=name))
+        if self.objects.pop((kind, namespace, name), None) is not None:
+            gone = Name(namespace=namespace, name=name)
+            self._say(lambda sink: sink.drop({"PyTorchJob": Job, "Pod": Pod}[kind], gone))
 
     def relist(self) -> None:
         """A watch that was cut off begins again with a list."""
@@ -77,9 +79,21 @@ class ScriptedCluster:
             self._list(sink)
 
     def _tell(self, stored: Any) -> None:
-        if not self.deaf:
+        namespace, read = stored["metadata"]["namespace"], _READERS[stored["kind"]]
+        self._say(lambda sink: sink.put(namespace, read(stored)))
+
+    def _say(self, change: Callable[[Sink], None]) -> None:
+        if self.deaf:
+            return
+        self._untold.append(change)
+        if not self.lazy:
+            self._say_all()
+
+    def _say_all(self) -> None:
+        told, self._untold = self._untold, []
+        for change in told:
             for sink in self._sinks:
-                sink.put(stored["metadata"]["namespace"], _READERS[stored["kind"]](stored))
+                change(sink)
 
     def _list(self, sink: Sink) -> None:
         for kind, record in (("PyTorchJob", Job), ("Pod", Pod), ("Event", Event), ("PodGroup", PodGroup)):
@@ -155,6 +169,9 @@ class ScriptedCluster:
             await asyncio.Event().wait()
         finally:
             self._sinks.remove(sink)
+
+    async def catch_up(self) -> None:
+        self._say_all()
 
     async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
         for line in self.lines.get(pod.name, [])[-(request.tail or 0) :]:

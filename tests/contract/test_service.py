@@ -150,6 +150,28 @@ def test_get_asks_nobody(tmp_path: Path) -> None:
     tell(story, tmp_path)
 
 
+def test_who_asks_is_told_what_happened_until_then(tmp_path: Path) -> None:
+    """Whatever a cluster keeps to itself until somebody wants to know it."""
+
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        assert await served.phase(meta) == "QUEUED"
+        name = name_of(meta)
+        served.cluster.lazy = True
+        served.cluster.status(name, status("Running"))
+        for replica in ("master-0", "worker-0"):
+            served.cluster.put(pod(name, replica, "Running"))
+        assert await served.phase(meta) == "RUNNING"
+        async with serving(tmp_path) as other:
+            await other.create(attempt=1)
+            served.cluster.put(*other.cluster.objects.values())
+        with pytest.raises(grpc.RpcError) as caught:
+            await served.create()
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION  # type: ignore[attr-defined]
+
+    tell(story, tmp_path)
+
+
 def test_a_success_is_told_once_its_files_are_read(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         meta = await served.create()

@@ -270,6 +270,35 @@ def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
     followed(server, tmp_path, check, page=2)
 
 
+def test_what_nobody_asks_for_waits_until_somebody_does_or_a_job_says_more(server, tmp_path):
+    server.do(put(JOBS, job()))
+    server.do(put(PODS, pod(phase="Unknown")))
+
+    async def all_of_it():
+        said = options(server, tmp_path, unasked=60)
+        async with opened(said) as cluster, following(cluster) as heard:
+
+            def phase():
+                return heard.there["Pod"]["ns", REPLICA].phase
+
+            server.do(put(PODS, pod()))
+            await until(lambda: phase() == "Pending")
+            server.do(put(PODS, pod(phase="Running")))
+            await asyncio.sleep(0.3)
+            assert phase() == "Pending"
+            await cluster.catch_up()
+            assert phase() == "Running"
+            server.do(put(PODS, pod(phase="Failed")))
+            await asyncio.sleep(0.3)
+            assert phase() == "Running"
+            for word in ("one", "two"):
+                server.do(put(JOBS, job(status={"conditions": [{"type": word, "status": "True"}]})))
+                await asyncio.sleep(0.2)
+            await until(lambda: phase() == "Failed")
+
+    asyncio.run(all_of_it())
+
+
 def test_a_watch_that_stalls_is_left(server, tmp_path):
     server.do(put(PODS, pod()))
 
