@@ -14,7 +14,7 @@ from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core import settings as platform
 from backend_plugin.core.scheduling.findings import NOTHING, Findings
 from backend_plugin.core.values import Manifest
-from backend_plugin.shell import small_files
+from backend_plugin.shell import small_files, yaml_text
 
 # Where `plugins.k8s` stands in the values of Flyte's two charts.
 _CHARTS: Final = (("configuration", "inline"), ("configmap", "k8s"))
@@ -154,7 +154,7 @@ def _documents(file: str, what: str) -> Sequence[Any]:
 
     try:
         # Bytes: YAML knows its encodings, byte order marks included.
-        return list(yaml.safe_load_all(read(file)))
+        return list(yaml_text.documents(read(file)))
     except OSError as error:
         raise Unreadable(f"{what} {file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -14,7 +14,7 @@ from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.shell import settings as server
-from backend_plugin.shell import small_files
+from backend_plugin.shell import small_files, yaml_text
 from backend_plugin.shell.settings import Flags, InForce
 from backend_plugin.shell.settings.reading import KEYS, flag_of
 
@@ -63,14 +63,18 @@ def _document(file: Path) -> dict[str, Any]:
     try:
         # Bytes: YAML knows its encodings, byte order marks included.
         with file.open("rb") as source:
-            said = yaml.safe_load(small_files.all_of(source))
+            found = yaml_text.documents(small_files.all_of(source))
     except OSError as error:
         raise Unreadable(f"settings {file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise Unreadable(f"settings {file}: is not YAML: {error}") from error
-    if not isinstance(said, Mapping | None):
+    documents = [each for each in found if each is not None]
+    if len(documents) > 1:
+        raise Unreadable(f"settings {file}: has more than one document; write one")
+    said = documents[0] if documents else {}
+    if not isinstance(said, Mapping):
         raise Unreadable(f"settings {file}: hold no mapping; write a section server, and Flyte's plugins")
-    return dict(said or {})
+    return dict(said)
 
 
 def flags(typed: Mapping[str, Any]) -> Flags:

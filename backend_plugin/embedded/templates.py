@@ -1,6 +1,5 @@
 """The PodTemplates of an emulated cluster, which a person writes into files."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import entries
 from backend_plugin.core.values import Manifest
+from backend_plugin.shell import yaml_text
 
 _KIND: Final = "PodTemplate"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -44,18 +44,9 @@ def _of_file(file: Path) -> Iterable[Manifest]:
 
 
 def _documents(file: Path) -> Iterable[object]:
-    try:
-        data = file.read_text(encoding="utf-8")
-        if file.suffix == ".json":
-            return [json.loads(data)]
-        # Whoever has no templates does not pay for it.
-        import yaml
+    import yaml  # Whoever has no templates does not pay for it.
 
-        try:
-            return [
-                each for each in yaml.load_all(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if each
-            ]
-        except yaml.YAMLError as error:
-            raise UnreadableTemplates(f"{file}: {error}") from error
-    except (OSError, ValueError) as error:
+    try:
+        return [each for each in yaml_text.documents(file.read_bytes()) if each]
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableTemplates(f"{file}: {error}") from error

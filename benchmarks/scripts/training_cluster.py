@@ -164,7 +164,7 @@ class Official:
 
     async def close(self) -> None:
         """Let go of the connections."""
-        await self._client.close()
+        await self._client.close()  # type: ignore[no-untyped-call]
 
 
 async def at_once(asked: Sequence[Callable[[], Awaitable[object]]]) -> float:

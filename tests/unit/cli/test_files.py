@@ -116,6 +116,8 @@ def test_windows_writes_settings_too(tmp_path: Path) -> None:
         ("plugins: {k8s: x}", "hold no mapping; write Flyte's plugins.k8s section"),
         ("{", "is not YAML: while parsing"),
         ("\0", "is not YAML: unacceptable character"),
+        ('a: "\\ud800"', "is not YAML: while parsing a quoted scalar"),
+        ("- " * 100_000, "is not YAML: nests more than 500 levels deep"),
         ("a: 1\n---\nb: 2", "has more than one document; write one"),
     ],
 )

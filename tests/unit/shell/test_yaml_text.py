@@ -1,0 +1,57 @@
+"""What people write is read whole, or refused; and nothing that they write ends the process."""
+
+import json
+from datetime import date
+
+import pytest
+import yaml
+
+from backend_plugin.shell import yaml_text
+
+FACE = "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"a": FACE}).encode(),
+        f"a: {FACE}".encode(),
+        b'a: "\\U0001F600"',
+        f"\ufeffa: {FACE}".encode(),
+        f"a: {FACE}".encode("utf-16"),
+        f"a: {FACE}\r\n".encode(),
+    ],
+    ids=["json", "yaml", "escaped", "byte order mark", "utf-16", "windows"],
+)
+def test_a_character_is_read_whole_however_it_is_written(text: bytes) -> None:
+    assert yaml_text.documents(text) == [{"a": FACE}]
+
+
+@pytest.mark.parametrize("text", [b'{"a": "\\ud83d"}', b'a: "\\ude00"', b'? "\\ud83d"\n: 1'])
+def test_half_a_character_is_refused_where_it_stands(text: bytes) -> None:
+    with pytest.raises(yaml.YAMLError, match="line 1, column"):
+        yaml_text.documents(text)
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[" * DEEP, b'{"a":' * DEEP, b"- " * DEEP, b"? " * DEEP, b"#\n" + b"[" * DEEP, b"#\n" + b"{a: " * DEEP],
+    ids=["list", "object", "items", "keys", "flow list", "flow mapping"],
+)
+def test_what_nests_without_end_is_refused(text: bytes) -> None:
+    with pytest.raises(RecursionError):
+        yaml_text.documents(text)
+
+
+def test_what_only_looks_deep_is_read() -> None:
+    said = "x" * 2_000
+    assert yaml_text.documents(f"a: '{said}'\nb: {[[]] * 1_000}".encode()) == [{"a": said, "b": [[]] * 1_000}]
+
+
+def test_times_stay_as_they_are_written_for_whoever_wants_that() -> None:
+    text = b"a: 2026-01-01\n---\n{b: 2026-01-02}"
+    assert yaml_text.documents(text) == [{"a": date(2026, 1, 1)}, {"b": date(2026, 1, 2)}]
+    assert yaml_text.documents(text, times=False) == [{"a": "2026-01-01"}, {"b": "2026-01-02"}]
