@@ -11,17 +11,18 @@ import fcntl
 import socket
 import struct
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.shell.timeouts import timeout
 
 FRESH: Final = 0.08
-"""Seconds: what whoever asks is told is no older, and no watch is read more often while it says little."""
+"""Seconds between two looks for whoever asks; what he is told is no older."""
 _MUCH: Final = 1 << 21
-"""Bytes in a socket that are read though nobody asks: the API server leaves who takes nothing."""
+"""Bytes in a socket that are read though nobody asks, or fewer where the system has less room: an API server
+leaves who takes nothing."""
 _WAIT: Final = 0.05
-"""Seconds that whoever asks waits at most, where there is much to read or half a change has come."""
+"""Seconds that whoever asks waits at most, where there is much to read or half a record of TLS has come."""
 
 
 class Held:
@@ -67,7 +68,7 @@ class Held:
         return bool(unread)
 
     def _wake_at(self, size: int) -> None:
-        """Be told of so many bytes and more, of the end, and of nothing less (tcp(7))."""
+        """Be told of so many bytes and more, of the end, and of nothing less (socket(7))."""
         if self._socket is not None:
             with contextlib.suppress(OSError):  # It is closed, or this system has no such thing.
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
@@ -95,10 +96,9 @@ class Holding:
             held.end()
 
     def hurry(self) -> None:
-        """Read all of them, as soon as may be."""
+        """Read what lies in all of them, or what comes to each next."""
         for each in self._held:
-            if each.is_behind:
-                each.release()
+            each.release()
 
     async def catch_up(self) -> None:
         """Returns once what had come 80 ms ago is read, and after a moment in any case."""
@@ -107,9 +107,11 @@ class Holding:
             if now - self._looked < FRESH:
                 return
             self._looked = now
-            if not (behind := [each for each in self._held if each.is_behind]):
-                return
-            self._look = asyncio.create_task(_read(behind))
+            behind = [each for each in self._held if each.is_behind]
+            for each in behind:
+                each.release()
+            # Also where nothing lies there: what has left its socket in this turn is passed on in the next.
+            self._look = asyncio.create_task(_until_read(behind))
             self._look.add_done_callback(self._settle)
         await asyncio.wait([self._look])
 
@@ -117,10 +119,8 @@ class Holding:
         self._look = None
 
 
-async def _read(behind: list[Held]) -> None:
+async def _until_read(behind: Sequence[Held]) -> None:
     with contextlib.suppress(asyncio.TimeoutError):
         async with timeout(_WAIT):
-            for each in behind:
-                each.release()
             for each in behind:
                 await each.until_read()

@@ -38,7 +38,7 @@ _DOUBTED: Final = 2
 _AT_ONCE: Final = 100
 """Objects of a page that are read in one go: about 3 ms."""
 _MUCH: Final = 1 << 17
-"""Bytes of a watch with which there may be more in the socket."""
+"""Bytes of a watch after which more may lie there already; it is read at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,11 +200,11 @@ class Reflector:
                         tells |= self._change(parser.change(part))
                 if leads and tells:
                     self._holding.hurry()
-                if len(piece) < _MUCH:
-                    held.hold()
-                else:
+                if len(piece) >= _MUCH and held.is_behind:
                     held.release()
                     await asyncio.sleep(0)
+                else:
+                    held.hold()
         if parts.rest:
             raise Malformed(f"broken off within a change of {self._place}")
 

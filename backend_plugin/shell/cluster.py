@@ -120,9 +120,9 @@ class Cluster(Protocol):
         """Tell everything that there is, one `replace` a kind, then every change, until cancelled."""
 
     async def catch_up(self) -> None:
-        """Returns once whoever follows is told of all until just now, and after a moment in any case.
+        """Returns once whoever follows is told of all until a tenth of a second ago, if that is soon.
 
-        What nobody asks about may be told later. Never raises.
+        What nobody asks about may be told up to a second late. Never raises.
         """
 
     def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:

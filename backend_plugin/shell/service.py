@@ -266,7 +266,7 @@ class TaskService:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(unknown))
 
     async def _known(self, ref: JobRef) -> Entry | None:
-        """What the cluster has said of the job until just now."""
+        """What is known of the job by now."""
         await self._around.cluster.catch_up()
         return self._around.cache.of((ref.namespace, ref.name))
 

@@ -156,6 +156,23 @@ def test_who_has_just_asked_is_answered_with_what_was_found_then(tmp_path: Path)
     asyncio.run(story())
 
 
+@both
+@pytest.mark.parametrize("turns", range(5))
+def test_what_has_left_the_socket_is_told_to_who_asks_then(tmp_path: Path, tls: bool, turns: int) -> None:
+    async def story() -> None:
+        async with connected(tmp_path, tls=tls) as peer, peer.streamed() as (stream, writer):
+            with reading(stream) as read:
+                await written(writer, WORDS[:1])
+                await written(writer, WORDS[1:2])
+                read.holding.hurry()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await read.holding.catch_up()
+                assert read.pieces == WORDS[:2]
+
+    asyncio.run(story())
+
+
 def test_what_nobody_asks_for_is_read_after_its_time(tmp_path: Path) -> None:
     async def story() -> None:
         async with connected(tmp_path, tls=True) as peer, peer.streamed() as (stream, writer):
