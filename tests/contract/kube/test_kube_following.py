@@ -27,8 +27,6 @@ from kube_world import (
 from kubernetes_messages import frame
 
 from backend_plugin.core.observed import Pod, PodGroup
-from backend_plugin.kube import holding
-from backend_plugin.shell.timeouts import timeout
 from kfpytorch_idl.kubernetes import pods_pb2
 from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown
 
@@ -270,55 +268,6 @@ def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
         assert heard.names() == before
 
     followed(server, tmp_path, check, page=2)
-
-
-def test_what_nobody_asks_for_waits_until_somebody_does_or_a_job_says_more(server, tmp_path):
-    server.do(put(JOBS, job()))
-    server.do(put(PODS, pod(phase="Unknown")))
-
-    async def all_of_it():
-        said = options(server, tmp_path, unasked=60)
-        async with opened(said) as cluster, following(cluster) as heard:
-
-            def phase():
-                return heard.there["Pod"]["ns", REPLICA].phase
-
-            server.do(put(PODS, pod()))
-            await until(lambda: phase() == "Pending")
-            server.do(put(PODS, pod(phase="Running")))
-            await asyncio.sleep(0.3)
-            assert phase() == "Pending"
-            await cluster.catch_up()
-            assert phase() == "Running"
-            server.do(put(PODS, pod(phase="Failed")))
-            await asyncio.sleep(0.3)
-            assert phase() == "Running"
-            for word in ("one", "two"):
-                server.do(put(JOBS, job(status={"conditions": [{"type": word, "status": "True"}]})))
-                await asyncio.sleep(0.2)
-            await until(lambda: phase() == "Failed")
-
-    asyncio.run(all_of_it())
-
-
-def test_who_asks_waits_no_longer_than_it_takes_to_read(server, tmp_path, monkeypatch):
-    """However much has come: with 8 kB a pod sixteen changes are more than is read in one go."""
-    monkeypatch.setattr(holding, "_WAIT", 60)
-
-    async def all_of_it():
-        said = options(server, tmp_path, unasked=60)
-        async with opened(said) as cluster, following(cluster) as heard:
-            for total in (1, 5, 20, 30, 40, 25):
-                for number in range(total):
-                    there = pod(f"{REPLICA}{number}", phase=f"P{total}", note="x" * 6_000)
-                    server.do(put(PODS, there))
-                await asyncio.sleep(0.2)
-                async with timeout(10):
-                    await cluster.catch_up()
-                phases = [heard.there["Pod"]["ns", f"{REPLICA}{number}"].phase for number in range(total)]
-                assert phases == [f"P{total}"] * total
-
-    asyncio.run(all_of_it())
 
 
 def test_a_watch_that_stalls_is_left(server, tmp_path):

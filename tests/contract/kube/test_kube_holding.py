@@ -6,11 +6,14 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from certificates import Authority
-from kube_world import until
+from kube_server import KubeServer, served
+from kube_world import JOBS, NAME, PODS, following, job, opened, options, pod, put, until
 
+from backend_plugin.kube import holding
 from backend_plugin.kube.api import Api, Stream
 from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.credentials import Access
@@ -18,6 +21,7 @@ from backend_plugin.kube.holding import FRESH, Holding
 from backend_plugin.shell.cluster import Unavailable
 from backend_plugin.shell.timeouts import timeout
 
+REPLICA = f"{NAME}-master-0"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
 WORDS = [b"%03d" % number for number in range(100)]
 
@@ -257,3 +261,65 @@ def test_who_asks_waits_a_moment_for_what_is_not_whole(tmp_path: Path) -> None:
                 assert read.pieces == WORDS[:1]
 
     asyncio.run(story())
+
+
+# ---- in a cluster
+
+
+@pytest.fixture
+def server() -> Iterator[KubeServer]:
+    with served() as server:
+        yield server
+
+
+def test_what_nobody_asks_for_waits_until_somebody_does_or_a_job_says_more(
+    server: KubeServer, tmp_path: Path
+) -> None:
+    server.do(put(JOBS, job()))
+    server.do(put(PODS, pod(phase="Unknown")))
+
+    async def all_of_it() -> None:
+        said = options(server, tmp_path, unasked=60)
+        async with opened(said) as cluster, following(cluster) as heard:
+
+            def phase() -> Any:
+                return heard.there["Pod"]["ns", REPLICA].phase
+
+            server.do(put(PODS, pod()))
+            await until(lambda: phase() == "Pending")
+            server.do(put(PODS, pod(phase="Running")))
+            await asyncio.sleep(0.3)
+            assert phase() == "Pending"
+            await cluster.catch_up()
+            assert phase() == "Running"
+            server.do(put(PODS, pod(phase="Failed")))
+            await asyncio.sleep(0.3)
+            assert phase() == "Running"
+            for word in ("one", "two"):
+                server.do(put(JOBS, job(status={"conditions": [{"type": word, "status": "True"}]})))
+                await asyncio.sleep(0.2)
+            await until(lambda: phase() == "Failed")
+
+    asyncio.run(all_of_it())
+
+
+def test_who_asks_waits_no_longer_than_it_takes_to_read(
+    server: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much has come: with 8 kB a pod sixteen changes are more than is read in one go."""
+    monkeypatch.setattr(holding, "_WAIT", 60)
+
+    async def all_of_it() -> None:
+        said = options(server, tmp_path, unasked=60)
+        async with opened(said) as cluster, following(cluster) as heard:
+            for total in (1, 5, 20, 30, 40, 25):
+                for number in range(total):
+                    there = pod(f"{REPLICA}{number}", phase=f"P{total}", note="x" * 6_000)
+                    server.do(put(PODS, there))
+                await asyncio.sleep(0.2)
+                async with timeout(10):
+                    await cluster.catch_up()
+                phases = [heard.there["Pod"]["ns", f"{REPLICA}{number}"].phase for number in range(total)]
+                assert phases == [f"P{total}"] * total
+
+    asyncio.run(all_of_it())
