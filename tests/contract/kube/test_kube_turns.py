@@ -60,6 +60,10 @@ def reasons(server: KubeServer) -> list[str]:
     return [each["reason"] for each in there(server, EVENTS)]
 
 
+def heard(entry: Entry) -> list[str]:
+    return [each.reason for each in entry.events]
+
+
 def posts(server: KubeServer) -> int:
     return sum(asked.startswith("POST") and asked.endswith("/events") for asked in server.asked)
 
@@ -200,7 +204,8 @@ def test_who_asks_does_not_wait_for_it_and_it_is_written_when_the_server_answers
 def test_what_was_said_before_many_others_spoke_is_remembered(server, tmp_path):
     async def story(here: Served) -> None:
         play, _ = await turned(server, here)
-        await until(lambda: reasons(server) == ["WaitingForResources"])
+        # Seen, and not only written: what the others say comes by another watch.
+        await until(lambda: all("WaitingForResources" in heard(entry) for entry in here.cache))
         for number in range(60):
             said = event(f"Other{number}", name=f"{play.name}-master-0")
             put(server, EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}})

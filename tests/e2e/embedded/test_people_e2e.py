@@ -163,7 +163,7 @@ def shown_on(page: Path) -> str:
 
 
 def same_in_every_run(text: str) -> list[str]:
-    """The words without hashes, times, places, the digits of a loss, and who got which rank."""
+    """The words without hashes, times, places, digits of a loss, who got which rank, and who still stops."""
     for pattern, same in (
         (r"\S+/bin/", "BIN/"),
         (r"in \d+\.\d s, logs of all ranks in \S+", "in TIME, logs of all ranks in LOGS"),
@@ -174,6 +174,7 @@ def same_in_every_run(text: str) -> list[str]:
         (r"file://\S+", "LINK"),
         (r"\b(0\.0)\d+|\b\d\.\d{3}\b", "LOSS"),
         (r"worker-\d", "worker-N"),
+        (r"(?<=FAILED) +[01]/2", " SOME/2"),
     ):
         text = re.sub(pattern, same, text)
     return text.split()
