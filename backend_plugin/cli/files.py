@@ -48,10 +48,19 @@ def settings(file: str | None) -> platform.Settings:
     """
     if file is None:
         return platform.read({})
+    return platform.read(section(only_document(file), file))
+
+
+def only_document(file: str) -> Any:
+    """What a file of settings holds; an empty mapping where it holds nothing.
+
+    Raises:
+        Unreadable: If it cannot be read, or holds more than one document.
+    """
     documents = [each for each in _documents(file, "settings") if each is not None]
     if len(documents) > 1:
         raise Unreadable(f"settings {file}: has more than one document; write one")
-    return platform.read(section(documents[0] if documents else {}, file))
+    return documents[0] if documents else {}
 
 
 def section(said: Any, file: str) -> Mapping[str, Any]:
@@ -154,7 +163,7 @@ def _documents(file: str, what: str) -> Sequence[Any]:
 
     try:
         # Bytes: YAML knows its encodings, byte order marks included.
-        return list(yaml_text.documents(read(file)))
+        return yaml_text.documents(read(file))
     except OSError as error:
         raise Unreadable(f"{what} {file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

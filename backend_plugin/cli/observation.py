@@ -122,7 +122,7 @@ def _about(manifest: Manifest) -> Sequence[str]:
 def _objects(name: str) -> Sequence[Mapping[str, Any]]:
     """The objects of a file: one, several documents, or Lists of them."""
     try:
-        documents = list(yaml_text.documents(_read(name), times=False))
+        documents = yaml_text.documents(_read(name), times=False)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise Unreadable(f"{name}: is neither YAML nor JSON: {error}") from error
     return [each for document in documents if isinstance(document, Mapping) for each in _flat(document)]

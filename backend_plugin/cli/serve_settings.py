@@ -6,7 +6,6 @@ One file for both halves: a section ``server``, read by `shell.settings`, beside
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from backend_plugin.cli import files
@@ -14,7 +13,6 @@ from backend_plugin.cli.ends import Unreadable
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.shell import settings as server
-from backend_plugin.shell import small_files, yaml_text
 from backend_plugin.shell.settings import Flags, InForce
 from backend_plugin.shell.settings.reading import KEYS, flag_of
 
@@ -38,7 +36,7 @@ def read(file: str | None, flags: Flags) -> Configuration:
         Unreadable: If the file cannot be read, or is no mapping.
         InvalidSettings: With every problem of both parts.
     """
-    document = {} if file is None else _document(Path(file))
+    document = {} if file is None else _document(file)
     section = document.pop(_SECTION, None) or {}
     sources = server.Sources(section=section, file=file or "", environ=os.environ, flags=flags)
     problems: list[Problem] = []
@@ -57,21 +55,8 @@ def _or_problems(read: Callable[[], T], problems: list[Problem]) -> T | None:
         return None
 
 
-def _document(file: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        # Bytes: YAML knows its encodings, byte order marks included.
-        with file.open("rb") as source:
-            found = yaml_text.documents(small_files.all_of(source))
-    except OSError as error:
-        raise Unreadable(f"settings {file}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Unreadable(f"settings {file}: is not YAML: {error}") from error
-    documents = [each for each in found if each is not None]
-    if len(documents) > 1:
-        raise Unreadable(f"settings {file}: has more than one document; write one")
-    said = documents[0] if documents else {}
+def _document(file: str) -> dict[str, Any]:
+    said = files.only_document(file)
     if not isinstance(said, Mapping):
         raise Unreadable(f"settings {file}: hold no mapping; write a section server, and Flyte's plugins")
     return dict(said)

@@ -62,6 +62,7 @@ class KubernetesCluster:
         self.sight: Final = Sight()
         self.looking: Final = Looking(self._api, self._permissions, options)
         self._following: set[asyncio.Task[None]] = set()
+        # What is held back is not taken for silence.
         self._holding = Holding(min(options.unasked, options.silence / 4))
 
     @classmethod

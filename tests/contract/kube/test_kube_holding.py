@@ -116,6 +116,16 @@ def reading(stream: Stream, seconds: float = 60) -> Iterator[Reading]:
         task.cancel()
 
 
+@asynccontextmanager
+async def held(folder: Path, *, tls: bool, seconds: float = 60) -> AsyncIterator[tuple[Reading, Any]]:
+    """A stream whose first word is read, and which is held since; and who writes it."""
+    async with connected(folder, tls=tls) as peer, peer.streamed() as (stream, writer):
+        with reading(stream, seconds) as read:
+            await written(writer, WORDS[:1])
+            assert read.pieces == WORDS[:1]
+            yield read, writer
+
+
 async def written(writer: asyncio.StreamWriter, words: list[bytes]) -> None:
     """Each by itself."""
     for word in words:
@@ -131,31 +141,26 @@ both = pytest.mark.parametrize("tls", [True, False], ids=["tls", "plain"])
 @both
 def test_what_comes_waits_until_somebody_wants_to_know(tmp_path: Path, tls: bool) -> None:
     async def story() -> None:
-        async with connected(tmp_path, tls=tls) as peer, peer.streamed() as (stream, writer):
-            with reading(stream) as read:
-                await written(writer, WORDS[:1])
-                assert read.pieces == WORDS[:1]  # Nothing was there before.
-                await written(writer, WORDS[1:])
-                assert read.pieces == WORDS[:1]
-                await asyncio.gather(*(read.holding.catch_up() for _ in range(10)))
-                assert read.pieces == [WORDS[0], b"".join(WORDS[1:])]
+        async with held(tmp_path, tls=tls) as (read, writer):
+            await written(writer, WORDS[1:])
+            assert read.pieces == WORDS[:1]
+            await asyncio.gather(*(read.holding.catch_up() for _ in range(10)))
+            assert read.pieces == [WORDS[0], b"".join(WORDS[1:])]
 
     asyncio.run(story())
 
 
 def test_who_has_just_asked_is_answered_with_what_was_found_then(tmp_path: Path) -> None:
     async def story() -> None:
-        async with connected(tmp_path, tls=True) as peer, peer.streamed() as (stream, writer):
-            with reading(stream) as read:
-                await written(writer, WORDS[:1])
-                await read.holding.catch_up()
-                writer.write(chunk(WORDS[1]))
-                await asyncio.sleep(0.01)
-                await read.holding.catch_up()
-                assert read.pieces == WORDS[:1]
-                await asyncio.sleep(FRESH)
-                await read.holding.catch_up()
-                assert read.pieces == WORDS[:2]
+        async with held(tmp_path, tls=True) as (read, writer):
+            await read.holding.catch_up()
+            writer.write(chunk(WORDS[1]))
+            await asyncio.sleep(0.01)
+            await read.holding.catch_up()
+            assert read.pieces == WORDS[:1]
+            await asyncio.sleep(FRESH)
+            await read.holding.catch_up()
+            assert read.pieces == WORDS[:2]
 
     asyncio.run(story())
 
@@ -164,28 +169,24 @@ def test_who_has_just_asked_is_answered_with_what_was_found_then(tmp_path: Path)
 @pytest.mark.parametrize("turns", range(5))
 def test_what_has_left_the_socket_is_told_to_who_asks_then(tmp_path: Path, tls: bool, turns: int) -> None:
     async def story() -> None:
-        async with connected(tmp_path, tls=tls) as peer, peer.streamed() as (stream, writer):
-            with reading(stream) as read:
-                await written(writer, WORDS[:1])
-                await written(writer, WORDS[1:2])
-                read.holding.hurry()
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                await read.holding.catch_up()
-                assert read.pieces == WORDS[:2]
+        async with held(tmp_path, tls=tls) as (read, writer):
+            await written(writer, WORDS[1:2])
+            read.holding.hurry()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await read.holding.catch_up()
+            assert read.pieces == WORDS[:2]
 
     asyncio.run(story())
 
 
 def test_what_nobody_asks_for_is_read_after_its_time(tmp_path: Path) -> None:
     async def story() -> None:
-        async with connected(tmp_path, tls=True) as peer, peer.streamed() as (stream, writer):
-            with reading(stream, seconds=0.3) as read:
-                await written(writer, WORDS[:1])
-                await written(writer, WORDS[1:])
-                assert read.pieces == WORDS[:1]
-                await until(lambda: len(read.pieces) == 2)
-                assert b"".join(read.pieces) == b"".join(WORDS)
+        async with held(tmp_path, tls=True, seconds=0.3) as (read, writer):
+            await written(writer, WORDS[1:])
+            assert read.pieces == WORDS[:1]
+            await until(lambda: len(read.pieces) == 2)
+            assert b"".join(read.pieces) == b"".join(WORDS)
 
     asyncio.run(story())
 
@@ -195,12 +196,10 @@ def test_much_is_read_though_nobody_asks(tmp_path: Path, tls: bool) -> None:
     """An API server leaves whoever takes nothing."""
 
     async def story() -> None:
-        async with connected(tmp_path, tls=tls) as peer, peer.streamed() as (stream, writer):
-            with reading(stream) as read:
-                await written(writer, WORDS[:1])
-                async with timeout(10):
-                    await written(writer, [bytes(1 << 18)] * 32)
-                assert sum(map(len, read.pieces)) > 1 << 22
+        async with held(tmp_path, tls=tls) as (read, writer):
+            async with timeout(10):
+                await written(writer, [bytes(1 << 18)] * 32)
+            assert sum(map(len, read.pieces)) > 1 << 22
 
     asyncio.run(story())
 
@@ -250,15 +249,13 @@ def test_who_asks_waits_a_moment_for_what_is_not_whole(tmp_path: Path) -> None:
     """A record of TLS that has half come can be read by nobody."""
 
     async def story() -> None:
-        async with connected(tmp_path, tls=True) as peer, peer.streamed() as (stream, writer):
-            with reading(stream) as read:
-                await written(writer, WORDS[:1])
-                file = writer.transport.get_extra_info("socket").fileno()
-                os.write(file, b"\x17\x03\x03\x10\x00half")
-                await asyncio.sleep(0.1)
-                async with timeout(5):
-                    await asyncio.gather(*(read.holding.catch_up() for _ in range(3)))
-                assert read.pieces == WORDS[:1]
+        async with held(tmp_path, tls=True) as (read, writer):
+            file = writer.transport.get_extra_info("socket").fileno()
+            os.write(file, b"\x17\x03\x03\x10\x00half")
+            await asyncio.sleep(0.1)
+            async with timeout(5):
+                await asyncio.gather(*(read.holding.catch_up() for _ in range(3)))
+            assert read.pieces == WORDS[:1]
 
     asyncio.run(story())
 
