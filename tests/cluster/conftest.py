@@ -19,6 +19,18 @@ from rig.real_cluster import RealCluster
 NOT_RUN = 75
 """The status of a tier of which something was not run, and nothing failed."""
 HERE = Path(__file__).parent
+LONG = (
+    "cluster",
+    "test_backend_trains",
+    "test_histories",
+    "gangs-coscheduling",
+    "test_faults_load",
+    "gangs-yunikorn",
+    "test_backend_played",
+    "gangs-kueue",
+    "test_faults_restart",
+)
+"""Groups that begin first, the longest before the others: what begins last is what all wait for."""
 
 
 # Before xdist, which writes the groups into the names of the tests.
@@ -31,8 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
             item.add_marker(pytest.mark.xdist_group(_group(item)))
-    # There a node is taken away: who wants both comes before.
-    items.sort(key=lambda item: item.path.stem == "test_backend_trains")
+    items.sort(key=lambda item: LONG.index(_group(item)) if _group(item) in LONG else len(LONG))
 
 
 def _group(item: pytest.Item) -> str:
@@ -40,7 +51,9 @@ def _group(item: pytest.Item) -> str:
     called = getattr(item, "callspec", None)
     if called is not None and "scene" in called.params:
         return f"gangs-{PLATFORMS[called.params['scene']].ground}"
-    return "cluster" if "cluster" in getattr(item, "fixturenames", ()) else item.path.stem
+    # There a node is taken away: it has nodes of its own, or comes after the others.
+    wants_nodes = "cluster" in getattr(item, "fixturenames", ()) and item.path.stem != "test_backend_trains"
+    return "cluster" if wants_nodes else item.path.stem
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

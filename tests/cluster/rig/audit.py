@@ -26,6 +26,8 @@ class Call:
     """Of the object; empty where many are meant."""
     at: str
     """When it came, RFC 3339."""
+    status: int
+    """Of the answer, as HTTP has it."""
 
     @property
     def is_read(self) -> bool:
@@ -55,4 +57,5 @@ def _calls(events: Iterator[Mapping[str, Any]]) -> Iterator[Call]:
             namespace=about.get("namespace", ""),
             name=about.get("name", ""),
             at=event["requestReceivedTimestamp"],
+            status=event["responseStatus"]["code"],
         )

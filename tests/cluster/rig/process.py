@@ -15,7 +15,10 @@ from rig.place import LOOPBACK, Place
 
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)
-_TICK: Final = 0.05
+_FIRST_TICK: Final = 0.02
+_LONGEST_TICK: Final = 0.25
+_SLOWER: Final = 1.3
+"""Between two looks: who waits for long looks seldom, for each look costs those who are waited for."""
 _TAIL: Final = 4_000
 # The kernel does it in no time, but may have others to see to before.
 _BURIAL: Final = 60
@@ -145,11 +148,12 @@ def until(
     may_wait: Callable[[], bool] = lambda: True,
 ) -> None:
     """Look again and again; raises `NotReady` with the complaint after these seconds."""
-    end = time.monotonic() + seconds
+    end, tick = time.monotonic() + seconds, _FIRST_TICK
     while not ready():
         if not may_wait() or time.monotonic() > end:
             raise NotReady(complaint())
-        time.sleep(_TICK)
+        time.sleep(tick)
+        tick = min(_SLOWER * tick, _LONGEST_TICK)
 
 
 def _die_with_parent() -> None:
