@@ -57,6 +57,14 @@ def test_what_the_members_themselves_hold_is_not_free(gap, placed, numbers):
     assert told.message.startswith(f"waiting for {gap} nvidia.com/gpu in the cluster: {numbers} (")
 
 
+def test_who_was_told_too_early_that_others_are_to_be_made_says_no_more_than_the_gang():
+    gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]. preemption: not helpful."
+    early, *_ = told_members(f"0/4 nodes are available: {SIBLINGS}.")
+    _, *others = told_members(gap)
+    told = verdict(gang(), early, *others, pod_groups=[group(API, phase="Scheduling")])
+    assert told == verdict(gang(), *told_members(gap), pod_groups=[group(API, phase="Scheduling")])
+
+
 def test_a_member_that_has_ended_holds_nothing():
     message = "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
     told = verdict(gang(RUNNING), running("master-0"), ended("worker-0", 0), *told_members(message)[2:])
