@@ -3,7 +3,7 @@
 import os
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.comparison import Row, Spread, Target
 from benchmarks.measure import SCRIPTS, Command
@@ -19,23 +19,26 @@ READS: Final = Target(text="none", high=0)
 READY: Final = Target(text="≤ 10 s", high=10)
 LIST: Final = Target(text="≤ 3 s", high=3)
 CHANGE: Final = Target(text="≤ 0.05 ms", high=0.05)
+_CLIENTS: Final = {"bare": "a bare client (aiohttp)", "official": "the official client (kubernetes.aio)"}
+_HOW: Final = {
+    "apart": "the API server on processors of its own",
+    "shared": "all on the same processors",
+}
 _MANY: Final = f"{JOBS:,} jobs of 4 pods"
 
 
 def measure(repeat: int) -> list[Row]:
-    """All of it in one run, before one API server."""
+    """Jobs that are made; then what ten thousand of them cost."""
     if shutil.which("go") is None:
         return [Row.alone("before a real API server", "not measured: its programs are built with Go")]
-    print(f"  a real API server with {_MANY}, {TURNS * repeat} turns", flush=True)
-    script = str(SCRIPTS / "cluster_scale.py")
-    command = Command(program="python", arguments=(script, str(JOBS), str(TURNS * repeat)))
-    path = {"PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(RIG)))}
-    said = command.with_variables(path).run().printed
+    print(f"  jobs made before a real API server, {TURNS * repeat} turns", flush=True)
+    created = _said("create_rate.py", TURNS * repeat)
+    print(f"  a real API server with {_MANY}", flush=True)
+    said = _said("cluster_scale.py", JOBS)
     visible, (idle, *full) = said["visible"], said["resident"]
     last = visible[int(len(visible) * 0.99)]
     return [
-        _created(said["created"], "the same POSTs by a bare client (aiohttp)", "bare"),
-        _created(said["created"], "the same POSTs by the official client (kubernetes.aio)", "official"),
+        *(_created(how, created[how], side) for how in _HOW for side in _CLIENTS),
         Row.alone(
             "from a change in the API server until GetTask tells it, 99th percentile",
             f"{last:.0f} ms (half within {visible[len(visible) // 2]:.0f} ms)",
@@ -65,14 +68,21 @@ def measure(repeat: int) -> list[Row]:
     ]
 
 
-def _created(rates: dict[str, list[float]], against: str, side: str) -> Row:
+def _said(script: str, number: int) -> Any:
+    """By a script that is given this number."""
+    command = Command(program="python", arguments=(str(SCRIPTS / script), str(number)))
+    path = {"PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(RIG)))}
+    return command.with_variables(path).run().printed
+
+
+def _created(how: str, rates: dict[str, list[float]], side: str) -> Row:
     ours, theirs = rates["ours"], rates[side]
     ratios = Spread.of(one / other for one, other in zip(ours, theirs, strict=True))
     each = {"pattern": "{:.0f}", "unit": " a second"}
     return Row(
-        what="jobs made, 16 at a time",
+        what=f"jobs made, 16 at a time, {_HOW[how]}",
         ours=Spread.of(ours).text(**each),
-        against=against,
+        against=f"the same POSTs by {_CLIENTS[side]}",
         theirs=Spread.of(theirs).text(**each),
         compared=ratios.text(pattern="{:.2f}"),
         target=CREATED.text,

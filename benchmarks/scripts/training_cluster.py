@@ -6,17 +6,21 @@ Nothing is trained, and no operator runs: what it and kubelets would have writte
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import grpc
+import psutil
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.literals_pb2 import LiteralMap
 from kubernetes.aio import client
-from rig.control_plane import ControlPlane
+from rig import backend, operator
+from rig.backend import Backend
+from rig.control_plane import ControlPlane, Options
 
 from backend_plugin import execution
 from backend_plugin.cli import python_file, road
@@ -24,6 +28,7 @@ from backend_plugin.core import job_ref
 from backend_plugin.core.job import Dialect, JobRef, Run
 from backend_plugin.core.manifest import names
 from benchmarks.scripts.etcd_copies import Etcd, uids
+from benchmarks.scripts.processors import running_on
 
 AT_ONCE: Final = 16
 _NODE: Final = "gpu-node-1"
@@ -62,6 +67,10 @@ class Work:
         asked = self.request(name)
         return execution.run_of(asked.task_execution_metadata, asked.output_prefix)
 
+    def job_name(self, name: str) -> str:
+        """Of the execution's job."""
+        return names.job_name(self.run(name))
+
     def reference(self, name: str, uid: str | None = None) -> bytes:
         """What CreateTask answers."""
         run = self.run(name)
@@ -74,6 +83,26 @@ class Work:
                 uid=uid,
             )
         )
+
+
+@contextmanager
+def api_server(folder: Path, processors: set[int]) -> Iterator[ControlPlane]:
+    """One on these processors that knows PyTorchJobs, and nobody who makes anything of them."""
+    plane = ControlPlane(folder, Options(controllers=False))
+    with ExitStack() as stack:
+        with running_on(processors):
+            stack.enter_context(plane)
+        plane.crds(operator.crds())
+        backend.permit(plane)
+        yield plane
+
+
+@contextmanager
+def serving(plane: ControlPlane, folder: Path, work: Work) -> Iterator[tuple[psutil.Process, "Caller"]]:
+    """A server of ours that is ready, and who asks it."""
+    folder.mkdir()
+    with Backend(plane, folder) as server:
+        yield psutil.Process(server.process.pid), Caller(server.endpoint, work)
 
 
 class Caller:

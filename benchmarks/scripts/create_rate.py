@@ -1,0 +1,79 @@
+"""Jobs a second: by CreateTask, and by the same POSTs of other clients, before a real API server.
+
+``python benchmarks/scripts/create_rate.py TURNS``, with ``tests/cluster`` on PYTHONPATH; the last line is
+JSON: the rates of each side, where the API server has half of the processors, and where all share them.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from rig.api import jobs
+from rig.control_plane import BACKEND, ControlPlane
+
+from benchmarks.scripts import processors
+from benchmarks.scripts.training_cluster import Bare, Official, Work, api_server, at_once, serving
+
+CREATES: Final = 200
+SETTLED: Final = 5.0
+
+
+async def rates(plane: ControlPlane, folder: Path, work: Work, turns: int) -> Mapping[str, list[float]]:
+    """Of our server and of clients that do nothing else, in turn, as the same user."""
+    plane.namespace(work.namespace)
+    path = jobs(work.namespace)
+    bare, official = Bare(plane, BACKEND), Official(plane, BACKEND, work.namespace)
+    found: dict[str, list[float]] = {"ours": [], "bare": [], "official": []}
+    with serving(plane, folder / "server", work) as (_, caller):
+        await asyncio.sleep(SETTLED)
+        for turn in range(turns + 1):
+            first, *requests = [work.request(f"c{turn:03}{number:04}") for number in range(CREATES)]
+            await caller.create(first)
+            made = plane.admin.get(jobs(work.namespace, work.job_name(f"c{turn:03}0000")))
+            bodies = {
+                side: [bare_body(made, f"{side}-{turn:03}{number:04}") for number in range(1, CREATES)]
+                for side in ("bare", "official")
+            }
+            asked = {
+                "ours": [partial(caller.create, each) for each in requests],
+                "bare": [partial(bare.post, path, each) for each in bodies["bare"]],
+                "official": [partial(official.post, each) for each in bodies["official"]],
+            }
+            for side, calls in asked.items():
+                rate = len(calls) / await at_once(calls)
+                if turn:  # The first one does not count.
+                    found[side].append(rate)
+        for client in (caller, bare, official):
+            await client.close()
+    return found
+
+
+def bare_body(made: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    """A job as it was sent, under another name."""
+    assert made is not None
+    meta = {key: made["metadata"][key] for key in ("labels", "annotations")}
+    return {
+        "apiVersion": made["apiVersion"],
+        "kind": made["kind"],
+        "metadata": {**meta, "name": name},
+        "spec": made["spec"],
+    }
+
+
+def main(turns: int) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        work, said = Work(Path(place)), {}
+        for name, split in (("apart", processors.apart()), ("shared", processors.shared())):
+            folder = Path(place, name)
+            with api_server(folder, split.asked) as plane, processors.running_on(split.asking):
+                said[name] = asyncio.run(rates(plane, folder, work, turns))
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
