@@ -230,7 +230,7 @@ def _waits(
         # Of what their gang waits for they have not been told.
         of_pods = [wait for wait in of_pods if wait.reason]
     if any(wait.whole for wait in of_pods):
-        # What follows from others was said before, perhaps while some of them were still to be made.
+        # That others are missing may have been said before they were made; what lacks, lacks for all.
         of_pods = [wait for wait in of_pods if not wait.follows]
     asked = asks.of(observed.job.annotations) if observed.job is not None else asks.NOBODY
     placed = Counter(pod.role for pod in pods if pod.placed and pod.phase not in ("Succeeded", "Failed"))

@@ -22,7 +22,16 @@ from rig.control_plane import ADMIN, ControlPlane
 
 from benchmarks.scripts import processors, training_cluster
 from benchmarks.scripts.etcd_copies import Etcd
-from benchmarks.scripts.training_cluster import Bare, Caller, Copies, Work, api_server, at_once, serving
+from benchmarks.scripts.training_cluster import (
+    Bare,
+    Caller,
+    Copies,
+    Work,
+    api_server,
+    at_once,
+    processor,
+    serving,
+)
 
 VISIBLE: Final = 300
 CHANGES: Final = 4_000
@@ -145,12 +154,6 @@ class Scale:
             line for line in lines if re.search(r'resource="(pods|pytorchjobs|events|podtemplates)', line)
         ]
         return sum(int(float(match[1])) for line in of_ours if (match := _READS.match(line)))
-
-
-def processor(process: psutil.Process) -> float:
-    """Seconds of a processor since its start."""
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def resident(process: psutil.Process) -> float:

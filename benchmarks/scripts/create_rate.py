@@ -1,7 +1,8 @@
 """Jobs a second: by CreateTask, and by the same POSTs of other clients, before a real API server.
 
 ``python benchmarks/scripts/create_rate.py TURNS``, with ``tests/cluster`` on PYTHONPATH; the last line is
-JSON: the rates of each side, where the API server has half of the processors, and where all share them.
+JSON: the rates of each side, where the API server has half of the processors, and where all share them; and
+how many milliseconds of a processor our server takes for one job.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from rig.api import jobs
 from rig.control_plane import BACKEND, ControlPlane
 
 from benchmarks.scripts import processors
-from benchmarks.scripts.training_cluster import Bare, Official, Work, api_server, at_once, serving
+from benchmarks.scripts.training_cluster import Bare, Official, Work, api_server, at_once, processor, serving
 
 CREATES: Final = 200
 SETTLED: Final = 5.0
@@ -28,8 +29,8 @@ async def rates(plane: ControlPlane, folder: Path, work: Work, turns: int) -> Ma
     plane.namespace(work.namespace)
     path = jobs(work.namespace)
     bare, official = Bare(plane, BACKEND), Official(plane, BACKEND, work.namespace)
-    found: dict[str, list[float]] = {"ours": [], "bare": [], "official": []}
-    with serving(plane, folder / "server", work) as (_, caller):
+    found: dict[str, list[float]] = {"ours": [], "bare": [], "official": [], "processor": []}
+    with serving(plane, folder / "server", work) as (process, caller):
         await asyncio.sleep(SETTLED)
         for turn in range(turns + 1):
             first, *requests = [work.request(f"c{turn:03}{number:04}") for number in range(CREATES)]
@@ -45,9 +46,12 @@ async def rates(plane: ControlPlane, folder: Path, work: Work, turns: int) -> Ma
                 "official": [partial(official.post, each) for each in bodies["official"]],
             }
             for side, calls in asked.items():
+                before = processor(process)
                 rate = len(calls) / await at_once(calls)
+                spent = 1_000 * (processor(process) - before) / len(calls)
                 if turn:  # The first one does not count.
                     found[side].append(rate)
+                    found["processor"] += [spent] if side == "ours" else []
         for client in (caller, bare, official):
             await client.close()
     return found

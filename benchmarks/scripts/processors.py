@@ -1,6 +1,6 @@
 """Who runs on which processors: programs that are asked on the ones, who asks them on the others.
 
-As on machines of their own, where an API server takes nothing from who is measured, and loses nothing to him.
+Nearer to a cluster, whose API server has a machine of its own; memory and the last cache they share.
 """
 
 import os
@@ -24,7 +24,7 @@ def shared() -> Split:
 
 
 def apart() -> Split:
-    """Half for each; where there is only one, it is shared."""
+    """Half for each, by their numbers, which may be threads of the same cores; a single one is shared."""
     known = sorted(os.sched_getaffinity(0))
     middle = len(known) // 2
     return Split(set(known[:middle] or known), set(known[middle:]))

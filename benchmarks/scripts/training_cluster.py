@@ -209,6 +209,12 @@ async def at_once(asked: Sequence[Callable[[], Awaitable[object]]]) -> float:
     return time.perf_counter() - began
 
 
+def processor(process: psutil.Process) -> float:
+    """Seconds of a processor since its start."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
 def play(plane: ControlPlane, path: str, *, running: bool) -> None:
     """Give a job what an operator and kubelets would have: four pods, and states."""
     job = plane.admin.get(path)

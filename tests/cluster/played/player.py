@@ -29,6 +29,8 @@ _EXPIRES: Final = SOON + 2.2
 _STORM: Final = 80
 _PATIENCE: Final = 180
 _NODE: Final = "node"
+_ORPHAN: Final = "orphan"
+"""The finalizer of a job that is deleted without its pods."""
 _CONTAINERS: Final = ("containerStatuses", "initContainerStatuses")
 
 
@@ -254,6 +256,9 @@ def _expires(stage: Stage) -> bool:
 
 def _is_collected(stage: Stage) -> bool:
     """Whether nothing is left of jobs that are gone but what waits for a kubelet."""
+    job = stage.job
+    if job is not None and is_terminating(job) and _ORPHAN in job["metadata"].get("finalizers", ()):
+        return False  # The collector of garbage has yet to let its pods go.
     there = [*stage.pods.values(), *stage.services.values()]
     owners = [
         owner["uid"]
