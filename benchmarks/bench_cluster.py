@@ -88,8 +88,9 @@ def _created(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
             against=f"the same POSTs by {client}",
             theirs=Spread.of(theirs).text(**each),
             compared=ratios.text(pattern="{:.2f}"),
-            target=CREATED.text,
-            is_reached=CREATED.is_reached(ratios.median),
+            # Apart it is the API server that limits all of them: a promise there could hardly be broken.
+            target=CREATED.text if how == "shared" else "",
+            is_reached=CREATED.is_reached(ratios.median) if how == "shared" else None,
         )
     spent = Spread.of(rates["processor"]).text(pattern="{:.1f}", unit=" ms")
     yield Row.alone(f"processor time of our server for one of them, {_HOW[how]}", spent)
