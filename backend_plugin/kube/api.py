@@ -33,11 +33,10 @@ _ATTEMPT: Final = 4.0
 """Seconds for one attempt: a connection that is dead without saying so leaves time for a second one."""
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 2.0
-_CONNECT: Final = 5.0
 _PAGE: Final = 60.0
 """Seconds for a page of a list."""
 _SUCCESS: Final = range(200, 300)
-# What aiohttp raises where the other side, or what lies between, has trouble.
+# What is raised where the other side, or what lies between, has trouble.
 _LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
 
 
@@ -168,15 +167,14 @@ class Api:
         return await self._once(question, seconds)
 
     async def _once(self, question: Question, seconds: float) -> bytes:
-        times = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT)
         try:
-            async with self._connection.request(question, times) as response:
-                body = await response.read()
-                if response.status not in _SUCCESS:
-                    raise answers.read(response.status, response.headers, body)
-                return body
+            async with timeout(seconds):
+                reply = await self._connection.ask(question)
         except _LOST as error:
             raise _lost(error) from error
+        if reply.status not in _SUCCESS:
+            raise answers.read(reply.status, reply.headers, reply.body)
+        return reply.body
 
     @asynccontextmanager
     async def stream(self, question: Question, silence: float) -> AsyncIterator[Stream]:
@@ -187,9 +185,8 @@ class Api:
             Silent: If nothing comes for so many seconds.
             Unavailable: If it breaks off.
         """
-        times = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=silence)
         try:
-            async with self._connection.request(question, times) as response:
+            async with self._connection.request(question, silence) as response:
                 # A container that has not begun has 204, and no lines.
                 if response.status not in _SUCCESS:
                     raise answers.read(response.status, response.headers, await response.read())

@@ -1,6 +1,6 @@
 """Connections to one API server, with credentials and certificates as they are at the moment.
 
-Lives here: HTTP over aiohttp, as the official package has it. Does not: what is asked, and asking again.
+Lives here: who asks, and which way. Does not: what is asked, and asking again.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 from urllib.request import getproxies, proxy_bypass
@@ -18,6 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
+from backend_plugin.kube.channels import CONNECT, Channels, Lost, Place, Reply
 from backend_plugin.kube.clock import Clock
 from backend_plugin.kube.credentials import Access, Credentials, CredentialsUnusable
 
@@ -53,12 +55,13 @@ class Connection:
         self.clock: Final = Clock()
         self._credentials = credentials
         self._access = Access(server="")
-        self._tls: ssl.SSLContext | bool = True
+        self._tls: ssl.SSLContext | None = None
         self._certificates: object = None
         self._proxy: str | None = None
         self._loaded = self._renewed = float("-inf")
         self._loading: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._channels = Channels()
 
     async def open(self) -> None:
         """Read the credentials; nothing is asked of the cluster yet.
@@ -81,33 +84,52 @@ class Connection:
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
+        self._channels.close()
         if self._session is not None:
             await self._session.close()
 
+    async def ask(self, question: Question) -> Reply:
+        """All of the answer; raises what aiohttp or asyncio raises."""
+        await self._refresh()
+        if self._proxy is not None:
+            async with self.request(question) as response:
+                return Reply(response.status, response.headers, await response.read())
+        self._check_open()
+        access, url = self._access, _url(question, self._access)
+        tls = self._tls if url.scheme == "https" else None
+        place = Place(url.host or "", url.port or 0, tls, access.server_name)
+        message = _message(question, url, _headers(question, access))
+        reply = await self._channels.ask(place, message, may_repeat=question.method != "POST")
+        if reply.status < HTTPStatus.BAD_REQUEST:
+            self.clock.heard(reply.headers.get("Date", ""))
+        return reply
+
     @asynccontextmanager
     async def request(
-        self, question: Question, timeout: aiohttp.ClientTimeout
+        self, question: Question, silence: float | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer as it comes; raises what aiohttp raises."""
+        """The answer as it comes, unless nothing comes for so many seconds; raises what aiohttp raises."""
         await self._refresh()
-        access = self._access
-        if self._session is None or self._session.closed:
-            raise aiohttp.ClientConnectionError("not connected")
-        async with self._session.request(
+        session, access = self._check_open(), self._access
+        async with session.request(
             question.method,
-            # Beginning with the path that the server itself may have.
-            URL(access.server + question.path, encoded=True).with_query(question.query),
+            _url(question, access),
             data=question.body,
             headers=_headers(question, access),
-            ssl=self._tls,
+            ssl=self._tls or True,
             server_hostname=access.server_name,
             proxy=self._proxy,
-            timeout=timeout,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence),
             allow_redirects=False,
         ) as response:
             if response.ok:  # Others may be somebody's in between.
                 self.clock.heard(response.headers.get("Date", ""))
             yield response
+
+    def _check_open(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            raise Lost("not connected")
+        return self._session
 
     async def renew(self) -> None:
         """What we have is not accepted: read it again, and use nothing that was kept."""
@@ -152,6 +174,29 @@ class Connection:
                 f"certificates for {access.server}: {error}; see the kubeconfig"
             ) from error
         self._access, self._proxy, self._loaded = access, _proxy(access), time.monotonic()
+
+
+def _url(question: Question, access: Access) -> URL:
+    # Beginning with the path that the server itself may have.
+    return URL(access.server + question.path, encoded=True).with_query(question.query)
+
+
+def _message(question: Question, url: URL, headers: Mapping[str, str]) -> bytes:
+    """The question as it is on the wire.
+
+    Raises:
+        ValueError: If a header would be two.
+    """
+    body = question.body or b""
+    lines = (
+        f"{question.method} {url.raw_path_qs} HTTP/1.1",
+        f"Host: {url.host_port_subcomponent}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+        f"Content-Length: {len(body)}",
+    )
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("a line of the request has more than one line")
+    return "\r\n".join((*lines, "", "")).encode() + body
 
 
 def _headers(question: Question, access: Access) -> Mapping[str, str]:
