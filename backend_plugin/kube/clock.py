@@ -32,13 +32,18 @@ class Clock:
         self._ours = ours
         self._ahead = timedelta(0)
         self._told = False
+        self._date = ""
+        """As it was heard last."""
 
     def now(self) -> datetime:
         """The cluster's time."""
         return self._ours() + self._ahead
 
     def heard(self, date: str) -> None:
-        """An answer was begun at this moment, as its ``Date`` says."""
+        """An answer was begun at this moment, as its ``Date`` says; within a second all say the same."""
+        if date == self._date:
+            return
+        self._date = date
         try:
             at = parsedate_to_datetime(date)
         except ValueError:

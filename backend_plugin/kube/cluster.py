@@ -91,7 +91,7 @@ class KubernetesCluster:
             method="POST", path=resource.path(namespace), query=_WRITTEN, body=_encoded(manifest)
         )
         try:
-            return await self._api.object(question)
+            return await self._api.read(question, wire.job_of if resource == JOBS else wire.object_of)
         except Answered as answer:
             if answer.reason == "AlreadyExists":
                 raise AlreadyExists(answer.message) from answer

@@ -187,16 +187,16 @@ def _message(question: Question, url: URL, headers: Mapping[str, str]) -> bytes:
     Raises:
         ValueError: If a header would be two.
     """
-    body = question.body or b""
-    lines = (
+    lines = [
         f"{question.method} {url.raw_path_qs} HTTP/1.1",
         f"Host: {url.host_port_subcomponent}",
         *(f"{name}: {value}" for name, value in headers.items()),
-        f"Content-Length: {len(body)}",
-    )
+    ]
+    if question.body is not None:
+        lines.append(f"Content-Length: {len(question.body)}")
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a line of the request has more than one line")
-    return "\r\n".join((*lines, "", "")).encode() + body
+    return "\r\n".join((*lines, "", "")).encode() + (question.body or b"")
 
 
 def _headers(question: Question, access: Access) -> Mapping[str, str]:

@@ -74,7 +74,7 @@ class Cluster(Protocol):
     """
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Make an object; it is durable when this returns. Returns it as it is stored, with its uid.
+        """Make an object; it is durable when this returns. Returns what is read of it, as it is stored.
 
         Raises:
             AlreadyExists: If there is one of that name.

@@ -220,7 +220,7 @@ class Keeper:
         # At once, so that nobody is told of an end before what it left is known.
         self._endings.see(entry)
         # Before everything is told of, a job seems to have no pods, and would be judged in vain.
-        if self._cache.ready.is_set():
+        if self._cache.ready.is_set() and not self._is_new(entry):
             self.see(entry)
 
     def _trains_on(self, entry: Entry) -> bool:
@@ -236,6 +236,16 @@ class Keeper:
                 return False
         entry.undisturbed = entry.pods
         return True
+
+    def _is_new(self, entry: Entry) -> bool:
+        """Nothing has come of it yet, and for who waits in vain a round is soon enough."""
+        job = entry.job
+        return (
+            job is not None
+            and not (job.conditions or job.deleting or entry.gone or entry.unconfirmed)
+            and not (entry.pods or entry.events or entry.pod_groups)
+            and not self._has_companions(entry)
+        )
 
     def _is_steady(self, entry: Entry) -> bool:
         """Whether it was seen to train on, and time alone has changed nothing: most jobs, of ten thousand."""

@@ -51,6 +51,8 @@ def set_up(level: str = "info", form: str | None = None, stream: TextIO | None =
         handler.setFormatter(_Text(coloured=terminal))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
+    # No line shows them, and each line would find them out.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def _with_fields(record: logging.LogRecord) -> bool:

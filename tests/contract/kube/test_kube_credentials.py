@@ -11,7 +11,6 @@ from certificates import Authority
 from kube_server import Fault, kubeconfig, served
 from kube_world import JOBS, NAME, Heard, job, opened, put, until
 
-from backend_plugin.kube import connection
 from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.credentials import Access, CredentialsUnusable, InCluster, KubeConfig, choose
 from backend_plugin.kube.options import KubernetesOptions

@@ -21,7 +21,7 @@ def test_a_clock_that_is_minutes_away_is_taken_for_its_own(
 ) -> None:
     clock, ahead = Clock(lambda: OURS), timedelta(minutes=minutes)
     with caplog.at_level(logging.WARNING):
-        clock.heard(date(ahead))
+        clock.heard(date(ahead - timedelta(seconds=1)))
         clock.heard(date(ahead))
     assert abs(clock.now() - (OURS + ahead)) <= timedelta(seconds=1)
     assert len(caplog.messages) == 1
