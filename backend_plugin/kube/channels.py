@@ -23,6 +23,7 @@ _NEXT_ADDRESS: Final = 0.25
 _KEPT: Final = 15.0
 """Seconds for which a connection is kept unused: what lies between may forget it without a word."""
 _ROOM: Final = 1 << 16
+_CLOSED: Final = "the connection was closed"
 _NO_HTTP: Final = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 
 
@@ -59,11 +60,11 @@ class _Reading:
         self._parser = httptools.HttpResponseParser(self)
         self._headers: CIMultiDict[str] = CIMultiDict()
         self._pieces: list[bytes] = []
-        self.has_begun = self._is_headed = False
+        self.has_begun = self.is_under_way = self._is_headed = False
 
     def begin(self) -> None:
         """With what comes from now on."""
-        self.has_begun = self._is_headed = False
+        self.has_begun = False
 
     def feed(self, piece: memoryview) -> None:
         """Go on; raises one of `_NO_HTTP`."""
@@ -82,7 +83,7 @@ class _Reading:
 
     def on_message_begin(self) -> None:
         self._headers, self._pieces = CIMultiDict(), []
-        self.has_begun, self._is_headed = True, False
+        self.has_begun = self.is_under_way = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.add(name.decode("latin-1"), value.decode("latin-1"))
@@ -94,7 +95,7 @@ class _Reading:
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        self._is_headed = False
+        self.is_under_way = self._is_headed = False
         status = self._parser.get_status_code()
         if status >= HTTPStatus.OK:  # Before it may come others, which are no answer.
             self._whole(Reply(status, self._headers, b"".join(self._pieces)))
@@ -106,13 +107,14 @@ class _Channel(asyncio.BufferedProtocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, lost: Callable[["_Channel"], None]) -> None:
-        """`lost` is called when it has ended."""
-        self._lost = lost
+    def __init__(self, among: "set[_Channel]") -> None:
+        """It is `among` others as long as it lasts."""
+        self._among = among
         self._room = memoryview(bytearray(_ROOM))
         self._reading = _Reading(self._heard)
         self._waiting: asyncio.Future[Reply] | None = None
-        self.is_usable = True
+        """For whoever has asked, until he goes on."""
+        self._is_open = True
         self.unused_since = 0.0
 
     async def ask(self, message: bytes) -> Reply:
@@ -121,6 +123,8 @@ class _Channel(asyncio.BufferedProtocol):
         Raises:
             Lost: If there is none.
         """
+        if not self._is_open:
+            raise Lost(_CLOSED)
         self._reading.begin()
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(message)
@@ -133,36 +137,46 @@ class _Channel(asyncio.BufferedProtocol):
             self._waiting = None
 
     @property
+    def is_usable(self) -> bool:
+        """Whether another question may be asked."""
+        return self._is_open and not self._reading.is_under_way
+
+    @property
     def is_unheard(self) -> bool:
         """Whether nothing came after the last question."""
         return not self._reading.has_begun
 
     def end(self) -> None:
         """At once: what is under way is of no use."""
-        self.is_usable = False
+        self._is_open = False
         self._transport.abort()
 
+    def _asker(self) -> "asyncio.Future[Reply] | None":
+        """Who has yet to be answered."""
+        return None if self._waiting is None or self._waiting.done() else self._waiting
+
     def _heard(self, reply: Reply) -> None:
-        self.is_usable = self.is_usable and self._reading.goes_on
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(reply)
+        self._is_open = self._is_open and self._reading.goes_on
+        if (waiting := self._asker()) is not None:
+            waiting.set_result(reply)
         else:
             self.end()
 
     def _fail(self, why: str) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(Lost(why))
+        if (waiting := self._asker()) is not None:
+            waiting.set_exception(Lost(why))
 
     # ---- what asyncio tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._among.add(self)
 
     def get_buffer(self, _: int) -> memoryview:
         return self._room
 
     def buffer_updated(self, size: int) -> None:
-        if self._waiting is None:  # Nobody has asked.
+        if self._asker() is None:
             self.end()
             return
         try:
@@ -172,10 +186,10 @@ class _Channel(asyncio.BufferedProtocol):
             self.end()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.is_usable = False
-        self._lost(self)
+        self._is_open = False
+        self._among.discard(self)
         self._reading.end()
-        self._fail(str(error or "the connection was closed"))
+        self._fail(str(error or _CLOSED))
 
 
 class Channels:
@@ -252,7 +266,7 @@ class Channels:
         try:
             async with timeout(CONNECT):
                 _, channel = await asyncio.get_running_loop().create_connection(
-                    lambda: _Channel(self._all.discard),
+                    lambda: _Channel(self._all),
                     place.host,
                     place.port,
                     ssl=place.tls,
@@ -263,5 +277,4 @@ class Channels:
             raise Lost(f"{place.host}:{place.port}: no connection within {CONNECT:g} s") from None
         except OSError as error:
             raise Lost(f"{place.host}:{place.port}: {error}") from error
-        self._all.add(channel)
         return channel

@@ -97,7 +97,7 @@ class Connection:
         self._check_open()
         access, url = self._access, _url(question, self._access)
         tls = self._tls if url.scheme == "https" else None
-        place = Place(url.host or "", url.port or 0, tls, access.server_name)
+        place = Place(url.raw_host or "", url.port or 0, tls, access.server_name)
         message = _message(question, url, _headers(question, access))
         reply = await self._channels.ask(place, message, may_repeat=question.method != "POST")
         if reply.status < HTTPStatus.BAD_REQUEST:

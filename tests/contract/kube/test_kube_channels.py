@@ -150,6 +150,7 @@ def test_connections_are_used_again_and_as_many_as_are_needed_at_once():
     [
         [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"],
         [OK + OK],
+        [OK + b"HTTP/1.1 2"],
         [OK, b"unasked"],
         [OK, HANG_UP],
     ],
@@ -250,6 +251,18 @@ def test_connections_that_were_not_used_for_long_are_ended(monkeypatch):
             await until(lambda: sorted(speaker.ended) == [0, 1, 2])
             await asking.ask(place, GET, may_repeat=False)
             await until(lambda: sorted(speaker.ended) == [0, 1, 2, 3])
+
+    asyncio.run(check())
+
+
+def test_who_hangs_up_at_once_is_not_waited_for():
+    async def check():
+        server = await asyncio.start_server(lambda _, writer: writer.transport.abort(), "127.0.0.1", 0)
+        asking, place = Channels(), Place("127.0.0.1", server.sockets[0].getsockname()[1])
+        async with server, channels.timeout(5):
+            for _ in range(50):
+                with pytest.raises(Lost):
+                    await asking.ask(place, GET, may_repeat=True)
 
     asyncio.run(check())
 
