@@ -41,6 +41,7 @@ setup(
     ],
     extras_require={
         "backend": [
+            "aiohappyeyeballs>=2.4",
             "aiohttp>=3.14",
             "async-timeout>=5; python_version < '3.11'",
             "fsspec>=2023.3",

@@ -141,6 +141,7 @@ def test_an_extra_brings_what_the_backend_imports() -> None:
 
 
 MODULES = {
+    "aiohappyeyeballs": "aiohappyeyeballs",
     "aiohttp": "aiohttp",
     "async-timeout": "async_timeout",
     "fsspec": "fsspec",

@@ -168,8 +168,7 @@ class Api:
 
     async def _once(self, question: Question, seconds: float) -> bytes:
         try:
-            async with timeout(seconds):
-                reply = await self._connection.ask(question)
+            reply = await self._connection.ask(question, seconds)
         except _LOST as error:
             raise _lost(error) from error
         if reply.status not in _SUCCESS:

@@ -6,12 +6,14 @@ piece, and those that come by way of a proxy, are for aiohttp; see `connection`.
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, cast
+from socket import SOCK_STREAM
+from typing import Any, Final, cast
 
 import httptools
+from aiohappyeyeballs import AddrInfoType, start_connection
 from multidict import CIMultiDict
 
 from backend_plugin.shell.timeouts import timeout
@@ -22,6 +24,8 @@ _NEXT_ADDRESS: Final = 0.25
 """Seconds until a host's other address is tried as well (RFC 8305)."""
 _KEPT: Final = 15.0
 """Seconds for which a connection is kept unused: what lies between may forget it without a word."""
+_KNOWN: Final = 10.0
+"""Seconds for which a host has the addresses that were found."""
 _ROOM: Final = 1 << 16
 _CLOSED: Final = "the connection was closed"
 _NO_HTTP: Final = (httptools.HttpParserError, httptools.HttpParserUpgrade)
@@ -188,6 +192,7 @@ class _Channel(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._is_open = False
         self._among.discard(self)
+        self._room = memoryview(b"")  # The rest goes when cycles are collected.
         self._reading.end()
         self._fail(str(error or _CLOSED))
 
@@ -201,6 +206,10 @@ class Channels:
         self._unused: list[_Channel] = []
         """Who was used last is the last, and is used next."""
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._lookup: asyncio.Future[Any] | None = None
+        """Of the host of `_place`, for all who connect."""
+        self._looked = float("-inf")
 
     async def ask(self, place: Place, message: bytes, *, may_repeat: bool) -> Reply:
         """The answer to one question.
@@ -222,7 +231,8 @@ class Channels:
         return await self._asked(await self._connected(place), place, message)
 
     def close(self) -> None:
-        """End all connections."""
+        """End all connections, also those that are yet to be made."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         for channel in [*self._all]:
@@ -230,7 +240,7 @@ class Channels:
 
     async def _asked(self, channel: _Channel, place: Place, message: bytes) -> Reply:
         reply = await channel.ask(message)
-        if place != self._place or not channel.is_usable:
+        if self._is_closed or place != self._place or not channel.is_usable:
             channel.end()
             return reply
         loop = asyncio.get_running_loop()
@@ -242,7 +252,7 @@ class Channels:
 
     def _kept(self, place: Place) -> _Channel | None:
         if place != self._place:
-            self._place = place
+            self._place, self._lookup = place, None
             while self._unused:
                 self._unused.pop().end()
         oldest = asyncio.get_running_loop().time() - _KEPT
@@ -263,18 +273,36 @@ class Channels:
         self._timer = loop.call_later(_KEPT, self._sweep) if self._unused else None
 
     async def _connected(self, place: Place) -> _Channel:
+        loop = asyncio.get_running_loop()
         try:
             async with timeout(CONNECT):
-                _, channel = await asyncio.get_running_loop().create_connection(
+                addresses = await self._addresses(place)
+                socket = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS)
+                _, channel = await loop.create_connection(
                     lambda: _Channel(self._all),
-                    place.host,
-                    place.port,
+                    sock=socket,
                     ssl=place.tls,
-                    server_hostname=(place.server_name or place.host) if place.tls else None,
-                    happy_eyeballs_delay=_NEXT_ADDRESS,
+                    # Names in certificates have no dot at their end.
+                    server_hostname=(place.server_name or place.host).rstrip(".") if place.tls else None,
                 )
         except asyncio.TimeoutError:
             raise Lost(f"{place.host}:{place.port}: no connection within {CONNECT:g} s") from None
         except OSError as error:
             raise Lost(f"{place.host}:{place.port}: {error}") from error
+        if self._is_closed:
+            channel.end()
         return channel
+
+    async def _addresses(self, place: Place) -> Sequence[AddrInfoType]:
+        """Of a host, looked up once for all who wait, and for who comes in the next seconds."""
+        loop = asyncio.get_running_loop()
+        known = self._lookup
+        is_over = known is not None and known.done() and (known.cancelled() or known.exception() is not None)
+        if known is None or is_over or loop.time() - self._looked > _KNOWN:
+            looking = loop.getaddrinfo(place.host, place.port, type=SOCK_STREAM)
+            known = self._lookup = asyncio.ensure_future(looking)
+            # Also where nobody waits for it any more.
+            known.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._looked = loop.time()
+        found: Sequence[AddrInfoType] = await asyncio.shield(known)
+        return found

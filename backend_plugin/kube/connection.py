@@ -22,6 +22,7 @@ from yarl import URL
 from backend_plugin.kube.channels import CONNECT, Channels, Lost, Place, Reply
 from backend_plugin.kube.clock import Clock
 from backend_plugin.kube.credentials import Access, Credentials, CredentialsUnusable
+from backend_plugin.shell.timeouts import timeout
 
 log = logging.getLogger(__name__)
 
@@ -88,19 +89,29 @@ class Connection:
         if self._session is not None:
             await self._session.close()
 
-    async def ask(self, question: Question) -> Reply:
-        """All of the answer; raises what aiohttp or asyncio raises."""
+    async def ask(self, question: Question, seconds: float) -> Reply:
+        """All of the answer, if it comes within so many seconds; raises what aiohttp or asyncio raises."""
         await self._refresh()
-        if self._proxy is not None:
+        async with timeout(seconds):
+            if self._proxy is None:
+                return await self._answer(question)
             async with self.request(question) as response:
                 return Reply(response.status, response.headers, await response.read())
+
+    async def _answer(self, question: Question) -> Reply:
         self._check_open()
         access, url = self._access, _url(question, self._access)
+        if url.scheme not in ("http", "https") or not url.raw_host or not url.port:
+            raise Lost(f"{access.server!r} is no URL of a server: write https://HOST:PORT")
         tls = self._tls if url.scheme == "https" else None
-        place = Place(url.raw_host or "", url.port or 0, tls, access.server_name)
-        message = _message(question, url, _headers(question, access))
+        place = Place(url.raw_host, url.port, tls, access.server_name)
+        headers = _headers(question, access)
+        if url.raw_user is not None and not access.authorization:
+            who = aiohttp.encode_basic_auth(url.user or "", url.password or "")
+            headers = {**headers, "Authorization": who}
+        message = _message(question, url, headers)
         reply = await self._channels.ask(place, message, may_repeat=question.method != "POST")
-        if reply.status < HTTPStatus.BAD_REQUEST:
+        if reply.status < HTTPStatus.BAD_REQUEST:  # Others may be somebody's in between.
             self.clock.heard(reply.headers.get("Date", ""))
         return reply
 
@@ -122,7 +133,7 @@ class Connection:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence),
             allow_redirects=False,
         ) as response:
-            if response.ok:  # Others may be somebody's in between.
+            if response.ok:
                 self.clock.heard(response.headers.get("Date", ""))
             yield response
 

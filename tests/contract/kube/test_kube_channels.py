@@ -267,6 +267,56 @@ def test_who_hangs_up_at_once_is_not_waited_for():
     asyncio.run(check())
 
 
+def test_a_host_is_looked_up_once_for_all_who_connect_to_it():
+    async def check():
+        async with speaking() as (speaker, asking, place):
+            loop, looked = asyncio.get_running_loop(), []
+            known = loop.getaddrinfo
+
+            async def slowly(*said, **more):
+                looked.append(said)
+                await asyncio.sleep(0.2)
+                return await known(*said, **more)
+
+            loop.getaddrinfo = slowly
+            local = Place("localhost", place.port)
+            await asyncio.gather(*(asking.ask(local, GET, may_repeat=False) for _ in range(20)))
+            return len(looked), len(set(used(speaker)))
+
+    assert asyncio.run(check()) == (1, 20)
+
+
+def test_a_host_that_is_not_known_is_looked_up_again():
+    async def check():
+        async with speaking() as (_, asking, place):
+            loop = asyncio.get_running_loop()
+            known, nobody = loop.getaddrinfo, Place("nobody.invalid", place.port)
+
+            async def unknown(*said, **more):
+                raise OSError("Name or service not known")
+
+            loop.getaddrinfo = unknown
+            with pytest.raises(Lost, match=f"nobody.invalid:{place.port}: Name or service not known"):
+                await asking.ask(nobody, GET, may_repeat=False)
+            loop.getaddrinfo = lambda host, *said, **more: known("localhost", *said, **more)
+            return await asking.ask(nobody, GET, may_repeat=False)
+
+    assert asyncio.run(check()).status == 200
+
+
+def test_a_connection_that_comes_after_the_end_is_ended():
+    async def check():
+        async with speaking() as (speaker, asking, place):
+            task = asyncio.create_task(asking.ask(place, GET, may_repeat=False))
+            await asyncio.sleep(0)
+            asking.close()
+            with pytest.raises(Lost):
+                await task
+            return used(speaker)
+
+    assert asyncio.run(check()) == []
+
+
 def test_nobody_there_is_told_with_the_address():
     async def check():
         async with speaking() as (_, asking, place):
@@ -311,7 +361,7 @@ def told(access, question):
             connection = Connection(Account(Access(server=f"http://127.0.0.1:{place.port}{access}")))
             await connection.open()
             try:
-                await connection.ask(question)
+                await connection.ask(question, 5)
             finally:
                 await connection.close()
             return place.port, speaker.asked[0][1]
@@ -337,6 +387,34 @@ def test_a_question_is_one_request_of_http():
     assert lines[-2:] == ["", "{}"]
 
 
+def test_a_url_may_say_who_we_are():
+    async def check():
+        async with speaking() as (speaker, _, place):
+            connection = Connection(Account(Access(server=f"http://u:p%40w@127.0.0.1:{place.port}")))
+            await connection.open()
+            try:
+                await connection.ask(Question(path="/api"), 5)
+            finally:
+                await connection.close()
+            return speaker.asked[0][1]
+
+    assert b"\r\nAuthorization: Basic dTpwQHc=\r\n" in asyncio.run(check())
+
+
+@pytest.mark.parametrize("server", ["", "127.0.0.1:6443", "localhost:6443", "https://", "ftp://localhost:1"])
+def test_what_is_no_url_of_a_server_is_told(server):
+    async def check():
+        connection = Connection(Account(Access(server=server)))
+        await connection.open()
+        try:
+            with pytest.raises(Lost, match="write https://HOST:PORT"):
+                await connection.ask(Question(path="/api"), 5)
+        finally:
+            await connection.close()
+
+    asyncio.run(check())
+
+
 def test_no_value_of_ours_begins_another_line():
     with pytest.raises(ValueError, match="more than one line"):
         told("", Question(path="/api", accept="application/json\r\nAuthorization: Bearer other"))
@@ -347,10 +425,10 @@ def test_nothing_is_asked_over_a_connection_that_was_closed():
         async with speaking() as (speaker, _, place):
             connection = Connection(Account(Access(server=f"http://127.0.0.1:{place.port}")))
             await connection.open()
-            await connection.ask(Question(path="/api"))
+            await connection.ask(Question(path="/api"), 5)
             await connection.close()
             await until(lambda: speaker.ended == [0])
             with pytest.raises(Lost, match="not connected"):
-                await connection.ask(Question(path="/api"))
+                await connection.ask(Question(path="/api"), 5)
 
     asyncio.run(check())

@@ -263,7 +263,7 @@ def test_credentials_that_cannot_be_read_for_a_moment_stay_as_they_were(server):
         accounts.access = None
         await held.renew()
         await held.renew()
-        assert (await held.ask(Question(path="/api/v1/pods"))).status == 200
+        assert (await held.ask(Question(path="/api/v1/pods"), 5)).status == 200
         await held.close()
         assert accounts.asked == 2  # Who is refused at every question does not ask each time.
 
