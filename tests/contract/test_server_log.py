@@ -1,5 +1,6 @@
 """What a server writes down of jobs, in lines that a platform's people read."""
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 from scripted_cluster import ScriptedCluster
 from serving import Served, until
 from stories import name_of, pod, status, tell
+
+from backend_plugin.shell import keeper
 
 
 def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
@@ -38,3 +41,34 @@ def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
     tell(first, tmp_path, cluster=cluster)
     caplog.clear()
     tell(second, tmp_path, cluster=cluster)
+
+
+def test_a_job_is_looked_at_when_something_has_come_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_PAUSE", 60.0)  # No round comes between.
+    caplog.set_level(logging.INFO, logger="backend_plugin.shell.keeper")
+    cluster = ScriptedCluster()
+
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        await asyncio.sleep(0.3)
+        assert caplog.messages == []
+        cluster.status(name_of(meta), status("Created"))
+        await until(lambda: bool(caplog.messages))
+        assert caplog.messages[0].startswith("QUEUED: ")
+
+    tell(story, tmp_path, cluster=cluster)
+
+
+def test_a_job_of_which_nothing_comes_is_looked_at_in_a_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="backend_plugin.shell.keeper")
+
+    async def story(served: Served) -> None:
+        await served.create()
+        await until(lambda: bool(caplog.messages))
+        assert caplog.messages[0].startswith("QUEUED: ")
+
+    tell(story, tmp_path, cluster=ScriptedCluster(), seconds=1)
