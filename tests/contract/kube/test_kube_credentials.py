@@ -238,6 +238,28 @@ def test_a_server_that_nobody_vouches_for_is_not_spoken_to(paper, tmp_path):
         assert server.asked == []
 
 
+@pytest.mark.parametrize("name", ["server.test", "server.test.", "other.test"])
+def test_the_name_of_a_certificate_may_be_another_than_the_address(paper, tmp_path, name):
+    with served(paper.context) as server:
+        server.do(put(JOBS, job()))
+        cluster = {"certificate-authority": str(paper.ca), "tls-server-name": name}
+        config = kubeconfig(server, tmp_path / "config", {"token": "first"}, **cluster)
+
+        async def check(cluster):
+            if name == "other.test":
+                with pytest.raises(Unavailable, match=f"{server.url[8:]}: .*not valid for 'other.test'"):
+                    await cluster.get(JOB)
+                return
+            assert await cluster.get(JOB)
+            heard = Heard()
+            task = asyncio.create_task(cluster.follow(heard))
+            await until(heard.complete)
+            task.cancel()
+            await asyncio.wait([task])
+
+        asking(KubernetesOptions(kubeconfig=config, patience=2), check)
+
+
 class Accounts:
     """Credentials that a test gives, and takes away."""
 
