@@ -25,7 +25,7 @@ CONNECTOR = {
         '{"loadBalancingConfig": [{"round_robin": {}}], '
         '"methodConfig": [{"name": [{}], "waitForReady": true, '
         '"retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.5s", "maxBackoff": "3s", '
-        '"backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]}'
+        '"backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"]}}]}'
     ),
     "plugins.connector-service.webapi.caching.resyncinterval": "10s",
     "plugins.connector-service.webapi.caching.workers": 20,

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+import yaml
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
@@ -18,6 +19,7 @@ from tiny_service import Served, ask, code_of, health, serving, until
 
 from backend_plugin.shell.server import FLYTE, LIVENESS, CannotListen
 
+CONNECTOR = Path(__file__).parents[2] / "charts/kfpytorch-backend/files/connector.yaml"
 PROGRAM = Path(__file__).parent / "tiny_service.py"
 
 
@@ -87,6 +89,35 @@ async def is_refused(served: Served) -> bool:
         except grpc.aio.AioRpcError as error:
             return error.code() is grpc.StatusCode.UNAVAILABLE
         return False
+
+
+def test_no_call_notices_that_a_server_is_replaced_if_propeller_is_told_what_the_chart_says() -> None:
+    said = yaml.safe_load(CONNECTOR.read_text())["defaultConnector"]["defaultServiceConfig"]
+    options = (("grpc.service_config", said), ("grpc.max_reconnect_backoff_ms", 100))
+
+    async def asked(port: int, over: asyncio.Event) -> int:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+            count = 0
+            while not over.is_set():
+                await ask(channel, "Say", b"word")
+                count += 1
+            return count
+
+    async def replaced(times: int) -> list[int]:
+        over = asyncio.Event()
+        async with serving() as first:
+            port = int(first.address.rpartition(":")[2])
+            asking = asyncio.gather(*(asked(port, over) for _ in range(6)))
+            await asyncio.sleep(0.1)
+        for _ in range(times):
+            async with serving(port=port):
+                await asyncio.sleep(0.3)
+        async with serving(port=port):
+            over.set()
+            return await asking
+
+    # Each time about one of the six comes in the wrong moment.
+    assert all(asyncio.run(replaced(8)))
 
 
 def test_what_does_not_end_in_time_is_cut_off() -> None:

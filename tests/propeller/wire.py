@@ -20,7 +20,7 @@ SERVICE_CONFIG: Final = {
                 "initialBackoff": "0.5s",
                 "maxBackoff": "3s",
                 "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
+                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
             },
         }
     ],

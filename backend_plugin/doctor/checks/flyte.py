@@ -19,8 +19,11 @@ _ROUTE: Final = (
 _CONFIG: Final = (
     "write defaultServiceConfig: "
     '\'{"methodConfig":[{"name":[{}],"waitForReady":true,"retryPolicy":{"maxAttempts":5,'
-    '"initialBackoff":"0.5s","maxBackoff":"3s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}\''
+    '"initialBackoff":"0.5s","maxBackoff":"3s","backoffMultiplier":2,'
+    '"retryableStatusCodes":["UNAVAILABLE","CANCELLED"]}}]}\''
 )
+_REPLACED: Final = "CANCELLED"
+"""What gRPC tells calls that come between a server's last word and its client's hearing it."""
 _OLDEST: Final = (1, 16, 7)
 """Before it connectors get pods with their placeholders; before 1.16 they have another name in settings."""
 _ENDPOINT: Final = re.compile(
@@ -120,11 +123,18 @@ def _upper(facts: Facts) -> Iterator[Found]:
 
 def _hasty(facts: Facts) -> Iterator[Found]:
     for path, said in _connectors(facts):
-        if "waitForReady" not in text(said, "defaultServiceConfig"):
+        config = text(said, "defaultServiceConfig")
+        if "waitForReady" not in config:
             yield Found(
                 sentence=f"{path} says no defaultServiceConfig with waitForReady: a connector that "
                 f"is away for a "
                 "moment costs whole workflows",
+                remedy=_CONFIG,
+            )
+        elif _REPLACED not in config:
+            yield Found(
+                sentence=f"{path} says a defaultServiceConfig without {_REPLACED}: a task fails whose "
+                "call comes in the moment in which a connector is replaced",
                 remedy=_CONFIG,
             )
 

@@ -21,7 +21,10 @@ OPERATOR: Final = deployment(
 PROPELLER_RUNS: Final = deployment(
     "flyte-binary", FLYTE, "registry.example.org/flyteorg/flyte-binary-release:v1.16.8"
 )
-_SERVICE_CONFIG: Final = '{"methodConfig":[{"name":[{}],"waitForReady":true}]}'
+_SERVICE_CONFIG: Final = (
+    '{"methodConfig":[{"name":[{}],"waitForReady":true,"retryPolicy":{"maxAttempts":5,"initialBackoff":"0.5s",'
+    '"maxBackoff":"3s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE","CANCELLED"]}}]}'
+)
 CONNECTOR: Final = {
     "endpoint": "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000",
     "insecure": True,

@@ -307,6 +307,15 @@ BREAKS: Final = (
         there=lambda _: [changed(*_CONNECTOR, "defaultServiceConfig", to=None)],
     ),
     Break(
+        finds="flyte-retries",
+        remedy='"CANCELLED"',
+        there=lambda _: [
+            changed(
+                *_CONNECTOR, "defaultServiceConfig", to='{"methodConfig":[{"name":[{}],"waitForReady":true}]}'
+            )
+        ],
+    ),
+    Break(
         finds="flyte-timeout",
         remedy="defaultTimeout: 30s",
         there=lambda _: [changed(*_CONNECTOR, "defaultTimeout", to=None)],

@@ -286,6 +286,16 @@ def test_a_host_is_looked_up_once_for_all_who_connect_to_it():
     assert asyncio.run(check()) == (1, 20)
 
 
+def test_where_one_server_is_says_nothing_of_another():
+    async def check():
+        async with speaking() as (one, asking, place), speaking() as (other, _, elsewhere):
+            for each in (place, elsewhere, place):
+                await asking.ask(each, GET, may_repeat=False)
+            return used(one), used(other)
+
+    assert asyncio.run(check()) == ([0, 1], [0])
+
+
 def test_a_host_that_is_not_known_is_looked_up_again():
     async def check():
         async with speaking() as (_, asking, place):
