@@ -8,6 +8,7 @@ import contextlib
 import enum
 import json
 import re
+import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -96,7 +97,8 @@ class Proxy:
         self._open: list[web.Request] = []
         self._session: aiohttp.ClientSession | None = None
         self._runner: web.AppRunner | None = None
-        self.url = ""
+        self._listening = socket.create_server((HERE, 0))
+        self.url = f"http://{HERE}:{self._listening.getsockname()[1]}"
 
     def __enter__(self) -> "Proxy":
         self._thread.start()
@@ -142,11 +144,13 @@ class Proxy:
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, HERE, 0)
-        await site.start()
-        self.url = f"http://{HERE}:{self._runner.addresses[0][1]}"
+        await web.SockSite(self._runner, self._listening).start()
 
     async def _end(self) -> None:
+        # Nobody is let in any more before the server ends: who is taken in, and whose server has ended
+        # before his turn comes, is dropped by asyncio with his socket open.
+        self._loop.remove_reader(self._listening)
+        await _some_rounds()
         for each in list(self._open):
             _abort(each)
         if self._runner is not None:
@@ -158,8 +162,7 @@ class Proxy:
             each.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         # Until the transports have heard that they are closed: TLS takes a few rounds for it.
-        for _ in range(10):
-            await asyncio.sleep(0.01)
+        await _some_rounds()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = Asked(
@@ -277,6 +280,11 @@ class Proxy:
 
 def _kept(answer: aiohttp.ClientResponse) -> Mapping[str, str]:
     return {name: value for name, value in answer.headers.items() if name.lower() not in _HOPS}
+
+
+async def _some_rounds() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0.01)
 
 
 def _abort(request: web.Request) -> None:
