@@ -28,15 +28,12 @@ def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
                 cluster.put(pod(name, replica, "Running"))
 
     async def second(_: Served) -> None:
-        await until(lambda: any("there" in line for line in said()))
-        assert said() == ["jobs that were there: 3 RUNNING"]
+        await until(lambda: any("there" in line for line in _by_keeper(caplog)))
+        assert _by_keeper(caplog) == ["jobs that were there: 3 RUNNING"]
         cluster.put(pod(name_of(metas[1]), "worker-0", "Failed"))
         cluster.status(name_of(metas[1]), status("Failed"))
-        await until(lambda: len(said()) > 1)
-        assert said()[1].startswith("RETRYABLE_FAILED: ")
-
-    def said() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+        await until(lambda: len(_by_keeper(caplog)) > 1)
+        assert _by_keeper(caplog)[1].startswith("RETRYABLE_FAILED: ")
 
     tell(first, tmp_path, cluster=cluster)
     caplog.clear()
