@@ -31,15 +31,17 @@ def run_of(
     metadata: TaskExecutionMetadata, output_prefix: str, *, owner: OwnerReference | None = None
 ) -> Run:
     """Who asks; mappings in the order of their keys, so that equal messages give equal manifests."""
-    task = metadata.task_execution_id.task_id
-    node = metadata.task_execution_id.node_execution_id
+    # Each look into a message makes an object for what is found there.
+    attempt = metadata.task_execution_id
+    task, node = attempt.task_id, attempt.node_execution_id
+    execution = node.execution_id
     return Run(
         output_prefix=output_prefix,
-        project=node.execution_id.project,
-        domain=node.execution_id.domain,
-        execution=node.execution_id.name,
+        project=execution.project,
+        domain=execution.domain,
+        execution=execution.name,
         node_id=node.node_id,
-        attempt=metadata.task_execution_id.retry_attempt,
+        attempt=attempt.retry_attempt,
         task_project=task.project,
         task_domain=task.domain,
         task_name=task.name,

@@ -52,7 +52,7 @@ class Owners:
 
     async def of(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
         """The owner of an execution's jobs; None if it cannot be told. `scope` is where a rule belongs."""
-        if not execution:
+        if not execution or self._why_paused(namespace):
             return None
         try:
             async with timeout(_SECONDS):
@@ -68,7 +68,8 @@ class Owners:
         """
         if not are_names(namespace, execution):
             raise Unavailable(f"{namespace}/{execution} is no name of a {_KIND}")
-        self._unless_paused(namespace)
+        if why := self._why_paused(namespace):
+            raise Unavailable(why)
         rule = Rule(resource=WORKFLOWS, verbs=("get",), namespace=scope)
         question = Question(path=WORKFLOWS.path(namespace, execution), accept=_METADATA, doubts=False)
         try:
@@ -86,10 +87,12 @@ class Owners:
         version = f"{WORKFLOWS.group}/{WORKFLOWS.version}"
         return OwnerReference(api_version=version, kind=_KIND, name=execution, uid=uid)
 
-    def _unless_paused(self, namespace: str) -> None:
+    def _why_paused(self, namespace: str) -> str:
+        """Empty if there is an answer to be had."""
         for pause in (self._pauses.get(_EVERYWHERE), self._pauses.get(namespace)):
             if pause is not None and asyncio.get_running_loop().time() < pause.until:
-                raise Unavailable(pause.why)
+                return pause.why
+        return ""
 
     def _no_answer(self, namespace: str, answer: Answered, rule: Rule) -> Unavailable:
         why = f"the API server answers {answer}"

@@ -66,7 +66,7 @@ def pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[
     pods = list(_pods(ground, groups, problems)) if ground is not None else []
     if problems:
         raise InvalidTask(*dict.fromkeys(problems))
-    return tuple(_copied(pod) for pod in pods)
+    return tuple(_copies(pods))
 
 
 def _ground(request: PodRequest) -> tuple[_Ground | None, list[Problem]]:
@@ -192,6 +192,10 @@ def _metadata(ground: _Ground, extra: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _copied(pod: Mapping[str, Any]) -> Manifest:
-    copy: Manifest = msgspec.json.decode(msgspec.json.encode(pod, order="sorted"))
-    return copy
+def _copies(pods: Sequence[Mapping[str, Any]]) -> Iterator[Manifest]:
+    """One for each; a pod that several roles share is written once and read for each of them."""
+    written: dict[int, bytes] = {}
+    for pod in pods:
+        if id(pod) not in written:
+            written[id(pod)] = msgspec.json.encode(pod, order="sorted")
+        yield msgspec.json.decode(written[id(pod)])
