@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -77,6 +78,7 @@ class KubeServer:
         self._port = 0
         self._loop = asyncio.new_event_loop()
         self._runner: web.AppRunner | None = None
+        self._listening: socket.socket
         self._changed = asyncio.Event()
         self._open: list[Any] = []
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -126,18 +128,16 @@ class KubeServer:
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner,
-            "127.0.0.1",
-            self._port,
-            ssl_context=self._tls() if self._tls else None,
-            reuse_port=True,
-        )
-        await site.start()
-        self._port = self._runner.addresses[0][1]
+        self._listening = socket.create_server(("127.0.0.1", self._port), reuse_port=True)
+        self._port = self._listening.getsockname()[1]
+        tls = self._tls() if self._tls else None
+        await web.SockSite(self._runner, self._listening, ssl_context=tls).start()
 
     async def _end(self) -> None:
         if self._runner is not None:
+            # Who is taken in, and whose server ends before his turn comes, is dropped with his socket open.
+            self._loop.remove_reader(self._listening)
+            await asyncio.sleep(0.05)
             self._abort()
             await self._runner.cleanup()
             self._runner = None
