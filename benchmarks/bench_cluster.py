@@ -10,7 +10,7 @@ from benchmarks.comparison import Row, Spread, Target
 from benchmarks.measure import SCRIPTS, Command
 
 JOBS: Final = 10_000
-TURNS: Final = 4
+TURNS: Final = 8
 """Turns of each side in making jobs, for every round that is asked for."""
 RIG: Final = Path(__file__).parents[1] / "tests" / "cluster"
 CREATED: Final = Target(text="≥ 0.90", low=0.9, high=float("inf"))

@@ -13,6 +13,9 @@ from backend_plugin.core.values import JsonValue, Manifest
 
 NOTHING: Final[Manifest] = {}
 
+# An abstract class takes ten times as long to recognize one of its own: what is parsed is a dict.
+_MAPPINGS: Final = (dict, Mapping)
+
 # Longer durations and larger counts than these 68 years mean nothing, and a timedelta has its limits.
 _LARGEST: Final = 2**31 - 1
 _LONGEST: Final = 4_000
@@ -24,14 +27,14 @@ _TIME: Final = re.compile(
 def section(value: JsonValue, *keys: str) -> Manifest:
     """The mapping under `keys`, one below the other; an empty one if there is none."""
     for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, Mapping) else NOTHING
+        value = value.get(key) if isinstance(value, _MAPPINGS) else None
+    return value if isinstance(value, _MAPPINGS) else NOTHING
 
 
 def entries(value: Manifest, key: str) -> list[Manifest]:
     """The mappings of the list under `key`; whatever else it holds is left out."""
     found = value.get(key)
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list | tuple) else []
+    return [each for each in found if isinstance(each, _MAPPINGS)] if isinstance(found, list | tuple) else []
 
 
 def text(value: Manifest, key: str) -> str:
@@ -71,7 +74,7 @@ def number(value: Manifest, key: str) -> int | None:
 def texts(value: Manifest, key: str) -> Mapping[str, str]:
     """The mapping from text to text under `key`, without what is no text; equal names are one object."""
     found = value.get(key)
-    if not isinstance(found, Mapping):
+    if not isinstance(found, _MAPPINGS):
         return {}
     return {shared(name): said for name, said in found.items() if isinstance(said, str)}
 

@@ -130,8 +130,7 @@ class Api:
                 async with lane.slots:
                     # Who waits for those before has not been left without an answer.
                     last += loop.time() - asked if lane.is_long else 0.0
-                    async with timeout(last - loop.time()):
-                        return read(await self.once(question, min(_ATTEMPT, self._patience)))
+                    return read(await self.once(question, min(_ATTEMPT, last - loop.time())))
             except Answered as answer:
                 # For its first second an API server has no rules yet, and refuses what it will permit.
                 is_doubted = answer.is_not_authorized and question.doubts

@@ -20,6 +20,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.kube import credentials, kinds, listing, wire
 from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.api import Api
+from backend_plugin.kube.coalescing import Coalescing
 from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.container_logs import ContainerLog
 from backend_plugin.kube.findings import Looking
@@ -57,6 +58,7 @@ class KubernetesCluster:
         self._connection = connection
         self._options = options
         self._api = Api(connection, options.patience)
+        self._creating = Coalescing()
         self._permissions = Permissions()
         self._owners = Owners(self._api, self._permissions, options.refused_pause)
         self.sight: Final = Sight()
@@ -91,7 +93,8 @@ class KubernetesCluster:
             method="POST", path=resource.path(namespace), query=_WRITTEN, body=_encoded(manifest)
         )
         try:
-            return await self._api.read(question, wire.job_of if resource == JOBS else wire.object_of)
+            asked = self._api.read(question, wire.job_of if resource == JOBS else wire.object_of)
+            return await self._creating.answered(asked)
         except Answered as answer:
             if answer.reason == "AlreadyExists":
                 raise AlreadyExists(answer.message) from answer

@@ -148,6 +148,8 @@ class Keeper:
         Raises:
             Refused: As by `Cluster.create`.
         """
+        if companions.ANNOTATION not in job.annotations:
+            return
         try:
             async with timeout(ACCOMPANY_CALL):
                 await self._accompany(job)

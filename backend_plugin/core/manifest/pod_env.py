@@ -3,7 +3,7 @@
 Lives here: what Flyte's containers find in it, and who wins. What the operator adds is the operator's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 from backend_plugin.core.job import Run
@@ -50,8 +50,7 @@ def truthful(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
     A task that sets FLYTE_FAIL_ON_ERROR itself keeps its value.
     """
-    said = any(each.get("name") == _FAIL_ON_ERROR for each in env)
-    ours = [] if said else [{"name": _FAIL_ON_ERROR, "value": "true"}]
+    ours = [] if _FAIL_ON_ERROR in _names(env) else [{"name": _FAIL_ON_ERROR, "value": "true"}]
     return [*env, *ours, _WORKER, _STRATEGY]
 
 
@@ -66,7 +65,7 @@ def for_training(
     env: Sequence[Mapping[str, Any]] = container.get("env", ())
     if container.get("envFrom"):
         return env
-    said = {each.get("name") for each in env}
+    said = _names(env)
     known = {**_threads(container, processes), **settings.kfpytorch.training_env}
     return [*env, *_values({name: value for name, value in known.items() if value and name not in said})]
 
@@ -86,6 +85,10 @@ def _threads(container: Mapping[str, Any], processes: int) -> dict[str, str]:
 def unique(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Each name once, with what was said of it last: the API server refuses a job with a name twice."""
     return list({each.get("name"): each for each in env}.values())
+
+
+def _names(env: Sequence[Mapping[str, Any]]) -> Set[object]:
+    return {each.get("name") for each in env}
 
 
 def _values(values: Mapping[str, str]) -> list[dict[str, Any]]:
