@@ -20,7 +20,7 @@ CONNECTOR = {
         "dns:///kfpytorch-backend.kfpytorch.svc.cluster.local:8000"
     ),
     "plugins.connector-service.defaultconnector.insecure": True,
-    "plugins.connector-service.defaultconnector.defaulttimeout": "30s",
+    "plugins.connector-service.defaultconnector.defaulttimeout": "60s",
     "plugins.connector-service.defaultconnector.defaultserviceconfig": (
         '{"loadBalancingConfig": [{"round_robin": {}}], '
         '"methodConfig": [{"name": [{}], "waitForReady": true, '

@@ -1,30 +1,21 @@
 """The connector's two services, as propeller calls them: raw gRPC, a deadline, the settings of our chart."""
 
 import json
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
+import yaml
 from flyteidl.admin import agent_pb2
 from flyteidl.service import agent_pb2_grpc
 
 DEADLINE: Final = 10.0
-# What the chart's values give to propeller: without it a moment's outage kills workflows.
-SERVICE_CONFIG: Final = {
-    "loadBalancingConfig": [{"round_robin": {}}],
-    "methodConfig": [
-        {
-            "name": [{}],
-            "waitForReady": True,
-            "retryPolicy": {
-                "maxAttempts": 5,
-                "initialBackoff": "0.5s",
-                "maxBackoff": "3s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
-            },
-        }
-    ],
-}
+CONNECTOR: Final = yaml.safe_load(
+    (Path(__file__).parents[2] / "charts/kfpytorch-backend/files/connector.yaml").read_text()
+)
+"""What our chart has propeller know of a connector, but for where it is."""
+SERVICE_CONFIG: Final = json.loads(CONNECTOR["defaultConnector"]["defaultServiceConfig"])
+"""Without it a moment's outage kills workflows."""
 # A server that comes back is to be found at once; gRPC's own patience grows to minutes.
 _RECONNECT: Final = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
 

@@ -144,7 +144,7 @@ def _no_timeout(facts: Facts) -> Iterator[Found]:
         if not text(said, "defaultTimeout"):
             yield Found(
                 sentence=f"{path} says no defaultTimeout, and a call that is lost is waited for without end",
-                remedy="write defaultTimeout: 30s",
+                remedy="write defaultTimeout: 60s",
             )
 
 

@@ -28,7 +28,7 @@ _SERVICE_CONFIG: Final = (
 CONNECTOR: Final = {
     "endpoint": "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000",
     "insecure": True,
-    "defaultTimeout": "30s",
+    "defaultTimeout": "60s",
     "defaultServiceConfig": _SERVICE_CONFIG,
 }
 PROPELLER: Final[Mapping[str, Any]] = {

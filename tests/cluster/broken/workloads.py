@@ -317,7 +317,7 @@ BREAKS: Final = (
     ),
     Break(
         finds="flyte-timeout",
-        remedy="defaultTimeout: 30s",
+        remedy="defaultTimeout: 60s",
         there=lambda _: [changed(*_CONNECTOR, "defaultTimeout", to=None)],
     ),
     Break(

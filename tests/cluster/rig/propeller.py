@@ -22,7 +22,7 @@ from flytekit.models.admin.workflow import WorkflowSpec
 from flytekit.models.literals import LiteralMap
 from flytekit.models.task import TaskSpec
 from flytekit.tools.translator import get_serializable
-from propeller.wire import SERVICE_CONFIG
+from propeller.wire import CONNECTOR
 
 from rig.control_plane import HERE, PROPELLER, ControlPlane, dumped, free_ports
 from rig.place import LOOPBACK
@@ -46,8 +46,6 @@ class Options:
 
     connector: str = ""
     """``host:port`` of the backend; empty: Flyte's own plugin does PyTorchJobs."""
-    service_config: str = json.dumps(SERVICE_CONFIG)
-    """By default what a platform should tell it: a connector that is away for a moment costs nothing then."""
     resync_seconds: int = 5
     """How often is polled; propeller takes no less than 5."""
     domain: str = DOMAIN
@@ -230,20 +228,10 @@ class Propeller:
 
 
 def _connector(options: Options) -> Mapping[str, Any]:
-    return {
-        "supportedTaskTypes": ["pytorch"],
-        "defaultConnector": {
-            "endpoint": options.connector,
-            "insecure": True,
-            "defaultTimeout": "60s",
-            "defaultServiceConfig": options.service_config,
-        },
-        "webApi": {
-            "caching": {"resyncInterval": f"{options.resync_seconds}s"},
-            "readRateLimiter": {"qps": 100, "burst": 200},
-            "writeRateLimiter": {"qps": 100, "burst": 200},
-        },
-    }
+    """The chart's own words, but that tests are in more of a hurry."""
+    connector = {**CONNECTOR["defaultConnector"], "endpoint": options.connector}
+    caching = {**CONNECTOR["webApi"]["caching"], "resyncInterval": f"{options.resync_seconds}s"}
+    return {**CONNECTOR, "defaultConnector": connector, "webApi": {**CONNECTOR["webApi"], "caching": caching}}
 
 
 def _closure(workflow: WorkflowBase, image: str) -> workflow_closure_pb2.WorkflowClosure:
