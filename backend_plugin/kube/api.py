@@ -8,9 +8,9 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 import aiohttp
 
@@ -29,6 +29,9 @@ _AT_A_TIME: Final = 64
 _BEHIND_AT_A_TIME: Final = 16
 """Of those that nobody waits for: where the API server has enough to do, more of them are done no sooner, and
 a CreateTask waits the longer."""
+_OF_ONE_NAMESPACE: Final = 0.75
+"""The part of the places that one namespace may have: where all of its questions hang, as behind a webhook of
+its own that never answers, those of others find one."""
 _ATTEMPT: Final = 4.0
 """Seconds for one attempt: a connection that is dead without saying so leaves time for a second one."""
 _FIRST_PAUSE: Final = 0.2
@@ -60,14 +63,25 @@ class Stream:
         return transport.get_extra_info("socket") if transport is not None else None
 
 
-@dataclass(frozen=True, slots=True)
 class _Lane:
     """Questions that wait for each other, and for no others."""
 
-    slots: asyncio.Semaphore
-    """Taken for each attempt, and not between two of them."""
-    is_long: bool = False
-    """Whether waiting for a slot takes nothing of a question's time."""
+    def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
+        """So many have a place; if the lane `is_long`, waiting for one takes nothing of a question's time."""
+        self.is_long = is_long
+        self.slots = asyncio.Semaphore(at_a_time)
+        """Taken for each attempt, and not between two of them."""
+        self._share = max(1, int(at_a_time * _OF_ONE_NAMESPACE))
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def share(self, question: Question) -> asyncio.Semaphore:
+        """The places of the question's namespace, to be taken before one of all."""
+        _, _, rest = question.path.partition("/namespaces/")
+        namespace = rest.partition("/")[0]
+        share = self._shares.get(namespace)
+        if share is None:
+            share = self._shares[namespace] = asyncio.Semaphore(self._share)
+        return share
 
 
 class Api:
@@ -84,9 +98,9 @@ class Api:
         self._patience = patience
         self._chance = chance
         # Thousands of jobs that end at once hold up no new one and no abort; thousands of aborts no new one.
-        self._calls = _Lane(asyncio.Semaphore(_AT_A_TIME))
-        self._deletions = _Lane(asyncio.Semaphore(_AT_A_TIME), is_long=True)
-        self._behind = _Lane(asyncio.Semaphore(_BEHIND_AT_A_TIME), is_long=True)
+        self._calls = _Lane(_AT_A_TIME)
+        self._deletions = _Lane(_AT_A_TIME, is_long=True)
+        self._behind = _Lane(_BEHIND_AT_A_TIME, is_long=True)
 
     async def ask(self, question: Question) -> None:
         """Have something done; what the answer shows is of no use.
@@ -127,7 +141,7 @@ class Api:
         while True:
             asked = loop.time()
             try:
-                async with lane.slots:
+                async with lane.share(question), lane.slots:
                     # Who waits for those before has not been left without an answer.
                     last += loop.time() - asked if lane.is_long else 0.0
                     return read(await self.once(question, min(_ATTEMPT, last - loop.time())))
