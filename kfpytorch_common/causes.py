@@ -4,7 +4,7 @@ import enum
 import re
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 
@@ -53,6 +53,7 @@ class Failure:
     exception: str = ""
     """The exception's class; empty when the process died without a word."""
     message: str = ""
+    """What the exception said; of a process without one, the last words that it left."""
     frames: tuple[Frame, ...] = ()
     """Innermost last."""
     traceback: str = ""
@@ -120,24 +121,87 @@ def _order(failure: Failure) -> tuple[int, int]:
     return (2 if is_consequence(failure) else 1), failure.time_ns
 
 
-_GPU_MEMORY: Final = re.compile(r"(cuda|hip)( error:)? out of memory|outofmemoryerror", re.IGNORECASE)
-_HOST_MEMORY: Final = re.compile(r"DefaultCPUAllocator: (can't|not enough)", re.IGNORECASE)
+# RMM and thrust tell of a GPU's memory in a std::bad_alloc, so this is looked for before _REFUSED_MEMORY.
+_GPU_MEMORY: Final = re.compile(
+    r"(cuda|hip)( error:)? out of memory|outofmemoryerror|cudaErrorMemoryAllocation", re.IGNORECASE
+)
+# The class with which it begins: numpy's and pyarrow's are subclasses, and a message may name any.
+_REFUSED_MEMORY: Final = re.compile(
+    r"^[\w.]*MemoryError\b|DefaultCPUAllocator: (can't|not enough)|\bstd::bad_alloc\b|"
+    r"\[Errno 12\]|Cannot allocate memory \(12\)"
+)
 _COLLECTIVE: Final = re.compile(
     r"watchdog caught collective|nccl[^:]* operation timed out|collective timed out", re.IGNORECASE
 )
 _WAITING: Final = re.compile(r"timed out|timeout", re.IGNORECASE)
 
+_BY_WORDS: Final[tuple[tuple[re.Pattern[str], Cause], ...]] = (
+    (_GPU_MEMORY, Cause.OOM_GPU),
+    (_REFUSED_MEMORY, Cause.OOM_HOST),
+    (_COLLECTIVE, Cause.NCCL_TIMEOUT),
+)
+"""The first that applies."""
+
+# Of last words, which may be the end of any log, only what ended the process: C++'s std::terminate, and
+# torchrun on the first of its own to fail; what ended its others may have been torchrun itself.
+_ENDED: Final = re.compile(
+    r"terminate called after throwing an instance of [\s\S]{0,500}|"
+    r"Root Cause \(first observed failure\):[\s\S]{0,2000}"
+)
+
+
+def _said(failure: Failure) -> str:
+    """What tells of its cause: its exception, or the end in its last words."""
+    if failure.exception:
+        return f"{failure.exception} {failure.message}"
+    return "\n".join(_ENDED.findall(failure.message))
+
+
+# How torch tells of a process that a rank, or torchrun, had started: its DataLoader, its `spawn`, its agent.
+_OWN_PROCESS: Final = re.compile(
+    r"DataLoader worker \(pid \d+\) is killed by signal: (?P<described>[A-Z][a-z ]+)|"
+    r"process \d+ terminated with signal (?P<named>SIG[A-Z0-9]+)|"
+    r"Root Cause \(first observed failure\):[\s\S]{0,1000}?exitcode {1,20}: -(?P<number>\d{1,2}) \(pid: "
+)
+# As strsignal(3) describes them.
+_DESCRIBED: Final = {
+    "Killed": "SIGKILL",
+    "Segmentation fault": "SIGSEGV",
+    "Bus error": "SIGBUS",
+    "Aborted": "SIGABRT",
+    "Floating point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+}
+# Of a DataLoader it is raised from what its worker died of, where that is known.
+_LOST_PROCESS: Final = re.compile(
+    r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly|^[\w.]*BrokenProcessPool\b"
+)
+
+
+def _signal_within(failure: Failure) -> str:
+    """The signal's name that ended a process which the failed one had started, or an empty string."""
+    said = _said(failure)
+    ended = _OWN_PROCESS.search(failure.traceback if _LOST_PROCESS.search(said) else said)
+    if ended is None:
+        return ""
+    if ended["number"]:
+        return replace(failure, exit_code=-int(ended["number"])).signal
+    return ended["named"] or _DESCRIBED.get(ended["described"], "")
+
+
+def is_unexplained(failure: Failure) -> bool:
+    """Whether it tells that a process which it had started is gone, and nothing of why."""
+    return _LOST_PROCESS.search(_said(failure)) is not None and not _signal_within(failure)
+
 
 def classify(failure: Failure) -> Cause:
     """The word for a failure of a process; what only a cluster can know is not guessed."""
-    said = f"{failure.exception} {failure.message}"
-    if _GPU_MEMORY.search(said):
-        return Cause.OOM_GPU
-    out_of_memory = failure.exception.rpartition(".")[2] == "MemoryError" or _HOST_MEMORY.search(said)
-    if out_of_memory or failure.signal == "SIGKILL":
+    said = _said(failure)
+    for words, cause in _BY_WORDS:
+        if words.search(said):
+            return cause
+    if "SIGKILL" in (failure.signal, _signal_within(failure)):
         return Cause.OOM_HOST
-    if _COLLECTIVE.search(said):
-        return Cause.NCCL_TIMEOUT
     if failure.exception == "NobodyCame" or (is_consequence(failure) and _WAITING.search(failure.message)):
         return Cause.HANG
     if failure.signal == "SIGTERM":
@@ -173,8 +237,25 @@ _CRASHES: Final = {
     "SIGFPE": "a crash in native code; its last words are in the log",
     "SIGILL": "this machine lacks an instruction that a library was built for",
 }
+_CRASHES_WITHIN: Final = {
+    **_CRASHES,
+    # Where that process was in the user's code, nobody knows.
+    "SIGSEGV": "a crash in native code, in a process that it had started; its last words are in the log",
+}
+_REFUSED: Final = "memory was refused to it: ask for more, or load less per rank"
+_UNEXPLAINED: Final = (
+    "a process that it had started ended without a word: it may have been killed for lack of memory, or have "
+    "crashed; its last words may be in the log"
+)
 
 
 def remedy(failure: Failure) -> str:
     """A sentence on what to do, or an empty string."""
-    return _CRASHES.get(failure.signal) or REMEDIES.get(classify(failure), "")
+    cause = classify(failure)
+    if cause is Cause.OOM_HOST and _REFUSED_MEMORY.search(_said(failure)):
+        return _REFUSED  # Nobody has killed it.
+    if cause is not Cause.USER_ERROR:
+        return REMEDIES[cause]
+    if is_unexplained(failure):
+        return _UNEXPLAINED
+    return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_signal_within(failure), "")

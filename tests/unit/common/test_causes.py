@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """One word for why a rank failed, and the first of many failures: found, not assumed."""
 
 import signal
@@ -7,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfpytorch_common.causes import Cause, Failure, classify, is_consequence, remedy, root_cause
+from kfpytorch_common.causes import (
+    Cause,
+    Failure,
+    classify,
+    is_consequence,
+    is_unexplained,
+    remedy,
+    root_cause,
+)
 
 GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
 LOST = "Connection closed by peer [127.0.0.1]:9654. This is typically caused by a remote worker crashing."
@@ -172,7 +181,7 @@ def test_there_is_no_cause_of_nothing() -> None:
         pytest.param(
             raised_by_torch(
                 "DistNetworkError",
-                "The client socket has timed out after 60000ms while trying to connect to (train-master-0, 23456).",  # noqa: E501
+                "The client socket has timed out after 60000ms while trying to connect to (train-master-0, 23456).",
             ),
             Cause.HANG,
         ),
@@ -194,10 +203,10 @@ def test_a_failure_has_a_word(ended: Failure, cause: Cause) -> None:
 @pytest.mark.parametrize(
     ("ended", "sentence"),
     [
-        (raised_by_torch("OutOfMemoryError", "CUDA out of memory."), "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),  # noqa: E501
-        (failure(exit_code=-9), "killed from outside, most often for lack of memory: ask for more, or load less per rank"),  # noqa: E501
+        (raised_by_torch("OutOfMemoryError", "CUDA out of memory."), "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+        (failure(exit_code=-9), "killed from outside, most often for lack of memory: ask for more, or load less per rank"),
         (failure(exit_code=-7), "shared memory may be full: @task(shared_memory=True) gives a pod more"),
-        (failure(exit_code=-11), "a crash in native code, called from the line above; its last words are in the log"),  # noqa: E501
+        (failure(exit_code=-11), "a crash in native code, called from the line above; its last words are in the log"),
         (failure("ValueError", "wrong"), ""),
         (failure(exit_code=3), ""),
     ],
@@ -212,3 +221,89 @@ def test_what_to_do_is_said_where_it_is_known(ended: Failure, sentence: str) -> 
 )
 def test_a_signal_is_called_by_its_name(code: int, name: str) -> None:
     assert failure(exit_code=code).signal == name
+
+
+KILLED = "killed from outside, most often for lack of memory: ask for more, or load less per rank"
+REFUSED = "memory was refused to it: ask for more, or load less per rank"
+GPU = "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+CRASHED = "a crash in native code, in a process that it had started; its last words are in the log"
+SHARED = "shared memory may be full: @task(shared_memory=True) gives a pod more"
+GONE = (
+    "a process that it had started ended without a word: it may have been killed for lack of memory, or have "
+    "crashed; its last words may be in the log"
+)
+ABORTED = "terminate called after throwing an instance of '{}'\n  what():  {}\n"
+TORCHRUN = """E0101 failed (exitcode: {code}) local_rank: 1 (pid: 12) of binary: /usr/bin/python
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  exitcode  : {other} (pid: 11)
+  traceback : Signal 9 (SIGKILL) received by PID 11
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:01:29
+  host      : j-worker-0
+  rank      : 3 (local_rank: 1)
+  exitcode  : {code} (pid: 12)
+  error_file: <N/A>
+  traceback : x
+============================================================"""
+
+
+def loader(how: str) -> str:
+    return f"DataLoader worker (pid 12) is killed by signal: {how}. "
+
+
+def lost(*, after: str = "") -> Failure:
+    said = "DataLoader worker (pid(s) 12, 13) exited unexpectedly"
+    chain = (
+        f"RuntimeError: {after}\n\nThe above exception was the direct cause of the following exception:\n\n"
+    )
+    return raised_by_torch("RuntimeError", said, traceback=f"{chain if after else ''}RuntimeError: {said}\n")
+
+
+def spawned(name: str) -> Failure:
+    return failure("ProcessExitedException", f"process 1 terminated with signal {name}")
+
+
+WITHIN = {
+    "a loader's worker is killed": (failure("RuntimeError", loader("Killed")), Cause.OOM_HOST, KILLED),
+    "a loader's worker crashes": (failure("RuntimeError", loader("Segmentation fault")), Cause.USER_ERROR, CRASHED),
+    "a loader's worker lacks shared memory": (failure("RuntimeError", loader("Bus error")), Cause.USER_ERROR, SHARED),
+    "a loader's worker is told to end": (failure("RuntimeError", loader("Terminated")), Cause.USER_ERROR, ""),
+    "a loader's worker is gone": (lost(), Cause.USER_ERROR, GONE),
+    "a loader's worker is gone after a kill": (lost(after=loader("Killed")), Cause.OOM_HOST, KILLED),
+    "a loader's worker is gone after a crash": (lost(after=loader("Segmentation fault")), Cause.USER_ERROR, CRASHED),
+    "a loader's worker is gone for want of shared memory": (lost(after=loader("Bus error")), Cause.USER_ERROR, SHARED),
+    "a loader's worker left": (failure("RuntimeError", "DataLoader worker (pid 7) exited unexpectedly with exit code 3."), Cause.USER_ERROR, ""),
+    "a pool's process is gone": (failure("BrokenProcessPool", "A process in the process pool was terminated abruptly while the future was running or pending."), Cause.USER_ERROR, GONE),
+    "a spawned process is killed": (spawned("SIGKILL"), Cause.OOM_HOST, KILLED),
+    "a spawned process crashes": (spawned("SIGSEGV"), Cause.USER_ERROR, CRASHED),
+    "torchrun's first was killed": (failure(message=TORCHRUN.format(code=-9, other=-9)), Cause.OOM_HOST, KILLED),
+    "torchrun's first crashed": (failure(message=TORCHRUN.format(code=-11, other=-9)), Cause.USER_ERROR, CRASHED),
+    "torchrun killed the others": (failure(message=TORCHRUN.format(code=1, other=-9)), Cause.USER_ERROR, ""),
+    "torchrun as an exception": (failure("ChildFailedError", TORCHRUN.format(code=1, other=-9)), Cause.USER_ERROR, ""),
+    "a number that is no signal": (failure(message=TORCHRUN.format(code=-99, other=-9)), Cause.USER_ERROR, ""),
+    "memory refused to Python": (failure("MemoryError", ""), Cause.OOM_HOST, REFUSED),
+    "memory refused to numpy": (failure("numpy.core._exceptions._ArrayMemoryError", "Unable to allocate"), Cause.OOM_HOST, REFUSED),
+    "memory refused by the system": (failure("OSError", "[Errno 12] Cannot allocate memory"), Cause.OOM_HOST, REFUSED),
+    "memory refused to a map": (failure("RuntimeError", "unable to mmap 8 bytes from file <x>: Cannot allocate memory (12)"), Cause.OOM_HOST, REFUSED),
+    "memory refused to C++": (failure("RuntimeError", "std::bad_alloc"), Cause.OOM_HOST, REFUSED),
+    "memory refused to native code": (failure(exit_code=-6, message=ABORTED.format("std::bad_alloc", "std::bad_alloc")), Cause.OOM_HOST, REFUSED),
+    "native code that gave up": (failure(exit_code=-6, message=ABORTED.format("std::logic_error", "x")), Cause.USER_ERROR, "native code gave up; its last words are in the log"),
+    "a GPU's memory, in C++'s words": (failure("MemoryError", "std::bad_alloc: out_of_memory: CUDA error at: x.hpp: cudaErrorMemoryAllocation out of memory"), Cause.OOM_GPU, GPU),
+    "a GPU's memory, caught in a loader's worker": (failure("OutOfMemoryError", "Caught OutOfMemoryError in DataLoader worker process 0.\nCUDA out of memory"), Cause.OOM_GPU, GPU),
+    "a log that had other troubles": (failure(exit_code=3, message=f"std::bad_alloc\nCUDA out of memory\n{loader('Killed')}"), Cause.USER_ERROR, ""),
+    "a message about memory": (failure("ValueError", "caught a MemoryError"), Cause.USER_ERROR, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("ended", "cause", "sentence"), WITHIN.values(), ids=WITHIN)
+def test_a_death_within_a_rank_and_memory_that_is_refused_have_their_own_words(
+    ended: Failure, cause: Cause, sentence: str
+) -> None:
+    assert (classify(ended), remedy(ended)) == (cause, sentence)
+    assert is_unexplained(ended) is (sentence == GONE)

@@ -92,6 +92,23 @@ def test_a_death_without_a_trace() -> None:
     ]
 
 
+def test_a_process_of_a_rank_that_is_gone() -> None:
+    said = "DataLoader worker (pid(s) 7) exited unexpectedly"
+    gone = cause(exception="RuntimeError", message=said, frames=(), traceback="")
+    killed = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. \n"
+    assert lines(cause=gone, others=[], ranks=1, logs="") == [
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error)",
+        f"  RuntimeError: {said}",
+        "  hint   a process that it had started ended without a word: it may have been killed for lack of memory, or have",  # noqa: E501
+        "         crashed; its last words may be in the log",
+    ]
+    assert lines(cause=dataclasses.replace(gone, traceback=killed), others=[], ranks=1, logs="")[:-1] == [
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (oom-host)",
+        f"  RuntimeError: {said}",
+        "  hint   killed from outside, most often for lack of memory: ask for more, or load less per rank",
+    ]
+
+
 def test_an_exit_without_a_word() -> None:
     silent = Failure(rank=0, replica="master-0", exit_code=3, time_ns=1, pid=5)
     assert lines(cause=silent, others=[], ranks=1) == [
