@@ -119,8 +119,7 @@ async def _serve(configuration: Configuration) -> None:
 
         stack.callback(asyncio.create_task(garbage.look_seldom(parts.cache.ready)).cancel)
         async with _beside(parts.run(), server.stop):
-            await server.run(parts.cache.ready, started)
-            await parts.orders.settle(serving.SETTLE_SECONDS)
+            await server.run(parts.cache.ready, started, parts.settle)
 
 
 @asynccontextmanager

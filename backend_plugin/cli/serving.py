@@ -38,7 +38,10 @@ _SERVICES: Final = {
 # What people and tools ask at once must not take Flyte's turn.
 _PEOPLE_AT_ONCE: Final = 64
 SETTLE_SECONDS: Final = 3.0
-"""How long what is under way when the end comes has; the next server finds the rest in the cluster."""
+"""How long what is under way when the end comes has; the next server finds the rest in the cluster.
+
+But for deletions, of which nobody else knows: they have what is left of the drain, if that is more.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,10 @@ class Parts:
         others = [each.run() for each in (self.orphans, self.found) if each is not None]
         await together(self.keeper.run(), *others)
 
+    async def settle(self, left: float) -> None:
+        """What is to be done when no call runs any more; `left` are the seconds that the drain leaves."""
+        await self.orders.settle(SETTLE_SECONDS, "delete", left)
+
 
 def assembled(here: Opened, said: ServerSettings) -> Parts:
     """All that answers, and all that goes on behind the answers."""
@@ -70,7 +77,7 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
     cache, orders = Cache(here.now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)), Orders(metrics)
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
-    keeper = Keeper(cluster, cache, answers, Endings(cache, outcomes, orders))
+    keeper = Keeper(cluster, cache, answers, Endings(cluster, cache, outcomes, orders))
     allowed = Allowed(prefixes=prefixes, namespaces=said.namespaces)
     orphans = _orphans(here, allowed, metrics, said)
     found = _found(here, said)
@@ -89,7 +96,7 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
     asked = people.People(cache=cache, judge=judge, cluster=cluster, nodes=here.nodes)
     metrics.cached.ask = lambda: _counts(cache)
     metrics.orders_pending.ask = lambda: {
-        (what,): orders.count(what) for what in ("confirm", "delete", "end", "look", "read")
+        (what,): orders.count(what) for what in ("confirm", "delete", "end", "gone", "look", "read")
     }
     if here.sight is not None:
         metrics.watches.ask = here.sight.counts

@@ -4,6 +4,7 @@ Lives here: which of them count, and their order. Does not: what Kubernetes says
 makes of it all.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -31,12 +32,12 @@ _RECENT: Final[Mapping[str, timedelta]] = {
 def of_events(
     events: Iterable[Event], pods: Iterable[Pod], ended: datetime | None, exit_codes: Mapping[int, Cause]
 ) -> list[Death]:
-    """How pods ended that are gone, by the events about them; of each pod the last end."""
-    known = {pod.name for pod in pods}
+    """How pods ended that are gone, or of which no end is known yet, by the events; of each the last end."""
+    known = {pod.name: pod for pod in pods}
     last: dict[str, Death] = {}
     for event in events:
         death = _of_event(event, exit_codes)
-        if death is None or death.pod in known or not _is_recent(event, ended):
+        if death is None or not (_is_recent(event, ended) and _is_news(event, known.get(death.pod))):
             continue
         other = last.get(death.pod)
         if other is None or _later(other, death):
@@ -46,6 +47,18 @@ def of_events(
 
 def _later(one: Death, other: Death) -> bool:
     return (other.failure.time_ns, other.said) > (one.failure.time_ns, one.said)
+
+
+def _is_news(event: Event, pod: Pod | None) -> bool:
+    """Whether it tells of an end that the pod itself, as it was seen last, does not tell of."""
+    if pod is None:
+        return True
+    if event.reason != "ExitedWithCode" or not deaths.still_runs(pod):
+        return False
+    began = (pod.primary.running_since if pod.primary else None) or pod.started or pod.created
+    # One that was started anew may be that of which it tells.
+    again = pod.primary is not None and pod.primary.restarts > 0
+    return not again and began is not None and event.at is not None and event.at > began
 
 
 def _is_recent(event: Event, ended: datetime | None) -> bool:
@@ -95,12 +108,13 @@ def _taken(event: Event) -> Death | None:
     )
 
 
-def of_files(files: Iterable[ErrorFile], exit_codes: Mapping[int, Cause]) -> list[Death]:
+def of_files(files: Iterable[ErrorFile], pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Death]:
     """The failures that workers wrote down themselves."""
-    return [_of_file(each, exit_codes) for each in files]
+    going = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
+    return [_of_file(each, going.get(each.worker), exit_codes) for each in files]
 
 
-def _of_file(file: ErrorFile, exit_codes: Mapping[int, Cause]) -> Death:
+def _of_file(file: ErrorFile, deleted: datetime | None, exit_codes: Mapping[int, Cause]) -> Death:
     failure = error_text.failure(file)
     cause = _cause_of_file(file, failure, exit_codes)
     return Death(
@@ -111,6 +125,7 @@ def _of_file(file: ErrorFile, exit_codes: Mapping[int, Cause]) -> Death:
         recoverable=file.recoverable,
         pod=file.worker,
         at=file.at,
+        ordered=deleted is not None and (file.at is None or file.at >= deleted),
         explained=not failure.exception and cause is not Cause.USER_ERROR,
     )
 
@@ -209,21 +224,52 @@ _WHOLE_SECOND: Final = 10**9
 _DOUBTFUL: Final = {-SIGTERM: 1, -SIGABRT: 2}
 
 
+# What a process says that was told to end itself, or one of whose own was.
+_BY_SIGTERM: Final = re.compile(r"SignalException|got signal: 15|killed by signal: Terminated|SIGTERM")
+
+
 def first(told: Sequence[Death], ended: datetime | None) -> Death | None:
     """The death that the others follow from; of equals the one with the lowest name.
 
-    Consequences come last, then those who were told to end, and what happened after the job had `ended`.
+    Consequences come last, then those who were told to end, and what happened after the job had `ended`. But
+    somebody was first: where nothing until the end is a cause, what is one by its nature was that, though a
+    node's clock, which is ahead, says that it came later.
     """
     worded = any(death.failure.exception and not is_consequence(death.failure) for death in told)
-    return min(told, key=lambda death: _order(death, ended, worded=worded), default=None)
+    caused = any(is_cause(death) and not _is_late(death, ended) for death in told)
+
+    def order(death: Death) -> tuple[int, int, int, tuple[str, int], str]:
+        late = _is_late(death, ended) and (caused or not _may_be_early(death))
+        return _order(death, late=late, worded=worded)
+
+    return min(told, key=order, default=None)
 
 
-def _order(
-    death: Death, ended: datetime | None, *, worded: bool
-) -> tuple[int, int, int, tuple[str, int], str]:
+def has_cause(told: Iterable[Death], ended: datetime | None) -> bool:
+    """Whether any of them may have brought about the others, and the end of the job."""
+    return any(_may_be_early(each) if _is_late(each, ended) else is_cause(each) for each in told)
+
+
+def _is_late(death: Death, ended: datetime | None) -> bool:
+    return ended is not None and death.at is not None and death.at - ended > SKEW
+
+
+def is_cause(death: Death) -> bool:
+    """Whether it tells of its own cause: no lost peer, nor what comes of being told to end."""
+    failure = death.failure
+    follows = failure.stopped or failure.exit_code in _DOUBTFUL or is_consequence(failure)
+    return not follows and _BY_SIGTERM.search(f"{failure.exception}: {failure.message}") is None
+
+
+def _may_be_early(death: Death) -> bool:
+    """Whether what is dated after the end may be its cause: not where somebody had ordered its pod away."""
+    return is_cause(death) and (death.explained or not death.ordered)
+
+
+def _order(death: Death, *, late: bool, worded: bool) -> tuple[int, int, int, tuple[str, int], str]:
     failure, when = death.failure, death.failure.time_ns
     sigterm = failure.stopped and failure.exit_code == -SIGTERM and not worded
-    if ended is not None and death.at is not None and death.at - ended > SKEW:
+    if late:
         rank = 4
     elif failure.stopped and not (sigterm and not death.ordered):
         rank = 3
@@ -256,7 +302,7 @@ def told(pods: Sequence[Death], files: Sequence[Death]) -> list[Death]:
             continue
         after = [death for death in silent if _may_have_written(death, file)]
         # A file that does not say whose it is may be that of any replica that has none.
-        whose = min(after, key=lambda death: _order(death, None, worded=True), default=None)
+        whose = min(after, key=lambda death: _order(death, late=False, worded=True), default=None)
         silent = [death for death in silent if death is not whose]
         found.append(_named(file, after[0].failure.replica) if len(after) == 1 else file)
     return [*found, *silent, *rest]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from signal import SIGKILL, SIGTERM
+from signal import SIGABRT, SIGKILL, SIGTERM
 from typing import Final
 
 import msgspec
@@ -93,10 +93,10 @@ def signal_of(exit_code: int) -> int:
     return 256 - exit_code if 256 - 31 <= exit_code < 255 else 0
 
 
-def cause_of_exit(exit_code: int, overrides: Mapping[int, Cause]) -> Cause:
-    """What an exit code alone says."""
+def cause_of_exit(exit_code: int, overrides: Mapping[int, Cause], last_words: str = "") -> Cause:
+    """What an exit code says, together with the end that the last words tell of."""
     known = overrides.get(exit_code) or EXIT_CODES.get(exit_code)
-    return known or classify(silent("", exit_code, None))
+    return known or classify(replace(silent("", exit_code, None), message=last_words))
 
 
 def of_pods(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Death]:
@@ -130,6 +130,19 @@ def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Death | None:
         ordered=pod.deleted is not None and (finished is None or finished >= pod.deleted),
         explained=_is_explained(pod, ended) and cause not in (Cause.USER_ERROR, Cause.CONFIG),
     )
+
+
+def still_runs(pod: Pod) -> bool:
+    """Whether nothing is known of a pod but that it runs, or is to run."""
+    if pod.phase not in ("Pending", "Running") or pod.deleted is not None or pod.disrupted is not None:
+        return False
+    return pod.primary is None or pod.primary.ended is None
+
+
+def ended_by_itself(pod: Pod) -> bool:
+    """Whether a pod failed with an exit code that comes of no order to end, nor of giving up on peers."""
+    death = of_pod(pod, {}) if pod.phase == "Failed" else None
+    return death is not None and death.failure.exit_code not in (0, -SIGABRT, -SIGKILL, -SIGTERM)
 
 
 # Whoever is to go is first told so; the clocks and the reporting of two parties lie between.
@@ -202,11 +215,15 @@ def _cause(
 def cause_of_end(ended: Termination, exit_codes: Mapping[int, Cause]) -> Cause:
     """What the end of a container says for itself."""
     known = CONTAINER_REASONS.get(ended.reason)
+    if known is Cause.CONFIG and _STARVED in ended.message:
+        return Cause.OOM_HOST
     if known is Cause.CONFIG and ended.message and not is_hopeless(ended.message):
         return Cause.INFRA
-    return known or cause_of_exit(ended.exit_code or 0, exit_codes)
+    return known or cause_of_exit(ended.exit_code or 0, exit_codes, ended.message)
 
 
+# runc's, of a limit below what it takes to start anything.
+_STARVED: Final = "container init was OOM-killed"
 # What a runtime says when the container itself cannot work, and not the runtime.
 _HOPELESS: Final = re.compile(
     r"no such file|executable file not found|permission denied|not a directory|no command specified|invalid|"

@@ -26,7 +26,7 @@ _CHILD: Final = re.compile(
     r"exitcode {1,20}: (?P<code>-?\d{1,9}).{0,100}\n\s{0,40}error_file: .{0,500}\n\s{0,40}"
     r"traceback : (?P<trace>[\s\S]{0,20000}?)(?:\n=====|$)"
 )
-_EXCEPTION: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<said>[\s\S]*))?$")
+_EXCEPTION: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<said>[\s\S]*)|:)?$")
 _KILLED: Final = re.compile(
     r"killed by (?P<signal>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}), without a word"
 )

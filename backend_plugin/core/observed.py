@@ -31,6 +31,8 @@ from backend_plugin.core.values import Manifest
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LABEL: Final = "training.kubeflow.org/"
+JOB_NAME: Final = _LABEL + "job-name"
+"""The operator's label of replicas: the name of their job."""
 _ENDS: Final = ("Succeeded", "Failed")
 PLACE_OF: Final = "kfpytorch.flyte.org/place-of"
 """A label of pods that hold places until the replicas of a job come: the name of the job."""
@@ -268,7 +270,7 @@ def read_pod(manifest: Manifest) -> Pod:
     return Pod(
         name=name,
         uid=text(metadata, "uid"),
-        job_name=word(labels, _LABEL + "job-name") or word(labels, PLACE_OF),
+        job_name=word(labels, JOB_NAME) or word(labels, PLACE_OF),
         owners=tuple(word(each, "uid") for each in entries(metadata, "ownerReferences")),
         role=shared(text(labels, _LABEL + "replica-type").lower()),
         index=max(0, number(labels, _LABEL + "replica-index") or 0),

@@ -250,14 +250,11 @@ def _ended(
     certain, unsettled = blame.counting(_files(observed, state, pods, ended), pods)
     # Work that was done needs no explanation from pods that ended after it.
     if state is State.SUCCEEDED or (state in (State.GONE, State.DELETED) and observed.outputs):
-        told = blame.of_files([*certain, *unsettled], exit_codes)
+        told = blame.of_files([*certain, *unsettled], pods, exit_codes)
     else:
-        told_in_full = [_in_full(pod, observed.events) for pod in pods]
-        ends = [
-            each for each in deaths.of_pods(told_in_full, exit_codes) if not _is_cleaned(each, job, condition)
-        ]
-        ends += blame.of_events(observed.events, pods, ended, exit_codes)
-        told = _of_failure(observed, pods, ends, exit_codes)
+        told = _told(observed, pods, condition, exit_codes)
+        if _is_among(pods, job, condition) and not blame.has_cause(told, ended):
+            told = _told(observed, tuple(map(_untold, pods)), condition, exit_codes)
     return JobStatus(
         state=state,
         job=job,
@@ -289,13 +286,40 @@ def _files(
     ]
 
 
+def _told(
+    observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: Mapping[int, Cause]
+) -> list[Death]:
+    """All the deaths that may have ended the job."""
+    job = observed.job
+    ended = (job.completed if job else None) or (condition.since if condition else None)
+    told_in_full = [_in_full(pod, observed.events) for pod in pods]
+    ends = [
+        each for each in deaths.of_pods(told_in_full, exit_codes) if not _is_cleaned(each, job, condition)
+    ]
+    ends += blame.of_events(observed.events, pods, ended, exit_codes)
+    return _of_failure(observed, pods, ends, exit_codes)
+
+
+def _is_among(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
+    """Whether one of these must have ended the job, though all of them are ordered away after it."""
+    if job is None or condition is None or job.clean_pod_policy != "All":
+        return False
+    by_limit = "deadline" in condition.message or "backoff limit" in condition.message
+    return len(pods) >= job.replicas and not by_limit
+
+
+def _untold(pod: Pod) -> Pod:
+    """As one that nobody has told to end, if by its exit code nobody has: its clock may be ahead."""
+    return structs.replace(pod, deleted=None) if deaths.ended_by_itself(pod) else pod
+
+
 def _of_failure(
     observed: Observed, pods: tuple[Pod, ...], ends: Sequence[Death], exit_codes: Mapping[int, Cause]
 ) -> list[Death]:
     """The deaths that may have ended the job; those that a worker got over only when there is no other."""
     over = [each for each in observed.error_files if blame.is_over(each, pods)]
     since = [each for each in observed.error_files if each not in over]
-    told = blame.told(ends, blame.of_files(since, exit_codes))
+    told = blame.told(ends, blame.of_files(since, pods, exit_codes))
     if not all(death.failure.stopped and death.ordered for death in told):
         return told
     failed = _by_type(observed.job).get("Failed") if observed.job else None
@@ -303,7 +327,7 @@ def _of_failure(
     if "deadline" in said:
         return told
     restarts = deaths.of_restarts(pods, exit_codes) if "backoff limit" in said else []
-    return blame.told(restarts, blame.of_files(blame.near(over, restarts), exit_codes)) or told
+    return blame.told(restarts, blame.of_files(blame.near(over, restarts), pods, exit_codes)) or told
 
 
 def _in_full(pod: Pod, events: Sequence[Event]) -> Pod:

@@ -5,6 +5,7 @@ Lives here: how it is said. Does not: what is the case.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -14,7 +15,7 @@ from backend_plugin.core.status import JobStatus, State
 from backend_plugin.core.values import JsonValue
 from backend_plugin.core.waiting import is_trouble
 from backend_plugin.core.waits import Note, Stage, Wait
-from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
+from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause, classify, is_unexplained
 from kfpytorch_common.causes import remedy as remedy_of
 
 LONGEST: Final = 1_000
@@ -123,9 +124,9 @@ def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:
     verdict = f"{who} failed: {death.said}".replace("\n", " ")[:_FIRST_LINE]
     others = status.dead - 1
     # Of what the cluster did to it, the classification of a process knows nothing.
-    hint = (
-        remedy(death.cause) if not failure.signal or death.cause in CLUSTER_REMEDIES else remedy_of(failure)
-    )
+    ended = failure if failure.exception else replace(failure, message=death.detail)
+    known = death.cause not in CLUSTER_REMEDIES and death.cause is classify(ended)
+    hint = remedy_of(ended) if known else remedy(death.cause)
     wordless = death.cause is Cause.USER_ERROR and not failure.exception and not death.detail
     hint = hint or ("it left no error; the last lines of its log may say more" if wordless else "")
     place = _place(failure.traceback)
@@ -144,7 +145,10 @@ def _chances(death: Death, *, retry: bool) -> str:
     if death.recoverable:
         # Flyte's own part marks what has failed as well.
         return "" if death.cause is Cause.INFRA else "marked as recoverable by the task"
-    return "" if retry else "another attempt would fail the same way"
+    if retry:
+        return ""
+    sure = "may" if is_unexplained(death.failure) else "would"
+    return f"another attempt {sure} fail the same way"
 
 
 def _place(traceback: str) -> str:

@@ -14,6 +14,8 @@ from typing import Final
 
 from backend_plugin.core.errors import Refused
 from backend_plugin.core.job import OwnerReference
+from backend_plugin.core.manifest.names import IDENTITY
+from backend_plugin.core.observed import JOB_NAME, Pod, read_pod
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, file_limit, following, machine, templates
@@ -22,7 +24,7 @@ from backend_plugin.embedded.jobs import Jobs
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.kubelet_options import KubeletOptions
 from backend_plugin.embedded.node_commands import Nodes
-from backend_plugin.embedded.objects import Key, key_of, uid_of, with_metadata
+from backend_plugin.embedded.objects import Key, key_of, label_of, uid_of, with_metadata
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import Pods
 from backend_plugin.embedded.scheduler import Scheduler
@@ -100,6 +102,15 @@ class EmbeddedCluster:
     async def get(self, name: Name) -> Manifest | None:
         """A job; see `Cluster.get`."""
         return self._find("PyTorchJob", name)
+
+    async def pods(self, namespace: str, job: str) -> Sequence[Pod]:
+        """The replicas of a job; see `Cluster.pods`."""
+        there = [each for each in self._store.all("Pod") if label_of(each, JOB_NAME) == job]
+        return [
+            read_pod(each)
+            for each in there
+            if key_of(each).namespace == namespace and label_of(each, IDENTITY)
+        ]
 
     async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:  # noqa: ARG002
         """Change a job; see `Cluster.patch`."""

@@ -144,7 +144,9 @@ class Api:
                 async with lane.share(question), lane.slots:
                     # Who waits for those before has not been left without an answer.
                     last += loop.time() - asked if lane.is_long else 0.0
-                    return read(await self.once(question, min(_ATTEMPT, last - loop.time())))
+                    # Elsewhere `read` sees to it.
+                    async with timeout(last - loop.time() if lane.is_long else None):
+                        return read(await self.once(question, min(_ATTEMPT, self._patience)))
             except Answered as answer:
                 # For its first second an API server has no rules yet, and refuses what it will permit.
                 is_doubted = answer.is_not_authorized and question.doubts

@@ -8,28 +8,38 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from backend_plugin.core.errors import Refused
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.observed import Event, Job, Pod, PodGroup
+from backend_plugin.core.observed import JOB_NAME, Event, Job, Pod, PodGroup, read_pod
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
-from backend_plugin.kube import credentials, kinds, listing, wire
+from backend_plugin.kube import credentials, envelope, kinds, listing, wire
 from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.api import Api
-from backend_plugin.kube.coalescing import Coalescing
 from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.container_logs import ContainerLog
 from backend_plugin.kube.findings import Looking
 from backend_plugin.kube.gathering import Gathering
 from backend_plugin.kube.holding import Holding
-from backend_plugin.kube.kinds import EVENTS, JOBS, KINDS, POD_TEMPLATES, PODS, Resource, are_names
+from backend_plugin.kube.kinds import (
+    EVENTS,
+    JOBS,
+    KINDS,
+    LABELLED,
+    POD_TEMPLATES,
+    PODS,
+    Resource,
+    are_names,
+)
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.owners import Owners
+from backend_plugin.kube.parsed import Parser
 from backend_plugin.kube.permissions import Permissions, Rule
+from backend_plugin.kube.pod_wire import PodParser
 from backend_plugin.kube.reflector import Place, Reflector
 from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Record, Sink, Unavailable
 from backend_plugin.shell.sight import Sight
@@ -37,6 +47,8 @@ from backend_plugin.shell.together import end
 
 _WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
 """What a cluster's schema does not know is refused, and not dropped in silence."""
+_IN_PROTOBUF: Final[Parser] = PodParser()
+_IN_JSON: Final[Parser] = wire.Parser(dict[str, Any], read_pod)
 _REFUSALS: Final = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -58,12 +70,12 @@ class KubernetesCluster:
         self._connection = connection
         self._options = options
         self._api = Api(connection, options.patience)
-        self._creating = Coalescing()
         self._permissions = Permissions()
         self._owners = Owners(self._api, self._permissions, options.refused_pause)
         self.sight: Final = Sight()
         self.looking: Final = Looking(self._api, self._permissions, options)
         self._following: set[asyncio.Task[None]] = set()
+        self._reflecting: Sequence[Reflector] = ()
         # What is held back is not taken for silence.
         self._holding = Holding(min(options.unasked, options.silence / 4))
 
@@ -93,18 +105,36 @@ class KubernetesCluster:
             method="POST", path=resource.path(namespace), query=_WRITTEN, body=_encoded(manifest)
         )
         try:
-            asked = self._api.read(question, wire.job_of if resource == JOBS else wire.object_of)
-            return await self._creating.answered(asked)
+            made = await self._api.read(question, wire.job_of if resource == JOBS else wire.object_of)
         except Answered as answer:
             if answer.reason == "AlreadyExists":
                 raise AlreadyExists(answer.message) from answer
             rule = Rule(resource=resource, verbs=("create",), namespace=self._scope(namespace))
             raise self._refusal(answer, rule) from answer
+        for each in self._reflecting:
+            each.made(resource)
+        return made
 
     async def get(self, name: Name) -> Manifest | None:
         """A job; see `Cluster.get`."""
         found = await self._get(JOBS, name.namespace, name.name)
         return found if found is None or name.uid in (None, text(wire.metadata(found), "uid")) else None
+
+    async def pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
+        """The replicas of a job, in one answer, which has room for all of one; see `Cluster.pods`."""
+        if not are_names(namespace, job):
+            return ()
+        query = {"labelSelector": f"{LABELLED['labelSelector']},{JOB_NAME}={job}"}
+        question = Question(path=PODS.path(namespace), query=query, accept=envelope.ACCEPT, behind=True)
+        rule = Rule(resource=PODS, verbs=("list", "watch"), namespace=self._scope(namespace))
+        try:
+            return await self._api.read(question, _pods_of)
+        except Answered as answer:
+            if not answer.is_not_authorized:
+                raise self._unavailable(answer, rule) from answer
+            # Whoever asks goes on without: the rule may never come.
+            self._permissions.missing(rule, answer.message)
+            return None
 
     async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:
         """Change a job; see `Cluster.patch`."""
@@ -256,7 +286,8 @@ class KubernetesCluster:
 
     async def follow(self, sink: Sink) -> None:
         """Tell everything, then every change; see `Cluster.follow`. Trouble is told in the log."""
-        tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflectors(sink)]
+        self._reflecting = self._reflectors(sink)
+        tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflecting]
         self._following.update(tasks)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -305,6 +336,11 @@ def resource_of(manifest: Manifest) -> Resource:
     if not are_names(*filter(None, [group]), version, plural):  # They are parts of a path.
         raise Refused(HTTPStatus.BAD_REQUEST, "BadRequest", f"{plural}.{group}/{version} is no kind")
     return kinds.Resource(group=group, version=version, plural=plural)
+
+
+def _pods_of(body: bytes) -> Sequence[Pod]:
+    page = (_IN_PROTOBUF if envelope.is_wrapped(body) else _IN_JSON).page(body)
+    return [each.record for each in page.items if isinstance(each.record, Pod)]
 
 
 def _encoded(manifest: Manifest) -> bytes:

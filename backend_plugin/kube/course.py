@@ -87,8 +87,6 @@ class Course:
         """The last page has come, of a list as of that version."""
         self._rest, self._version, self._failures, self._limit = "", version, 0, self.page
         self._resync = now + self._between(_RESYNC)
-        if not version:  # Nothing to watch from; nor can that be an API server.
-            self.failed()
 
     def seen(self, version: str) -> None:
         """The watch has come so far, by a change or a bookmark."""

@@ -53,6 +53,11 @@ class Page:
     rest: str
     """What to `continue` with; empty: that was all."""
 
+    def __post_init__(self) -> None:
+        """Raises `Malformed` where it does not say as of when it is: half of one, which would look empty."""
+        if not self.version:
+            raise Malformed("a list without a resourceVersion")
+
 
 class Parts(Protocol):
     """Pieces of a stream in, its parts out."""
@@ -83,4 +88,8 @@ class Parser(Protocol):
         """
 
     def page(self, body: bytes) -> Page:
-        """One page of a list; raises `Malformed`."""
+        """One page of a list.
+
+        Raises:
+            Malformed: If it is none, whatever else it is; or less than was sent.
+        """

@@ -4,6 +4,7 @@ Lives here: asking what `course` says, and what is said of trouble. Does not: wh
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import Counter
@@ -13,7 +14,7 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Final, NoReturn
 
-from backend_plugin.core.observed import Job
+from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.reading import section, text
 from backend_plugin.kube import envelope, wire
 from backend_plugin.kube.answers import Answered
@@ -22,12 +23,13 @@ from backend_plugin.kube.connection import Question
 from backend_plugin.kube.course import Course, List, Pause, Watch
 from backend_plugin.kube.gathering import Part
 from backend_plugin.kube.holding import Holding
-from backend_plugin.kube.kinds import Kind
+from backend_plugin.kube.kinds import Kind, Resource
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.parsed import Change, Malformed, Page, Parser, Seen
 from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.shell.cluster import Unavailable
 from backend_plugin.shell.sight import Sight, State
+from backend_plugin.shell.timeouts import timeout
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,11 @@ _LONGEST: Final = 1 << 24
 """Bytes of one object; etcd takes a tenth of it."""
 _DOUBTED: Final = 2
 """Refusals in a row that are asked again soon: for its first second an API server has no rules yet."""
+_DEAF: Final = 2
+"""Silences in a row after which a watch is out of sight: one may have missed a bookmark by a moment."""
+_SPOKEN: Final = (Job, Pod)
+"""What is never silent for long where all is well, for bookmarks come. There are none of events; and of a
+kind that nobody uses, as some PodGroups are, API servers before 1.33 send none until its first change."""
 _AT_ONCE: Final = 100
 """Objects of a page that are read in one go: about 3 ms."""
 _MUCH: Final = 1 << 17
@@ -82,6 +89,10 @@ class Reflector:
         """The step that comes next, taken while the page before it is read."""
         self._refusals: Counter[str] = Counter()
         """By verb: how often in a row it was not permitted."""
+        self._silences = 0
+        """How often in a row a watch was left that should have said something."""
+        self._made = asyncio.Event()
+        """One was made since it was asked for last: there is such a kind."""
         self._trouble = False
         """Something is amiss, and was said."""
         self._state = State.WAITING
@@ -103,9 +114,8 @@ class Reflector:
                 await self._step()
             except Answered as answer:
                 await self._answered(answer)
-            except Silent:
-                # From where it was: as long as nothing happens, that is no trouble.
-                self._course.ended(self._options.silence)
+            except Silent as silent:
+                self._silent(silent)
             except (Unavailable, Malformed) as trouble:
                 self._tell(str(trouble), type(trouble).__name__)
                 self._course.failed()
@@ -113,17 +123,32 @@ class Reflector:
     async def _step(self) -> None:
         match self._course.step(asyncio.get_running_loop().time()):
             case Pause(seconds=seconds):
-                await asyncio.sleep(seconds)
+                await self._pause(seconds)
             case List() as step:
                 await self._list(step)
             case Watch() as step:
                 await self._watch(step)
+
+    def made(self, resource: Resource) -> None:
+        """One of this kind was made: whoever has not found the kind looks for it at once."""
+        ours = self._kind.resource
+        if (resource.group, resource.plural) == (ours.group, ours.plural):
+            self._made.set()
+
+    async def _pause(self, seconds: float) -> None:
+        if self._state is not State.ABSENT:
+            await asyncio.sleep(seconds)
+            return
+        with contextlib.suppress(asyncio.TimeoutError):
+            async with timeout(seconds):
+                await self._made.wait()
 
     # ---- list
 
     async def _list(self, step: List) -> None:
         if not step.rest:
             self._found = []
+            self._made.clear()
             if not self._kind.resource.version:
                 self._version = await self._preferred()
         body = await self._page(step)
@@ -139,7 +164,8 @@ class Reflector:
         self._course.listed(page.version, asyncio.get_running_loop().time())
         self._granted("list")
         self._place.part.replace(found)
-        self._well()
+        if not self._is_deaf:
+            self._well()
 
     async def _page(self, step: List) -> bytes:
         ahead, self._ahead = self._ahead, None
@@ -180,7 +206,8 @@ class Reflector:
         began = loop.time()
         async with self._api.stream(self._question(query), self._options.silence) as stream:
             self._granted("watch")
-            self._stands(State.IN_SIGHT)
+            if not self._is_deaf:
+                self._stands(State.IN_SIGHT)
             await self._read(stream)
         self._course.ended(loop.time() - began)
 
@@ -191,7 +218,7 @@ class Reflector:
         leads = self._kind.record is Job
         with self._holding.held(stream.connection, leads=leads) as held:
             async for piece in stream.pieces:
-                tells = False
+                self._silences, tells = 0, False
                 for part in parts.feed(piece):
                     if parts.cut:
                         size = len(part) + parts.cut
@@ -223,7 +250,22 @@ class Reflector:
 
     # ---- trouble
 
+    @property
+    def _is_deaf(self) -> bool:
+        return self._silences >= _DEAF
+
+    def _silent(self, silent: Silent) -> None:
+        self._silences += self._kind.record in _SPOKEN
+        if self._is_deaf:
+            # What is said may be lost on the way, as where a proxy hoards it: in the end a list tells it.
+            self._tell(f"{silent}, though a bookmark is due each minute", type(silent).__name__)
+            self._course.failed()
+        else:
+            # From where it was: as long as nothing happens, that is no trouble.
+            self._course.ended(self._options.silence)
+
     async def _answered(self, answer: Answered) -> None:
+        self._silences = 0
         match answer.code:
             case HTTPStatus.GONE:
                 self._course.expired()

@@ -127,6 +127,7 @@ class _Line(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class _Body(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    kind: str
     metadata: dict[str, Any]
     items: list[T] | None
 
@@ -160,11 +161,15 @@ class Parser:
         """See `parsed.Parser`."""
         try:
             said = self._body.decode(body)
+            kind = said.kind
             meta: Manifest = said.metadata
             items: Sequence[Manifest] = said.items or ()
         except (msgspec.MsgspecError, RecursionError):
             whole = object_of(body)
-            meta, items = section(whole, "metadata"), entries(whole, "items")
+            kind, meta, items = text(whole, "kind"), section(whole, "metadata"), _items(whole)
+        # A proxy's page, and a `Status`, are objects as well; taken for a list, they would be an empty one.
+        if not kind.endswith("List"):
+            raise Malformed(f"not a list: {body[:80]!r}")
         return Page(
             items=map(self._seen, items),
             version=text(meta, "resourceVersion"),
@@ -176,6 +181,14 @@ class Parser:
         named = record if record is not None and record.name else None
         name = named.name if named is not None else ""
         return Seen(text(meta, "namespace"), name, text(meta, "uid"), text(meta, "resourceVersion"), named)
+
+
+def _items(whole: Manifest) -> Sequence[Manifest]:
+    said = whole.get("items")
+    found = entries(whole, "items")
+    if said is not None and not (isinstance(said, list) and len(said) == len(found)):
+        raise Malformed(f"not the items of a list: {str(said)[:80]}")
+    return found
 
 
 def object_of(body: bytes) -> Manifest:

@@ -190,6 +190,7 @@ class Cache:
         for each in touched:
             if getattr(each, field) != before.get(each, ()):
                 self._changed(each)
+                self._clear(each)
 
     def _doubt(self) -> None:
         """What was made beside a job, and is not among all that there is, may have gone unseen."""
@@ -252,6 +253,7 @@ class Cache:
                     pod for pod in entry.pods if pod.name != name.name or name.uid not in (None, pod.uid)
                 )
                 self._changed(entry)
+                self._clear(entry)
         elif kind is PodGroup:
             self._queues.drop(name.uid)
             entry = self._about(name.namespace, name.name)
@@ -261,12 +263,22 @@ class Cache:
                 entry.pod_groups = tuple(each for each in entry.pod_groups if each not in gone)
                 entry.accompanied = False  # It may have been that of an earlier job of the name.
                 self._changed(entry)
+                self._clear(entry)
 
     def _entry(self, namespace: str, name: str) -> Entry:
         entry = self._entries.get((namespace, name))
         if entry is None:
             entry = self._entries[namespace, name] = Entry(namespace, name, self._queues)
         return entry
+
+    def _clear(self, entry: Entry) -> None:
+        """Keep no entry of which nothing is left, and that nobody will ever call gone.
+
+        Its job was forgotten before its pods went, or is yet to be told, and then has an entry of its own.
+        """
+        is_empty = not (entry.pods or entry.events or entry.pod_groups)
+        if entry.job is None and entry.gone is None and is_empty:
+            self.forget(entry)
 
     def _remove(self, entry: Entry) -> None:
         del self._entries[entry.key]

@@ -83,6 +83,12 @@ class Cluster(Protocol):
     async def get(self, name: Name) -> Manifest | None:
         """A PyTorchJob as it is now, asked of the cluster itself; None: there certainly is none."""
 
+    async def pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
+        """The replicas of a PyTorchJob as they are now, asked of the cluster itself.
+
+        None: we may not see them; that is told elsewhere.
+        """
+
     async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:
         """Merge into a PyTorchJob (RFC 7386); nothing happens if there is none.
 

@@ -1,16 +1,21 @@
-"""What tasks leave in the object store is read once their jobs have ended, before Flyte is told of an end.
+"""What tasks leave is read once their jobs have ended, before Flyte is told of an end.
 
-Lives here: when it is read, how often, and for how long a store is waited for. Does not: the store; see
-`outcome`.
+Lives here: when the object store is read, how often, and for how long it is waited for; that the cluster is
+asked for the pods of a job of whose failure nothing else tells. Does not: the store; see `outcome`.
 """
 
 import asyncio
 import logging
 from typing import Final
 
+from msgspec import structs
+
 from backend_plugin.core import upkeep
+from backend_plugin.core.observed import Pod
+from backend_plugin.core.unheard import has_unheard_end
 from backend_plugin.shell import whose
 from backend_plugin.shell.cache import Cache, Entry
+from backend_plugin.shell.cluster import Cluster, Name, Unavailable
 from backend_plugin.shell.orders import Orders
 from backend_plugin.shell.outcome import Found, Outcomes
 from backend_plugin.shell.prefixes import PrefixRefused
@@ -28,7 +33,8 @@ _PAUSE: Final = 2.0
 class Endings:
     """For all jobs of a server."""
 
-    def __init__(self, cache: Cache, outcomes: Outcomes, orders: Orders) -> None:
+    def __init__(self, cluster: Cluster, cache: Cache, outcomes: Outcomes, orders: Orders) -> None:
+        self._cluster = cluster
         self._cache = cache
         self._outcomes = outcomes
         self.orders = orders
@@ -44,13 +50,52 @@ class Endings:
 
     async def _read(self, entry: Entry, prefix: str) -> None:
         found: Found | None = None
+        asks = False
         try:
             found = await self._looked(prefix)
+            asks = _has_unheard_end(entry, found)
         finally:  # Whatever happens, Flyte is not told for ever that it is being read.
             if found is not None and found.more:
                 log.warning("%d more error files are not read", found.more, extra=whose.of_entry(entry))
-            files, outputs = (found.error_files, found.outputs) if found else ((), None)
-            self._cache.left(entry, files, outputs=outputs)
+            if not asks:
+                self._know(entry, found)
+        if asks:
+            # By itself: however often the cluster is asked, the store is not read anew.
+            self.orders.give(("read", entry, "pods"), lambda: self._ask(entry, found), whose.of_entry(entry))
+
+    def _know(self, entry: Entry, found: Found | None) -> None:
+        files, outputs = (found.error_files, found.outputs) if found else ((), None)
+        self._cache.left(entry, files, outputs=outputs)
+
+    async def _ask(self, entry: Entry, found: Found | None) -> None:
+        """Have its pods told of before anybody says why a job has failed, if the watch has not done so."""
+        try:
+            await self._cache.ready.wait()
+            if _has_unheard_end(entry, found):
+                await self._ask_for_pods(entry)
+        except (Unavailable, asyncio.CancelledError):
+            raise  # They are asked for again: by the next server, if this one ends.
+        except BaseException:
+            self._know(entry, found)
+            raise
+        self._know(entry, found)
+
+    async def _ask_for_pods(self, entry: Entry) -> None:
+        """Its pods, as the cluster has them; what was told meanwhile may be newer, and stays."""
+        before = {pod.name: pod for pod in entry.pods}
+        found = await self._cluster.pods(entry.namespace, entry.name)
+        if found is None or self._cache.of(entry.key) is not entry:
+            return
+        now = {pod.name: pod for pod in entry.pods}
+        said = {pod.name: pod for pod in found}
+        for name in {**before, **said}:
+            if now.get(name) is not before.get(name):
+                continue
+            if name in said:
+                self._cache.put(entry.namespace, said[name])
+            elif not before[name].place:  # Who holds a place is no pod of the job, and not asked for.
+                uid = before[name].uid or None
+                self._cache.drop(Pod, Name(namespace=entry.namespace, name=name, uid=uid))
 
     async def _looked(self, prefix: str) -> Found | None:
         found: Found | None = None
@@ -78,3 +123,8 @@ class Endings:
                 if asyncio.get_running_loop().time() > deadline:
                     return None
             await asyncio.sleep(_PAUSE)
+
+
+def _has_unheard_end(entry: Entry, found: Found | None) -> bool:
+    files, outputs = (tuple(found.error_files), found.outputs) if found else ((), None)
+    return has_unheard_end(structs.replace(entry.observed(), error_files=files, outputs=outputs))

@@ -43,6 +43,8 @@ _AT_START: Final = 2_000
 """Jobs that were there before this server are looked at sooner: so many in a second."""
 REMEMBERED: Final = timedelta(hours=1)
 """How long a job that is gone is remembered; afterwards the cluster is asked for it again."""
+LEAVING: Final = (0.1, 0.4, 1.5, 4.0, 9.0, 15.0)
+"""Seconds before each look whether a deleted job was told to be gone; later than that somebody keeps it."""
 _PAUSE: Final = 1.0
 _SOON: Final = 0.05
 """Seconds in which the changes of a job are gathered: one that is made is told of by its API server, too."""
@@ -208,8 +210,37 @@ class Keeper:
             log.warning("not deleted: it is the job of another attempt, or of somebody else")
             return
         uid = text(section(found, "metadata"), "uid") or None
-        await self._cluster.delete(replace(name, uid=uid), awaited=awaited)
+        name = replace(name, uid=uid)
+        await self._cluster.delete(name, awaited=awaited)
         log.info("deleted")
+        if not self._is_gone(name):
+            self._orders.give(
+                ("gone", name), lambda: self._leave(name), whose.of_name(name.namespace, name.name)
+            )
+
+    async def _leave(self, name: Name) -> None:
+        """Returns when a job that was deleted is told to be gone; who keeps it is said once."""
+        for pause in LEAVING:
+            await asyncio.sleep(pause)
+            if self._is_gone(name):
+                return
+        found = await self._cluster.get(name)  # It may be gone unseen; and nobody has told who keeps it.
+        if found is None:
+            return
+        said = section(found, "metadata").get("finalizers")
+        keeps = ", ".join(map(str, said)) if isinstance(said, Sequence) else ""
+        log.warning(
+            "deleted %g s ago, and kept by its finalizers: %s", sum(LEAVING), keeps or "there are none"
+        )
+        while self._cache.of((name.namespace, name.name)) is not None and not self._is_gone(name):
+            await asyncio.sleep(self._seconds)
+
+    def _is_gone(self, name: Name) -> bool:
+        """Whether that very job was told to be; one that nobody has told of may be there."""
+        entry = self._cache.of((name.namespace, name.name))
+        if entry is None:
+            return False
+        return entry.gone is not None or (entry.job is not None and entry.job.uid != name.uid)
 
     # ---- what the objects ask for
 

@@ -5,13 +5,16 @@ Lives here: asking again after passing trouble, once at a time for a key. Does n
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from backend_plugin.core.errors import Refused
 from backend_plugin.shell.cluster import Unavailable
 from backend_plugin.shell.logs import about
 from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.timeouts import timeout
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +26,8 @@ Key: TypeAlias = tuple[object, ...]
 FIRST_PAUSE: Final = 0.2
 """Seconds before an order is repeated; then twice as many each time, up to `LONGEST_PAUSE`."""
 LONGEST_PAUSE: Final = 30.0
+_LAST_PAUSE: Final = 1.0
+"""The longest while the server ends: who pauses for longer would be given up without another try."""
 
 
 class Orders:
@@ -32,6 +37,7 @@ class Orders:
         self.metrics = metrics
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._interrupted: dict[Key, tuple[Order, Mapping[str, object]]] = {}
+        self._settling = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -49,22 +55,52 @@ class Orders:
             task.add_done_callback(lambda done: self._done(key, done, order, whose))
         return task
 
-    async def settle(self, seconds: float) -> None:
-        """Wait for those under way, so long at most, and give up the others."""
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=seconds)
-        for task in [*self._tasks.values()]:
+    async def settle(self, seconds: float, lasting: str = "", longer: float = 0.0) -> None:
+        """Wait for those under way, so long at most, and give up the others; at once when cancelled.
+
+        What is called `lasting` nobody else knows of: it has `longer`, and whose is given up is said of each.
+        """
+        self._settling.set()
+        try:
+            await _wait([*self._tasks.values()], seconds)
+            await _wait([task for key, task in self._tasks.items() if key[0] == lasting], longer - seconds)
+        finally:
+            self._tell(await self._interrupt(), lasting)
+
+    async def _interrupt(self) -> Sequence[Key]:
+        """End those under way; gives those that did not come to their own end meanwhile."""
+        left = {**self._tasks}
+        for task in left.values():
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*left.values(), return_exceptions=True)
         await asyncio.sleep(0)  # Until it is known of each how it ended.
+        return [key for key, task in left.items() if task.cancelled()]
+
+    def _tell(self, given_up: Sequence[Key], lasting: str) -> None:
+        """Who reads the log is the only one who can still do what nobody else knows of."""
+        if not given_up:
+            return
+        counts = Counter(str(key[0]) for key in given_up)
+        log.log(
+            logging.WARNING if lasting in counts else logging.INFO,
+            "the server ends, and %d orders are given up: %s",
+            len(given_up),
+            ", ".join(f"{count} {what}" for what, count in sorted(counts.items())),
+        )
+        for key in given_up:
+            if key[0] == lasting:
+                _, whose = self._interrupted[key]
+                log.warning(
+                    "%s it by hand: the order is given up, and nobody knows of it", key[0], extra=whose
+                )
 
     async def finish(self, what: str, seconds: float) -> None:
         """The same where the end of a loop may have cancelled them: those of one kind are begun once more."""
-        await self.settle(0)
+        await self._interrupt()
         for key, (order, whose) in [*self._interrupted.items()]:
             if key[0] == what:
                 self.give(key, order, whose)
-        await self.settle(seconds)
+        await self.settle(seconds, what, seconds)
 
     async def _insist(self, key: Key, order: Order) -> None:
         pause = FIRST_PAUSE
@@ -74,7 +110,7 @@ class Orders:
             except Unavailable as trouble:
                 self.metrics.cluster_errors.add(str(key[0]), "Unavailable")
                 log.warning("is asked again in %.1f s: %s", pause, trouble)
-                await asyncio.sleep(pause)
+                await self._pause(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except Refused as refused:
                 self.metrics.cluster_errors.add(str(key[0]), refused.reason)
@@ -83,9 +119,22 @@ class Orders:
             else:
                 return
 
+    async def _pause(self, seconds: float) -> None:
+        if self._settling.is_set():
+            await asyncio.sleep(min(seconds, _LAST_PAUSE))
+            return
+        with suppress(asyncio.TimeoutError):
+            async with timeout(seconds):
+                await self._settling.wait()
+
     def _done(self, key: Key, task: asyncio.Task[None], order: Order, whose: Mapping[str, object]) -> None:
         self._tasks.pop(key, None)
         if task.cancelled():
             self._interrupted[key] = order, whose
         elif (error := task.exception()) is not None:
             log.error("a defect of ours ended an order", exc_info=error)
+
+
+async def _wait(tasks: Sequence["asyncio.Task[None]"], seconds: float) -> None:
+    if tasks and seconds > 0:
+        await asyncio.wait(tasks, timeout=seconds)

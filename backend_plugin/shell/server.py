@@ -7,17 +7,18 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import grpc
 from grpc_health.v1 import health, health_pb2
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell.front import Front, Handler
+from backend_plugin.shell.together import end
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -47,6 +48,14 @@ _CONNECTIONS: Final = (
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.absolute_max_metadata_size", 32 * 1024),
 )
+
+
+Settle: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
+"""What is to be done when no call runs any more, told how many seconds of the drain are left."""
+
+
+async def _nothing(_: float) -> None:
+    """Where nothing goes on behind the calls."""
 
 
 class CannotListen(BackendError):
@@ -87,10 +96,13 @@ class Server:
     def __post_init__(self) -> None:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Not in its stubs.
 
-    async def run(self, ready: asyncio.Event, started: Callable[[int], None]) -> None:
+    async def run(
+        self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle = _nothing
+    ) -> None:
         """Serve until told to stop, by `stop` or by a signal; a second one ends what still runs.
 
-        `started` is called with the port; health says SERVING from when `ready` is set.
+        `started` is called with the port; health says SERVING from when `ready` is set. At the end calls are
+        waited for, then `settle`, which a second signal cancels.
 
         Raises:
             CannotListen: If the port cannot be had.
@@ -109,7 +121,9 @@ class Server:
                 await self._stop.wait()
             finally:
                 becoming.cancel()
+                last = asyncio.get_running_loop().time() + self.options.drain_seconds
                 await self._drain(server)
+                await self._settle(settle, last)
 
     def stop(self) -> None:
         """Take no more calls, and end when those that run have ended; at once if said twice."""
@@ -153,6 +167,16 @@ class Server:
         at_once.cancel()
         await server.stop(None)
         await refusing
+
+    async def _settle(self, settle: Settle, last: float) -> None:
+        left = max(0.0, last - asyncio.get_running_loop().time())
+        settling = asyncio.ensure_future(settle(left))
+        at_once = asyncio.ensure_future(self._stop_at_once.wait())
+        await asyncio.sleep(0)  # What never began could not leave things in order when it is cancelled.
+        await asyncio.wait((settling, at_once), return_when=asyncio.FIRST_COMPLETED)
+        await end((settling, at_once))
+        if not settling.cancelled():
+            settling.result()
 
     async def _idle(self) -> None:
         while any(front.running for front in self.fronts):

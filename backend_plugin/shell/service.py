@@ -31,6 +31,7 @@ from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Unavailable
+from backend_plugin.shell.coalescing import Coalescing
 from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.keeper import Keeper
 from backend_plugin.shell.metrics import Metrics
@@ -70,6 +71,7 @@ class TaskService:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._answers = around.answers
+        self._creating = Coalescing()
 
     # ---- create
 
@@ -110,9 +112,12 @@ class TaskService:
         around.keeper.replace_earlier(run)
         manifest = planned.manifests[0]
         last = around.cache.last((run.namespace, text(section(manifest, "metadata"), "name")))
-        made, is_new = await self._made(manifest, run)
-        job = read_job(made)
-        around.cache.answered(run.namespace, job, last)
+        with self._creating.question() as question:
+            made, is_new = await self._made(manifest, run)
+            job = read_job(made)
+            # At once: what is told of it meanwhile, as its events, is told of a job that is known.
+            around.cache.answered(run.namespace, job, last)
+        await question.turn()
         ref = JobRef(
             dialect=Dialect.PYTORCHJOB,
             namespace=run.namespace,

@@ -158,7 +158,8 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
     metrics, cache, prefixes = Metrics(), Cache(now), Prefixes()
     orders = Orders(metrics)
     answers = Answers(judge)
-    keeper = Keeper(Nobody(), cache, answers, Endings(cache, Outcomes(prefixes), orders))
+    nobody = Nobody()
+    keeper = Keeper(nobody, cache, answers, Endings(nobody, cache, Outcomes(prefixes), orders))
     began = now()
     cache.replace(Job, ((PROJECT, read_job(plain(job(each, began)))) for each in range(jobs)))
     cache.replace(

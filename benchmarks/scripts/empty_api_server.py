@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 _LISTED: Final = frozenset({"pytorchjobs", "pods", "events"})
-_EMPTY: Final = json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode()
+_EMPTY: Final = json.dumps({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []}).encode()
 
 
 @contextmanager

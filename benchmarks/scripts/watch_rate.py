@@ -102,7 +102,7 @@ def parser_of(record: type[Record]) -> Parser:
 
 
 def page_of(record: type[Record], items: list[Any]) -> bytes:
-    said = {"metadata": {"resourceVersion": "1"}, "items": items}
+    said = {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
     return messages.wrapped("PodList", said) if record is Pod else json.dumps(said).encode()
 
 

@@ -1,6 +1,10 @@
 """Several servers for one cluster: any of them answers for any task, and each may be replaced at any time."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import workflows
@@ -8,11 +12,14 @@ from rig import backend
 from rig.api import jobs
 from rig.backend import Backend
 from rig.balancer import Balancer
+from rig.caller import Attempt, Caller
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
+from rig.process import until
 from rig.propeller import NAMESPACE, Options, Propeller
 
 TASKS = 12
+ATTEMPTS, AT_ONCE = 100, 16
 
 
 @pytest.fixture
@@ -43,3 +50,65 @@ def test_no_task_notices_that_its_servers_are_replaced(
             assert propeller.attempts(execution) == 1
             found = plane.admin.items(jobs(NAMESPACE), labelSelector=f"execution-id={execution.name}")
             assert len(found) == 1
+
+
+def test_two_servers_that_are_asked_for_the_same_at_once_make_it_once_and_both_know_it(
+    bare: ControlPlane, tmp_path: Path
+) -> None:
+    namespace = "two-at-once"
+    bare.namespace(namespace)
+
+    def there() -> dict[str, str]:
+        found = bare.admin.items(jobs(namespace))
+        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
+
+    with ExitStack() as stack, ThreadPoolExecutor(AT_ONCE) as pool:
+        one, two = (_called(stack, bare, tmp_path, number, namespace) for number in (1, 2))
+        executions = [f"f{number}" for number in range(ATTEMPTS)]
+        first, second = ([caller.attempt(execution=each) for each in executions] for caller in (one, two))
+        together = [threading.Barrier(2, timeout=60) for _ in executions]
+
+        def made(caller: Caller, attempt: Attempt, both: threading.Barrier) -> None:
+            both.wait()
+            caller.create(attempt)
+
+        # The two of a pair are next to each other, so that no thread waits for one that nobody runs.
+        asked = [
+            pool.submit(made, *each)
+            for pair in zip(first, second, together, strict=True)
+            for each in ((one, pair[0], pair[2]), (two, pair[1], pair[2]))
+        ]
+        for each in asked:
+            each.result()
+        made_by_one = {attempt.job: attempt.uid for attempt in first}
+        assert len(made_by_one) == ATTEMPTS
+        assert made_by_one == {attempt.job: attempt.uid for attempt in second} == there()
+
+        # Each is asked by the reference that the other one gave.
+        crossed = [*((two, each) for each in first[::2]), *((one, each) for each in second[1::2])]
+        for caller, attempt in crossed[::2]:
+            _succeed(bare, namespace, caller, attempt)
+        expected = ["SUCCEEDED", "QUEUED"] * (ATTEMPTS // 2)
+
+        def told() -> list[str]:
+            return [*pool.map(lambda pair: pair[0].get(pair[1]).phase, crossed)]
+
+        until(lambda: told() == expected, 20, lambda: str(told()))
+        for each in pool.map(lambda pair: pair[0].delete(pair[1]), crossed):
+            assert each is None
+        until(lambda: not there(), 20, lambda: f"left: {sorted(there())}")
+
+
+def _called(stack: ExitStack, plane: ControlPlane, folder: Path, number: int, namespace: str) -> Caller:
+    """One more server, and who asks it for tasks that write where those of all others do."""
+    own = folder / f"server-{number}"
+    own.mkdir()
+    served = stack.enter_context(Backend(plane, own))
+    return stack.enter_context(Caller(served.endpoint, folder / "store", namespace, again=False))
+
+
+def _succeed(plane: ControlPlane, namespace: str, caller: Caller, attempt: Attempt) -> None:
+    """As its pod and its operator would."""
+    caller.succeeded(attempt)
+    condition = {"type": "Succeeded", "status": "True", "reason": "PyTorchJobSucceeded", "message": "played"}
+    plane.admin.patch(jobs(namespace, attempt.job) + "/status", {"status": {"conditions": [condition]}})

@@ -7,18 +7,22 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import grpc
 import pytest
-from rig.api import jobs
+from rig.api import jobs, pods
 from rig.backend import Backend
 from rig.caller import Attempt, Caller, code_of
 from rig.control_plane import ControlPlane
 from rig.process import until
 from rig.proxy import Asked, Fault, How, Proxy, status
 from rig.seed import SEED
+
+from backend_plugin.core.manifest import names
 
 CREATES, KILLS = 1_000, 6
 TASKS, OPERATIONS = 3_000, 10_000
@@ -39,10 +43,36 @@ FAULTS = (
 )
 GONE = status(410, "Expired", "too old resource version")
 ENDS = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"}
+NEVER_FAIL = ("get", "delete")
+"""Whatever passes is none of their caller's affair: what is known is told, and an order is taken."""
 # What propeller may well be told: it asks again.
 PASSING = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"}
 
 pytestmark = pytest.mark.timeout(400)
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How a task ends, and what Flyte is told of it, as soon as its end is told at all."""
+
+    phase: str
+    weight: int
+    code: int | None = None
+    """Of its only pod; None: it has none."""
+    reason: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return self.phase == "SUCCEEDED"
+
+
+ENDINGS = (
+    End(phase="SUCCEEDED", weight=3),
+    End(phase="SUCCEEDED", weight=3, code=0, reason="Completed"),
+    End(phase="RETRYABLE_FAILED", weight=2),
+    End(phase="RETRYABLE_FAILED", weight=2, code=137, reason="OOMKilled"),
+    End(phase="FAILED", weight=2, code=1, reason="Error"),
+)
 
 
 def insisted(caller: Caller, attempt: Attempt) -> None:
@@ -100,6 +130,7 @@ class Tasks:
         self.living: list[Attempt] = []
         self.ended: dict[str, str] = {}
         """By execution: how its job has ended."""
+        self.played: Counter[End] = Counter()
         self.deleted: list[Attempt] = []
         self.wrong: list[str] = []
         self.raised: Counter[str] = Counter()
@@ -117,10 +148,10 @@ class Tasks:
             getattr(self, f"_{word}")(attempt, random)
         except grpc.RpcError as error:
             self.raised[f"{word} {code_of(error)}"] += 1
-            if word == "get" or code_of(error) not in PASSING:
+            if word in NEVER_FAIL or code_of(error) not in PASSING:
                 self.wrong.append(f"{word}: {error.code()} {error.details()}")
-            with self._lock:  # It is asked again, as it was.
-                of.append(attempt)
+            with self._lock:  # It is asked again, as it was; a job whose deletion may be under way is left.
+                (self.deleted if word == "delete" else of).append(attempt)
 
     def _create(self, attempt: Attempt, _: Random) -> None:
         self._caller.create(attempt)
@@ -143,24 +174,69 @@ class Tasks:
             self.deleted.append(attempt)
 
     def _end(self, attempt: Attempt, random: Random) -> None:
-        """Its operator says so; a task that has ended is asked about still."""
+        """Its kubelet and its operator say so; a task that has ended is asked about still."""
         if attempt.execution not in self.ended:
-            self._play(attempt, well=random.random() < 0.5)
+            (end,) = random.choices(ENDINGS, [each.weight for each in ENDINGS])
+            self._play(attempt, end)
         self._live(attempt)
 
     def _live(self, attempt: Attempt) -> None:
         with self._lock:
             self.living.append(attempt)
 
-    def _play(self, attempt: Attempt, *, well: bool) -> None:
-        self.ended[attempt.execution] = "SUCCEEDED" if well else "RETRYABLE_FAILED"
-        if well:
+    def _play(self, attempt: Attempt, end: End) -> None:
+        self.ended[attempt.execution] = end.phase
+        self.played[end] += 1
+        if end.is_good:
             self._caller.succeeded(attempt)
-        kind = "Succeeded" if well else "Failed"
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        condition = {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": now}
+        if end.code is not None:
+            self._play_pod(attempt, end.code, end.reason)
+        kind = "Succeeded" if end.is_good else "Failed"
+        condition = {
+            "type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": _now()
+        }  # fmt: skip
         path = jobs(self._namespace, attempt.job) + "/status"
         self._plane.admin.patch(path, {"status": {"conditions": [{**condition, "message": "played"}]}})
+
+    def _play_pod(self, attempt: Attempt, code: int, reason: str) -> None:
+        """As in a cluster, it has ended before its job has."""
+        made = self._plane.admin.create(_pod(self._namespace, attempt))
+        ended = {"exitCode": code, "reason": reason, "startedAt": _now(), "finishedAt": _now()}
+        same = {"image": "image:1", "imageID": "", "ready": False, "restartCount": 0}
+        container = {"name": "pytorch", "state": {"terminated": ended}, **same}
+        status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [container]}
+        self._plane.admin.patch(
+            pods(self._namespace, made["metadata"]["name"]) + "/status", {"status": status}
+        )
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _pod(namespace: str, attempt: Attempt) -> dict[str, Any]:
+    """The master of a job, as its operator makes it."""
+    labels = {
+        **names.identity_labels(attempt.prefix),
+        "training.kubeflow.org/job-name": attempt.job,
+        "training.kubeflow.org/replica-type": "master",
+        "training.kubeflow.org/replica-index": "0",
+    }
+    owner = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "name": attempt.job,
+        "uid": attempt.uid,
+        "controller": True,
+    }
+    metadata = {
+        "name": f"{attempt.job}-master-0",
+        "namespace": namespace,
+        "labels": labels,
+        "ownerReferences": [owner],
+    }
+    spec = {"nodeName": "nowhere", "containers": [{"name": "pytorch", "image": "image:1"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 class Chaos:
@@ -199,8 +275,11 @@ def test_ten_thousand_operations_on_bad_days(
         with capsys.disabled():
             befell = Counter(each.name for each in proxy.befell)
             print(f" KFPYTORCH_SEED={SEED} {dict(befell)} {dict(tasks.raised)} ", end="", flush=True)
+        assert not tasks.wrong, tasks.wrong[:10]
         settled(bare, namespace, tasks)
+        assert tasks.played.keys() == {*ENDINGS}
         bare.admin.ask("DELETE", jobs(namespace))
+        bare.admin.ask("DELETE", pods(namespace), params={"gracePeriodSeconds": "0"})
     assert not tasks.wrong, tasks.wrong[:10]
 
 

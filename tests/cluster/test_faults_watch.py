@@ -1,28 +1,35 @@
-"""Whatever breaks in following the API server: every job is known, and none that is gone."""
+"""Whatever breaks in following the API server: every job and pod is known, and none that is gone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import pytest
-from rig.api import jobs
+from kubernetes_messages import frame, wrapped
+from rig import process
+from rig.api import jobs, pods
 from rig.control_plane import BACKEND, ControlPlane
 from rig.proxy import Asked, Fault, How, Proxy, status
 
-from backend_plugin.core.observed import Job
+from backend_plugin.core.observed import Job, Pod
+from backend_plugin.kube import envelope, kinds, wire
 from backend_plugin.kube.cluster import KubernetesCluster
 from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.kube.pod_wire import PodParser
 from backend_plugin.shell.cluster import Name, Record
 
 NAMESPACE = "faults-watch"
 PAGE, SILENCE, WAIT = 2, 1.5, 30
 GONE = status(410, "Expired", "too old resource version")
+EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired"}
+PROTOBUF = {"Content-Type": f"{envelope.MEDIA_TYPE};stream=watch"}
 # Of a watch: as its answer, or in it.
 OF_A_WATCH = {
     "410": GONE,
-    "410 in it": Fault(
-        code=200, body=b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n'
-    ),
+    "410 in it": Fault(code=200, body=json.dumps({"type": "ERROR", "object": EXPIRED}).encode() + b"\n"),
     "429": status(429, "TooManyRequests", Retry_After="1"),
     "500": status(500, "InternalError"),
     "a page": Fault(code=503, body=b"<h1>upstream connect error</h1>"),
@@ -36,37 +43,103 @@ OF_A_LIST = {
     **{name: OF_A_WATCH[name] for name in ("410", "429", "500", "a page", "401", "403", "no connection")},
     "half a list": Fault(how=How.CUT),
     "half as if whole": Fault(how=How.TRUNCATE),
+    "an object": Fault(code=200, body=b"{}"),
+    "success": Fault(code=200, body=b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}'),
+}
+# Pods come in protobuf, and what somebody says in their place in either.
+OF_A_WATCH_OF_PODS = {
+    **{name: OF_A_WATCH[name] for name in ("410", "410 in it", "a page", "no connection", "silence")},
+    "410 in protobuf": Fault(code=200, headers=PROTOBUF, body=frame("ERROR", "Status", EXPIRED)),
+    "half a frame": Fault(code=200, headers=PROTOBUF, body=frame("ADDED", "Pod", {"metadata": {}})[:-2]),
+}
+OF_A_LIST_OF_PODS = {
+    **{name: OF_A_LIST[name] for name in ("410", "a page", "no connection", "half a list")},
+    **{name: OF_A_LIST[name] for name in ("half as if whole", "an object")},
+    "an envelope": Fault(code=200, body=wrapped("PodList", {})),
 }
 
 
-class Heard:
-    """The jobs that there are, as one who follows is told."""
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What is followed, and how a test makes one."""
 
-    def __init__(self) -> None:
+    record: type[Record]
+    path: Callable[..., str]
+    """Of all in a namespace, or of one with this name."""
+    manifest: Mapping[str, Any]
+
+    @property
+    def plural(self) -> str:
+        return self.path(NAMESPACE).rpartition("/")[2]
+
+    def make(self, plane: ControlPlane, name: str) -> None:
+        labels = {"kfpytorch.flyte.org/job": "0123456789ab"}
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+        plane.admin.create({**self.manifest, "metadata": metadata})
+
+    def there(self, plane: ControlPlane) -> set[str]:
+        """Those for three pages, and no others."""
+        plane.namespace(NAMESPACE)
+        plane.admin.ask("DELETE", self.path(NAMESPACE))
+        names = {f"f{number}-n0-0-0123456789ab" for number in range(5)}
+        for name in names:
+            self.make(plane, name)
+        return names
+
+    def lists(self, asked: Asked) -> bool:
+        return asked.path.endswith(f"/{self.plural}") and not asked.is_watch
+
+    def continues(self, asked: Asked) -> bool:
+        return self.lists(asked) and "continue" in asked.query
+
+    def watches(self, asked: Asked) -> bool:
+        return asked.path.endswith(f"/{self.plural}") and asked.is_watch
+
+
+SPEC = {"containers": [{"name": "pytorch", "image": "image:1"}]}
+JOBS = Kind(
+    record=Job,
+    path=jobs,
+    manifest={
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": {"spec": SPEC}}}},
+    },
+)
+PODS = Kind(record=Pod, path=pods, manifest={"apiVersion": "v1", "kind": "Pod", "spec": SPEC})
+
+
+class Heard:
+    """Those of a kind that there are, as one who follows is told."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind.record
         self.there: set[str] | None = None
 
     def replace(self, kind: type[Record], records: Any) -> None:
-        if kind is Job:
+        if kind is self.kind:
             self.there = {record.name for namespace, record in records if namespace == NAMESPACE}
 
     def put(self, namespace: str, record: Record) -> None:
-        if isinstance(record, Job) and namespace == NAMESPACE:
+        if isinstance(record, self.kind) and namespace == NAMESPACE:
             assert self.there is not None
             self.there.add(record.name)
 
     def drop(self, kind: type[Record], name: Name) -> None:
-        if kind is Job and name.namespace == NAMESPACE:
+        if kind is self.kind and name.namespace == NAMESPACE:
             assert self.there is not None
             self.there.discard(name.name)
 
 
-def followed(plane: ControlPlane, proxy: Proxy, check: Callable[[Heard], Awaitable[None]]) -> None:
+def followed(
+    plane: ControlPlane, proxy: Proxy, kind: Kind, check: Callable[[Heard], Awaitable[None]]
+) -> None:
     async def all_of_it() -> None:
         config = str(plane.kubeconfig(BACKEND, proxy.url))
         cluster = await KubernetesCluster.open(
             KubernetesOptions(kubeconfig=config, page=PAGE, silence=SILENCE)
         )
-        heard = Heard()
+        heard = Heard(kind)
         following = asyncio.create_task(cluster.follow(heard))
         try:
             await check(heard)
@@ -85,87 +158,81 @@ async def until(true: Callable[[], bool], said: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
-@pytest.fixture
-def there(bare: ControlPlane) -> set[str]:
-    """Jobs for three pages."""
-    bare.namespace(NAMESPACE)
-    bare.admin.ask("DELETE", jobs(NAMESPACE))
-    names = {f"f{number}-n0-0-0123456789ab" for number in range(5)}
-    for name in names:
-        make(bare, name)
-    return names
+def rows(of_jobs: Mapping[str, Fault], of_pods: Mapping[str, Fault]) -> list[Any]:
+    """Each trouble of each kind."""
+    return [
+        pytest.param(kind, fault, id=f"{kind.plural} {name}")
+        for kind, faults in ((JOBS, of_jobs), (PODS, of_pods))
+        for name, fault in faults.items()
+    ]
 
 
-def make(plane: ControlPlane, name: str) -> None:
-    container = {"name": "pytorch", "image": "image:1"}
-    replica = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
-    plane.admin.create(
-        {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {
-                "name": name,
-                "namespace": NAMESPACE,
-                "labels": {"kfpytorch.flyte.org/job": "0123456789ab"},
-            },
-            "spec": {"pytorchReplicaSpecs": {"Master": replica}},
-        }
-    )
-
-
-def lists(asked: Asked) -> bool:
-    return asked.path.endswith("/pytorchjobs") and not asked.is_watch
-
-
-def watches(asked: Asked) -> bool:
-    return asked.path.endswith("/pytorchjobs") and asked.is_watch
-
-
-def continues(asked: Asked) -> bool:
-    return lists(asked) and "continue" in asked.query
-
-
-@pytest.mark.parametrize("wanted", [lists, continues])
-@pytest.mark.parametrize("trouble", OF_A_LIST)
+@pytest.mark.parametrize("page", ["first", "next"])
+@pytest.mark.parametrize(("kind", "trouble"), rows(OF_A_LIST, OF_A_LIST_OF_PODS))
 def test_a_list_that_breaks_is_told_when_it_is_whole(
-    bare: ControlPlane, there: set[str], trouble: str, wanted: Callable[[Asked], bool]
+    bare: ControlPlane, kind: Kind, trouble: Fault, page: str
 ) -> None:
+    there = kind.there(bare)
+
     async def check(heard: Heard) -> None:
         await until(lambda: heard.there is not None, lambda: "nothing is told")
         assert heard.there == there
 
     with Proxy(bare) as proxy:
-        proxy.befall(OF_A_LIST[trouble], wanted)
-        followed(bare, proxy, check)
+        proxy.befall(trouble, kind.lists if page == "first" else kind.continues)
+        followed(bare, proxy, kind, check)
         assert proxy.all_befell
 
 
-@pytest.mark.parametrize("trouble", OF_A_WATCH)
-def test_after_a_watch_that_breaks_nothing_is_missed(
-    bare: ControlPlane, there: set[str], trouble: str
-) -> None:
+@pytest.mark.parametrize(("kind", "trouble"), rows(OF_A_WATCH, OF_A_WATCH_OF_PODS))
+def test_after_a_watch_that_breaks_nothing_is_missed(bare: ControlPlane, kind: Kind, trouble: Fault) -> None:
+    there = kind.there(bare)
+
     async def check(heard: Heard) -> None:
         await until(lambda: proxy.all_befell and heard.there is not None, lambda: "no watch was begun")
-        bare.admin.delete(jobs(NAMESPACE, min(there)))
-        make(bare, "fnew-n0-0-0123456789ab")
+        bare.admin.delete(kind.path(NAMESPACE, min(there)))
+        kind.make(bare, "fnew-n0-0-0123456789ab")
         after = there - {min(there)} | {"fnew-n0-0-0123456789ab"}
         await until(lambda: heard.there == after, lambda: heard.there)
 
     with Proxy(bare) as proxy:
-        proxy.befall(OF_A_WATCH[trouble], watches)
-        followed(bare, proxy, check)
+        proxy.befall(trouble, kind.watches)
+        followed(bare, proxy, kind, check)
 
 
-def test_what_happens_while_all_connections_break_is_known(bare: ControlPlane, there: set[str]) -> None:
+@pytest.mark.parametrize("kind", [JOBS, PODS], ids=lambda kind: kind.plural)
+def test_what_happens_while_all_connections_break_is_known(bare: ControlPlane, kind: Kind) -> None:
+    there = kind.there(bare)
+
     async def check(heard: Heard) -> None:
         await until(lambda: heard.there == there, lambda: heard.there)
         proxy.choose = lambda _: Fault(how=How.RESET_BEFORE)
         proxy.cut()
         for name in there:
-            bare.admin.delete(jobs(NAMESPACE, name))
-        make(bare, "fnew-n0-0-0123456789ab")
+            bare.admin.delete(kind.path(NAMESPACE, name))
+        kind.make(bare, "fnew-n0-0-0123456789ab")
         proxy.forget()
         await until(lambda: heard.there == {"fnew-n0-0-0123456789ab"}, lambda: heard.there)
 
     with Proxy(bare) as proxy:
-        followed(bare, proxy, check)
+        followed(bare, proxy, kind, check)
+
+
+@pytest.mark.parametrize(
+    ("kind", "accept"), [(JOBS, "application/json"), (PODS, "application/json"), (PODS, envelope.ACCEPT)]
+)
+def test_a_list_of_nothing_is_one(bare: ControlPlane, kind: Kind, accept: str) -> None:
+    """It says as of when it is, in either language; by this it is told from what somebody else answers."""
+    path = kind.path(f"{NAMESPACE}-nothing")
+
+    def asked() -> httpx.Response:
+        return bare.admin.ask("GET", path, headers={"Accept": accept})
+
+    # A kind that has just been made is refused for a moment.
+    process.until(lambda: asked().is_success, WAIT, lambda: asked().text)
+    body = asked().content
+    row = next(each for each in kinds.KINDS if each.record is kind.record)
+    in_json = wire.Parser(row.wire, row.read)
+    page = (PodParser() if envelope.is_wrapped(body) else in_json).page(body)
+    assert ([*page.items], page.version.isdecimal(), page.rest) == ([], True, "")
+    assert envelope.is_wrapped(body) == (accept == envelope.ACCEPT)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_event, read_job, read_pod
+from backend_plugin.core.observed import JOB_NAME, Event, Job, Pod, PodGroup, read_event, read_job, read_pod
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import merge_patch
 from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Sink, Unavailable
@@ -39,6 +39,8 @@ class ScriptedCluster:
         self.late.set()
         self.deaf = False
         """Changes are not told, as by a watch that hangs."""
+        self.blind = False
+        """Pods may not be listed."""
         self.lazy = False
         """Changes are told when somebody wants to know, and no sooner."""
         self._untold: list[Callable[[Sink], None]] = []
@@ -128,6 +130,13 @@ class ScriptedCluster:
         found: Manifest | None = self._found("PyTorchJob", name)
         await self.late.wait()
         return found
+
+    async def pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
+        await self._asked("pods")
+        there = [each for key, each in self.objects.items() if key[:2] == ("Pod", namespace)]
+        found = [read_pod(each) for each in there if each["metadata"]["labels"].get(JOB_NAME) == job]
+        await self.late.wait()
+        return None if self.blind else found
 
     async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:
         self.awaited += ["patch"] if awaited else []

@@ -130,7 +130,7 @@ async def serving(
     judge = Judge(settings=settings.read(said or {}), now=now)
     orders = Orders(metrics)
     prefixes = Prefixes([f"file://{store}", "s3://*"])
-    endings = Endings(cache, Outcomes(prefixes), orders)
+    endings = Endings(cluster, cache, Outcomes(prefixes), orders)
     answers = Answers(judge)
     keeper = keepers.Keeper(cluster, cache, answers, endings, seconds)
     around = service.Surroundings(

@@ -1,4 +1,4 @@
-"""What was ordered, and the loop that it was ordered in ends."""
+"""What was ordered, and the server, or the loop, that it was ordered in ends."""
 
 import asyncio
 
@@ -38,3 +38,52 @@ def test_a_deletion_that_the_end_of_a_loop_interrupts_is_made_before_it_ends() -
     asyncio.run(hosted())
     assert cluster.objects == {}
     assert len(orders) == 0
+
+
+def test_what_nobody_else_knows_of_has_longer_than_the_rest() -> None:
+    cluster = ScriptedCluster()
+    cluster.put({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
+
+    async def settled() -> float:
+        orders, loop = Orders(Metrics()), asyncio.get_running_loop()
+        cluster.away = True
+        orders.give(("delete", NAME), lambda: cluster.delete(NAME), {})
+        orders.give(("read", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
+        loop.call_later(0.5, setattr, cluster, "away", False)
+        begun = loop.time()
+        await orders.settle(0.1, "delete", 20)
+        assert len(orders) == 0
+        return loop.time() - begun
+
+    assert asyncio.run(settled()) < 5
+    assert cluster.objects == {}
+
+
+def test_who_pauses_for_long_is_asked_again_before_the_end() -> None:
+    cluster = ScriptedCluster()
+    cluster.put({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
+
+    async def settled() -> None:
+        orders = Orders(Metrics())
+        cluster.away = True
+        orders.give(("delete", NAME), lambda: cluster.delete(NAME), {})
+        while cluster.calls.count("delete") < 4:  # The next time would be 1.6 s later.
+            await asyncio.sleep(0.01)
+        cluster.away = False
+        await orders.settle(0.5)
+
+    asyncio.run(settled())
+    assert cluster.objects == {}
+
+
+def test_who_does_not_want_to_wait_for_orders_gives_them_up() -> None:
+    async def settled() -> int:
+        orders = Orders(Metrics())
+        orders.give(("delete", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
+        settling = asyncio.create_task(orders.settle(60, "delete", 60))
+        await asyncio.sleep(0.1)
+        settling.cancel()
+        await asyncio.wait([settling], timeout=10)
+        return len(orders)
+
+    assert asyncio.run(settled()) == 0

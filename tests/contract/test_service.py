@@ -433,3 +433,36 @@ def test_a_job_that_went_before_its_making_was_answered_is_gone(tmp_path: Path) 
         await until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
 
     tell(story, tmp_path)
+
+
+class _OneByOne:
+    """In place of a cluster's `late`: as many answers go out as are let go."""
+
+    def __init__(self) -> None:
+        self._let = asyncio.Semaphore(0)
+
+    async def wait(self) -> None:
+        await self._let.acquire()
+
+    def let_go(self, number: int) -> None:
+        for _ in range(number):
+            self._let.release()
+
+
+def test_of_many_that_are_made_who_is_answered_is_known_at_once_and_told_with_others(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        clock, answers = asyncio.get_running_loop().time, _OneByOne()
+        served.cluster.late, served.cluster.deaf = answers, True
+        creating = [asyncio.create_task(served.create(execution=f"f{number}")) for number in range(6)]
+        await until(lambda: len(served.cluster.objects) == len(creating))
+        await asyncio.sleep(0.3)
+        known: list[float] = []
+        served.cache.listen(lambda _: known.append(clock()))
+        answers.let_go(1)
+        done, others = await asyncio.wait(creating, return_when=asyncio.FIRST_COMPLETED)
+        assert (len(done), len(known)) == (1, 1)
+        assert clock() - known[0] > 0.04
+        answers.let_go(len(others))
+        assert len(set(await asyncio.gather(*creating))) == len(creating)
+
+    tell(story, tmp_path)

@@ -221,11 +221,11 @@ class Objects:
 
 
 def selected(manifest: Any, query: Any) -> bool:
-    label = query.get("labelSelector", "")
     labels = manifest["metadata"].get("labels", {})
-    key, equals, value = label.partition("=")
-    if label and (key not in labels or (equals and labels[key] != value)):
-        return False
+    for label in filter(None, query.get("labelSelector", "").split(",")):
+        key, equals, value = label.partition("=")
+        if key not in labels or (equals and labels[key] != value):
+            return False
     selector = query.get("fieldSelector", "")
     path, _, wanted = selector.partition("=")
     found = manifest

@@ -73,6 +73,8 @@ class KubeServer:
         """As the real one: pods, and whatever it says instead of them, to who accepts it."""
         self.mute = False
         """Watches are open, and nothing is sent."""
+        self.muted: set[str] = set()
+        """By plural: those of which that holds."""
         self.watches = 0
         self._tls = tls
         self._port = 0
@@ -319,7 +321,7 @@ class KubeServer:
         try:
             while (left := last - loop.time()) > 0:
                 changed = self._changed
-                if not self.mute:
+                if not self.mute and place[1] not in self.muted:
                     since = await self._changes(request, response, place, since)
                 try:
                     await asyncio.wait_for(changed.wait(), left)

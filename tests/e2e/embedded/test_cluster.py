@@ -41,6 +41,24 @@ def test_a_job_runs_to_its_success(state):
     assert nodes == ["node-1", "node-2"]
 
 
+def test_the_pods_of_a_job_are_what_is_told_of_them(state):
+    async def run():
+        async with opened(state) as (cluster, seen):
+            master = role(f"{WAIT.format(state / 'go')}; exit 3")
+            await cluster.create(job(Master=master, Worker=role("sleep 60")))
+            await cluster.create(job("other", Master=role("sleep 60")))
+            await seen.phase("Running", "j-worker-0", "other-master-0")
+            (state / "go").touch()
+            await seen.state("Failed")
+            found = {pod.name: pod for pod in await cluster.pods("a", "j")}
+            told = {each.name: each for each in seen.told if isinstance(each, Pod)}
+            assert found == {name: told[name] for name in ("j-master-0", "j-worker-0")}
+            assert found["j-master-0"].primary.ended.exit_code == 3
+            return [await cluster.pods("a", "x"), await cluster.pods("x", "j")]
+
+    assert asyncio.run(run()) == [[], []]
+
+
 FAILS_ONCE = "[ -e {0} ] && echo again && exit 0; touch {0}; exit {1}"
 RESTARTED = {
     "in place": ("OnFailure", 3, "Succeeded", (1, 1)),

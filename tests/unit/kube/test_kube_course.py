@@ -118,11 +118,6 @@ def test_what_is_not_there_is_asked_for_anew_at_some_time():
     assert (course.step(0), course.step(0)) == (Pause(seconds=75.0), NEW)
 
 
-def test_a_list_without_a_version_is_none_to_watch_from():
-    course = listed(a_course(), version="")
-    assert (course.step(0), course.step(0)) == (Pause(seconds=0.25), NEW)
-
-
 HAPPENS = st.sampled_from(["paged", "listed", "seen", "ended", "expired", "failed", "refused"])
 
 

@@ -1,5 +1,6 @@
 """Whatever a pod is like, what is read of it in protobuf is what the core reads of it in JSON."""
 
+import contextlib
 import json
 from datetime import datetime, timezone
 
@@ -104,6 +105,7 @@ PODS = st.fixed_dictionaries(
 )
 BOTH = {"waiting": {"reason": "x"}, "terminated": {"exitCode": 0, "startedAt": None}}
 PARSER = PodParser()
+VERSION = {"resourceVersion": "7"}
 
 
 def in_json(manifest):
@@ -113,7 +115,7 @@ def in_json(manifest):
 
 
 def seen(manifest):
-    (listed,) = PARSER.page(wrapped("PodList", {"metadata": {}, "items": [manifest]})).items
+    (listed,) = PARSER.page(wrapped("PodList", {"metadata": VERSION, "items": [manifest]})).items
     changed = PARSER.change(frame("ADDED", "Pod", manifest)[4:])
     assert (changed.type, changed.seen) == ("ADDED", listed)
     return listed
@@ -142,7 +144,7 @@ def test_a_time_that_is_no_message_is_malformed():
 
 def created(at):
     pod = pods_pb2.Pod(metadata=pods_pb2.ObjectMeta(name=b"p", creation_timestamp=at))
-    items = pods_pb2.PodList(items=[pod]).SerializeToString()
+    items = pods_pb2.PodList(metadata={"resource_version": b"7"}, items=[pod]).SerializeToString()
     # The list is the last field of its envelope, and empty.
     (seen,) = PARSER.page(wrapped("PodList", {})[:-1] + varint(len(items)) + items).items
     return seen.record.created
@@ -151,6 +153,33 @@ def created(at):
 def test_a_list_says_from_when_it_is_and_how_it_goes_on():
     page = PARSER.page(wrapped("PodList", {"metadata": {"resourceVersion": "7", "continue": "x"}}))
     assert ([*page.items], page.version, page.rest) == ([], "7", "x")
+
+
+@pytest.mark.parametrize("more", [{}, {"continue": "x"}], ids=["last", "more"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_list_that_is_cut_anywhere_is_no_shorter_one(count, more):
+    """As by somebody in between who hands on what he has as if it were all."""
+    items = [{"metadata": {"name": f"p{number}"}, "status": {"phase": "Running"}} for number in range(count)]
+    # After the list comes in what encoding and of which media type it is: an API server says neither.
+    unsaid = field(3, BYTES, b"") + field(4, BYTES, b"")
+    body = wrapped("PodList", {"metadata": {**VERSION, **more}, "items": items}) + unsaid
+    whole, read = listed(body), {}
+    for size in range(len(body)):
+        with contextlib.suppress(Malformed):
+            read[size] = listed(body[:size])
+    assert len(whole[0]) == count
+    assert read == {len(body) - len(unsaid): whole, len(body) - len(unsaid) // 2: whole}
+
+
+def listed(body):
+    page = PARSER.page(body)
+    return [*page.items], page.version, page.rest
+
+
+@pytest.mark.parametrize("metadata", [{}, {"continue": "x"}, {"resourceVersion": ""}])
+def test_a_list_that_does_not_say_as_of_when_it_is_is_none(metadata):
+    with pytest.raises(Malformed):
+        PARSER.page(wrapped("PodList", {"metadata": metadata, "items": []}))
 
 
 def test_a_bookmark_has_a_version_and_nothing_else():

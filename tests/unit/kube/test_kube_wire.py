@@ -128,10 +128,14 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
+def a_list(**said):
+    return json.dumps({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [], **said}).encode()
+
+
 def parsed(record, manifest):
     kind = of(record)
     parser = Parser(kind.wire, kind.read)
-    listed = parser.page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": [manifest]}).encode())
+    listed = parser.page(a_list(items=[manifest]))
     changed = parser.change(json.dumps({"type": "ADDED", "object": manifest}).encode())
     assert (listed.version, listed.rest, changed.type) == ("1", "", "ADDED")
     assert [*listed.items] == [changed.seen]
@@ -193,6 +197,43 @@ def test_of_others_in_a_queue_only_that_is_kept(reserved, queue):
 @pytest.mark.parametrize("name", ["web-0", "f1-n0-0-0123456789ab-web-0", "f1-n0-0-0123456789a", ""])
 def test_what_happened_to_others_is_not_told(name):
     assert of(Event).read({"involvedObject": {"kind": "Pod", "name": name}, "reason": "Killing"}) is None
+
+
+@pytest.mark.parametrize("record", [Job, Pod, Event, PodGroup])
+def test_a_list_that_is_cut_anywhere_is_none(record):
+    kind, items = of(record), [{"metadata": {"name": OURS}, "status": {"phase": "Running"}}] * 2
+    parser, body = Parser(kind.wire, kind.read), a_list(items=items)
+    assert len([*parser.page(body).items]) == len(items)
+    for size in range(len(body)):
+        with pytest.raises(Malformed):
+            parser.page(body[:size])
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"kind": "Status", "status": "Success"},
+        {"kind": None},
+        {"kind": "Pod"},
+        {"metadata": {}},
+        {"metadata": {"resourceVersion": 7}},
+        {"metadata": None},
+        {"items": {}},
+        {"items": "none"},
+        {"items": [7]},
+    ],
+    ids=str,
+)
+def test_what_is_no_whole_list_is_malformed(otherwise):
+    with pytest.raises(Malformed):
+        Parser(of(Pod).wire, of(Pod).read).page(a_list(**otherwise))
+
+
+@pytest.mark.parametrize("items", ["[]", "null"])
+def test_a_list_of_nothing_is_one(items):
+    body = f'{{"kind": "PodList", "metadata": {{"resourceVersion": "7"}}, "items": {items}}}'.encode()
+    page = Parser(of(Pod).wire, of(Pod).read).page(body)
+    assert ([*page.items], page.version, page.rest) == ([], "7", "")
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"<html>", b"[" * 100_000, NESTED, b"\xff"])

@@ -98,6 +98,62 @@ def test_jobs_that_never_were_do_not_fill_it() -> None:
     assert {seen(cache, name).gone for name in ("there", "back")} == {None}
 
 
+def outlived(cache: Cache, count: int) -> None:
+    """Jobs that are forgotten before they have pods no more."""
+    for number in range(count):
+        cache.put("ns", Job(name=f"j{number}", uid="1"))
+        cache.drop(Job, Name(namespace="ns", name=f"j{number}", uid="1"))
+        cache.forget(seen(cache, f"j{number}"))
+        cache.put("ns", Pod(name=f"j{number}-master-0", job_name=f"j{number}", uid="p"))
+        cache.put("ns", Pod(name=f"j{number}-worker-0", job_name=f"j{number}", uid="p"))
+
+
+def test_of_a_job_that_its_pods_outlive_nothing_is_left_when_they_are_gone() -> None:
+    cache = a_cache()
+    outlived(cache, 10)
+    for number in range(10):
+        cache.drop(Pod, Name(namespace="ns", name=f"j{number}-master-0", uid="p"))
+    assert len(cache) == 10
+    for number in range(10):
+        cache.drop(Pod, Name(namespace="ns", name=f"j{number}-worker-0", uid="p"))
+    assert len(cache) == 0
+
+
+def test_of_a_job_that_its_pods_outlive_nothing_is_left_when_no_list_has_them() -> None:
+    cache = a_cache()
+    outlived(cache, 3)
+    cache.put("ns", Event(reason="Killing", name="j0-worker-0"))
+    cache.replace(Pod, [("ns", Pod(name="j1-worker-0", job_name="j1", uid="p"))])
+    assert [entry.name for entry in cache] == ["j0", "j1"]
+    cache.replace(Event, [])
+    assert [entry.name for entry in cache] == ["j1"]
+
+
+def test_a_job_that_is_told_after_its_pods_has_those_that_are_left() -> None:
+    cache = a_cache()
+    for name in ("a", "b"):
+        cache.put("ns", Pod(name=f"{name}-master-0", job_name=name, uid="1"))
+    cache.drop(Pod, Name(namespace="ns", name="b-master-0", uid="1"))
+    for name in ("a", "b"):
+        cache.put("ns", Job(name=name, uid="j"))
+    assert [pod.name for entry in cache for pod in entry.pods] == ["a-master-0"]
+    cache.drop(Pod, Name(namespace="ns", name="a-master-0", uid="1"))
+    assert [entry.name for entry in cache] == ["a", "b"]
+
+
+def test_a_job_that_is_gone_is_remembered_without_its_pods() -> None:
+    cache = a_cache()
+    cache.put("ns", Job(name="j", uid="1"))
+    cache.put("ns", Pod(name="j-master-0", job_name="j", uid="p"))
+    cache.drop(Job, Name(namespace="ns", name="j", uid="1"))
+    cache.drop(Pod, Name(namespace="ns", name="j-master-0", uid="p"))
+    assert (seen(cache, "j").gone, seen(cache, "j").pods) == (NOW, ())
+    never = cache.absent(("ns", "never"), "s3://b")
+    cache.put("ns", Pod(name="never-master-0", job_name="never", uid="p"))
+    cache.drop(Pod, Name(namespace="ns", name="never-master-0", uid="p"))
+    assert cache.of(never.key) is never
+
+
 def test_what_is_kept_of_a_job_has_an_end() -> None:
     cache = a_cache()
     cache.put("ns", Job(name="j"))
@@ -210,7 +266,7 @@ def test_a_pod_that_was_made_anew_does_not_go_with_the_one_before() -> None:
     cache.drop(Pod, Name(namespace="ns", name="a-worker-0", uid="1"))
     assert [each.uid for each in seen(cache, "a").pods] == ["2"]
     cache.drop(Pod, Name(namespace="ns", name="a-worker-0", uid="2"))
-    assert seen(cache, "a").pods == ()
+    assert cache.of(("ns", "a")) is None
 
 
 def test_pods_of_a_later_job_may_be_heard_of_before_it() -> None:

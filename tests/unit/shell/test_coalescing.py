@@ -5,9 +5,9 @@ from functools import wraps
 
 import pytest
 
-from backend_plugin.kube.coalescing import Coalescing
+from backend_plugin.shell.coalescing import Coalescing
 
-FOR_EVER = 1e6
+FOR_EVER = 1e12
 MANY = 6
 
 
@@ -22,9 +22,16 @@ def on_a_loop(story):
 class Asked:
     """Questions under way, each answered with its number when the test says so."""
 
-    def __init__(self, coalescing: Coalescing, number: int = MANY) -> None:
+    def __init__(self, coalescing: Coalescing, number: int) -> None:
+        self._among = coalescing
         self._answers = [asyncio.get_running_loop().create_future() for _ in range(number)]
-        self.tasks = [asyncio.ensure_future(coalescing.answered(answer)) for answer in self._answers]
+        self.tasks = [asyncio.ensure_future(self._ask(answer)) for answer in self._answers]
+
+    async def _ask(self, answer: "asyncio.Future[int]") -> int:
+        with self._among.question() as question:
+            said = await answer
+        await question.turn()
+        return said
 
     async def answer(self, *numbers: int) -> None:
         """These have their answers, and all that follows at once has happened."""
@@ -81,12 +88,52 @@ async def test_an_answer_waits_no_longer_than_a_share_of_its_own_time():
     assert await questions.tasks[0] == 0
 
 
+@on_a_loop
+async def test_who_was_answered_quickly_does_not_wait_as_long_as_who_was_not():
+    coalescing = Coalescing(share=1, longest=FOR_EVER)
+    under_way = [coalescing.question().__enter__() for _ in range(MANY)]
+    slow = asyncio.ensure_future(coalescing.turn(took=FOR_EVER))
+    await turns()
+    quick = asyncio.ensure_future(coalescing.turn(took=0.001))
+    await asyncio.wait_for(asyncio.gather(slow, quick), 10)
+    assert len(under_way) == MANY
+
+
+@on_a_loop
+async def test_who_was_answered_slowly_keeps_nobody_waiting_who_was_not():
+    coalescing = Coalescing(share=1, longest=FOR_EVER)
+    under_way = [coalescing.question().__enter__() for _ in range(MANY)]
+    quick = asyncio.ensure_future(coalescing.turn(took=0.001))
+    await turns()
+    slow = asyncio.ensure_future(coalescing.turn(took=FOR_EVER))
+    await asyncio.wait_for(asyncio.gather(slow, quick), 10)
+    assert len(under_way) == MANY
+
+
 @pytest.mark.parametrize("number", [1, 2, 4])
 @on_a_loop
 async def test_where_few_are_asked_each_goes_on_at_once(number):
     questions = await asked(Coalescing(share=FOR_EVER, longest=FOR_EVER), number)
     await questions.answer(0)
     assert questions.told == [0]
+
+
+@on_a_loop
+async def test_five_are_not_few():
+    questions = await asked(Coalescing(share=FOR_EVER, longest=FOR_EVER), 5)
+    await questions.answer(0)
+    assert questions.told == []
+    await questions.answer(1, 2, 3, 4)
+    assert questions.told == [0, 1, 2, 3, 4]
+
+
+@on_a_loop
+async def test_as_a_server_has_it_an_answer_waits_less_than_a_second():
+    questions = await asked(Coalescing())
+    await asyncio.sleep(0.02)
+    await questions.answer(0)
+    assert await asyncio.wait_for(questions.tasks[0], 1) == 0
+    await questions.answer(1, 2, 3, 4, 5)
 
 
 @on_a_loop
@@ -113,12 +160,15 @@ async def test_who_gives_up_leaves_the_others_waiting_and_is_not_waited_for():
 
 @on_a_loop
 async def test_what_comes_later_waits_for_its_own():
-    coalescing = Coalescing(share=FOR_EVER, longest=FOR_EVER)
+    coalescing = Coalescing(share=FOR_EVER, longest=0.05)
     first = await asked(coalescing)
     await first.answer(*range(MANY))
     assert first.told == [*range(MANY)]
+    later = asyncio.get_running_loop().time() + 0.03
+    await asyncio.sleep(0.03)
     second = await asked(coalescing)
     await second.answer(0)
-    assert second.told == []
+    await asyncio.sleep(0.03)  # The time of the first ones is over.
+    assert second.told == [] or asyncio.get_running_loop().time() > later + 0.05
     await second.answer(*range(1, MANY))
     assert second.told == [*range(MANY)]

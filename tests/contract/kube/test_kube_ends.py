@@ -1,0 +1,142 @@
+"""How a server ends that has deletions to make, as a process: none is lost that could be made in time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.service import agent_pb2_grpc
+from kube_nobodys import names, ours, prefix
+from kube_server import Fault, KubeServer, kubeconfig, served
+from kube_world import JOBS, put
+
+from backend_plugin.core import job_ref
+from backend_plugin.core.job import Dialect, JobRef
+
+KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
+EXECUTIONS = [f"f{number}" for number in range(8)]
+NAMES = [f"{execution}-n0-0-0123456789ab" for execution in EXECUTIONS]
+
+
+@pytest.fixture
+def server() -> Iterator[KubeServer]:
+    with served() as server:
+        for execution in EXECUTIONS:
+            server.do(put(JOBS, ours(execution)))
+        yield server
+
+
+@dataclass
+class Serving:
+    """A server that is ready."""
+
+    process: "subprocess.Popen[str]"
+    endpoint: str
+
+    def delete(self) -> None:
+        """DeleteTask for every job, all of them at once."""
+        with grpc.insecure_channel(self.endpoint) as channel:
+            stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
+            calls = [stub.DeleteTask.future(_asked(execution), timeout=10) for execution in EXECUTIONS]
+            for call in calls:
+                call.result()
+
+    def ended(self) -> Sequence[dict[str, Any]]:
+        """What it has said until its end, which is a good one."""
+        _, said = self.process.communicate(timeout=40)
+        assert self.process.returncode == 0, said
+        return [json.loads(line) for line in said.splitlines()]
+
+
+def _asked(execution: str) -> admin.DeleteTaskRequest:
+    name = f"{execution}-n0-0-0123456789ab"
+    ref = JobRef(dialect=Dialect.PYTORCHJOB, namespace="ns", name=name, output_prefix=prefix(execution))
+    return admin.DeleteTaskRequest(resource_meta=job_ref.encode(ref))
+
+
+@contextmanager
+def serve(server: KubeServer, folder: Path, **environment: str) -> Iterator[Serving]:
+    state = folder / "state"
+    state.mkdir()
+    command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", "127.0.0.1", "--port", "0"]
+    command += ["--kubeconfig", kubeconfig(server, folder / "kubeconfig"), "--state", state]
+    said = [*map(str, command), "--log-format", "json"]
+    with subprocess.Popen(said, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}) as it:
+        try:
+            assert it.stderr is not None
+            assert any(json.loads(line)["message"] == "ready" for line in it.stderr)
+            yield Serving(it, json.loads((state / "server.json").read_text())["endpoint"])
+        finally:
+            it.kill()
+
+
+def busy(server: KubeServer) -> None:
+    """Whatever is asked about a job is to be asked again later."""
+    for method in ("GET", "DELETE"):
+        server.faults.append(
+            Fault(method=method, path="/pytorchjobs/", times=10**6, code=429, headers={"Retry-After": "1"})
+        )
+
+
+def given_up(said: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    """The jobs of which is said that somebody should delete them."""
+    word = "delete it by hand: the order is given up, and nobody knows of it"
+    return sorted((each["level"], each["job"]) for each in said if each["message"] == word)
+
+
+def test_deletions_that_were_answered_are_made_though_the_server_ends_and_the_api_server_is_busy(
+    server: KubeServer, tmp_path: Path
+) -> None:
+    with serve(server, tmp_path) as serving:
+        busy(server)
+        serving.delete()
+        assert names(server) == NAMES
+        serving.process.send_signal(signal.SIGTERM)
+        time.sleep(5)
+        server.faults.clear()
+        said = serving.ended()
+    assert names(server) == []
+    assert given_up(said) == []
+
+
+def test_who_reads_the_log_is_told_which_jobs_are_still_to_be_deleted(
+    server: KubeServer, tmp_path: Path
+) -> None:
+    with serve(server, tmp_path, KFPYTORCH_DRAIN="1s") as serving:
+        busy(server)
+        serving.delete()
+        begun = time.monotonic()
+        serving.process.send_signal(signal.SIGTERM)
+        said = serving.ended()
+        # No less than it ever had.
+        assert 2.9 < time.monotonic() - begun < 10
+    assert names(server) == NAMES
+    assert given_up(said) == [("WARNING", name) for name in NAMES]
+    counted = [each["message"] for each in said if each["message"].startswith("the server ends, and")]
+    assert counted == ["the server ends, and 8 orders are given up: 8 delete"]
+
+
+def test_a_second_signal_ends_it_though_there_are_deletions_to_be_made(
+    server: KubeServer, tmp_path: Path
+) -> None:
+    with serve(server, tmp_path) as serving:
+        busy(server)
+        serving.delete()
+        serving.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            serving.process.wait(1)
+        begun = time.monotonic()
+        serving.process.send_signal(signal.SIGTERM)
+        said = serving.ended()
+        assert time.monotonic() - begun < 3
+    assert given_up(said) == [("WARNING", name) for name in NAMES]

@@ -1,0 +1,206 @@
+"""A job fails while the watch of its pods is mute: why is asked for, once, before anybody is told."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kube_server import Fault, KubeServer, served
+from kube_world import IDENTITY, JOBS, PODS, event, opened, options
+from serving import NAMESPACE, Served, serving, until
+
+from backend_plugin.core import kept_verdict
+from backend_plugin.core.job_ref import decode
+
+LABEL = "training.kubeflow.org/"
+LIST = f"GET /api/v1/namespaces/{NAMESPACE}/pods"
+Story = Callable[[Served], Awaitable[None]]
+
+
+@pytest.fixture
+def server() -> Iterator[KubeServer]:
+    with served() as server:
+        server.objects.namespaces[NAMESPACE] = "Active"
+        yield server
+
+
+def tell(server: KubeServer, folder: Path, story: Story) -> None:
+    async def told() -> None:
+        async with opened(options(server, folder, patience=1.0)) as cluster:
+            here: Any = cluster
+            async with serving(folder, here) as there:
+                await until(there.cache.ready.is_set)
+                await story(there)
+
+    asyncio.run(told())
+
+
+def ago(seconds: float) -> str:
+    return (datetime.now(timezone.utc) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def put(server: KubeServer, place: tuple[str, str], manifest: Any) -> None:
+    key = (*place, NAMESPACE, manifest["metadata"]["name"])
+    server.do(lambda objects: objects.put(key, manifest))
+
+
+def the_job(server: KubeServer, name: str) -> Any:
+    return server.do(lambda objects: objects.now[(*JOBS, NAMESPACE, name)])
+
+
+def pod(server: KubeServer, name: str, replica: str, phase: str, state: Any) -> None:
+    role, index = replica.split("-")
+    labels = {"job-name": name, "replica-type": role, "replica-index": index}
+    identity = the_job(server, name)["metadata"]["labels"][IDENTITY]
+    metadata = {
+        "name": f"{name}-{replica}",
+        "namespace": NAMESPACE,
+        "labels": {**{LABEL + key: value for key, value in labels.items()}, IDENTITY: identity},
+    }
+    status = {"phase": phase, "containerStatuses": [{"name": "pytorch", "state": state}]}
+    spec = {"nodeName": "n", "containers": [{"name": "pytorch"}]}
+    put(server, PODS, {"metadata": metadata, "spec": spec, "status": status})
+
+
+def becomes(server: KubeServer, name: str, kind: str, since: float) -> None:
+    """The operator's word on the job."""
+    said = {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": ago(since)}
+    status = {"startTime": ago(60), "conditions": [said]}
+    put(server, JOBS, {**the_job(server, name), "status": status})
+
+
+async def running(server: KubeServer, here: Served) -> tuple[bytes, str]:
+    meta = await here.create()
+    name = decode(meta).name
+    becomes(server, name, "Running", 30)
+    for replica in ("master-0", "worker-0"):
+        pod(server, name, replica, "Running", {"running": {"startedAt": ago(30)}})
+    await until(lambda: is_phase(here, meta, "RUNNING"))
+    await until(lambda: all(len(entry.pods) == 2 for entry in here.cache))
+    return meta, name
+
+
+def fails(server: KubeServer, name: str) -> None:
+    """As by `sys.exit(3)`: there is no error file."""
+    ended = {"exitCode": 3, "reason": "Error", "startedAt": ago(30), "finishedAt": ago(8)}
+    pod(server, name, "worker-0", "Failed", {"terminated": ended})
+    # So long ago that no news of pods is waited for.
+    becomes(server, name, "Failed", 7)
+
+
+async def is_phase(here: Served, meta: bytes, phase: str) -> bool:
+    return await here.phase(meta) == phase
+
+
+async def ended(here: Served, meta: bytes) -> list[str]:
+    """Every phase until the last one, which is written down."""
+    phases = ["RUNNING"]
+    while phases[-1] == "RUNNING":
+        await asyncio.sleep(0.05)
+        phases.append(await here.phase(meta))
+    await until(lambda: len(here.orders) == 0)
+    return phases[-1:]
+
+
+def lists(server: KubeServer) -> int:
+    return server.asked.count(LIST)
+
+
+def written(server: KubeServer, name: str) -> Any:
+    return kept_verdict.read(the_job(server, name)["metadata"]["annotations"][kept_verdict.ANNOTATION])
+
+
+@pytest.mark.parametrize("protobuf", [True, False])
+def test_why_a_job_failed_is_asked_for_once_and_is_final(server, tmp_path, protobuf):
+    server.protobuf = protobuf
+
+    async def story(here: Served) -> None:
+        meta, name = await running(server, here)
+        server.muted.add("pods")
+        fails(server, name)
+        assert await ended(here, meta) == ["FAILED"]
+        assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
+        assert (written(server, name).retry, written(server, name).reason) == (False, "ExitCode")
+        assert lists(server) == 1
+
+    tell(server, tmp_path, story)
+
+
+def test_what_the_operator_saw_is_no_reason_not_to_ask_its_pod(server, tmp_path):
+    async def story(here: Served) -> None:
+        meta, name = await running(server, here)
+        server.muted.add("pods")
+        seen = event(
+            "ExitedWithCode", "PyTorchJob", name, message=f"Pod: ns.{name}-worker-0 exited with code 1"
+        )
+        metadata = {**seen["metadata"], "namespace": NAMESPACE}
+        put(server, ("", "events"), {**seen, "metadata": metadata, "lastTimestamp": ago(7)})
+        await until(lambda: all(entry.events for entry in here.cache))
+        fails(server, name)
+        assert await ended(here, meta) == ["FAILED"]
+        assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
+        assert lists(server) == 1
+
+    tell(server, tmp_path, story)
+
+
+def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_decided(server, tmp_path, caplog):
+    trouble = Fault(path=f"{NAMESPACE}/pods", times=1_000, code=503)
+
+    async def story(here: Served) -> None:
+        meta, name = await running(server, here)
+        server.muted.add("pods")
+        server.faults.append(trouble)
+        fails(server, name)
+        await until(lambda: "is asked again in" in caplog.text)
+        told = await here.get(meta)
+        assert told.message == "the job has ended; what it has left is being read"
+        trouble.times = 0
+        assert await ended(here, meta) == ["FAILED"]
+
+    tell(server, tmp_path, story)
+
+
+def test_where_pods_may_not_be_listed_the_job_is_judged_without(server, tmp_path, caplog):
+    async def story(here: Served) -> None:
+        meta, name = await running(server, here)
+        server.muted.add("pods")
+        server.forbidden.add("list pods")
+        fails(server, name)
+        assert await ended(here, meta) == ["RETRYABLE_FAILED"]
+
+    tell(server, tmp_path, story)
+    assert '{apiGroups: [""], resources: [pods], verbs: [list, watch]}' in caplog.text
+
+
+def test_nothing_is_asked_where_the_watch_has_told_why(server, tmp_path):
+    async def story(here: Served) -> None:
+        meta, name = await running(server, here)
+        fails(server, name)
+        assert await ended(here, meta) == ["FAILED"]
+        assert lists(server) == 0
+
+    tell(server, tmp_path, story)
+
+
+def test_nothing_is_asked_of_a_job_that_has_succeeded(server, tmp_path):
+    async def story(here: Served) -> None:
+        meta, name = await running(server, here)
+        server.muted.add("pods")
+        becomes(server, name, "Succeeded", 7)
+        assert await ended(here, meta) == ["SUCCEEDED"]
+        assert lists(server) == 0
+
+    tell(server, tmp_path, story)
+
+
+@pytest.mark.parametrize(("namespace", "job"), [("../x", "j"), ("ns", "../x")])
+def test_what_cannot_be_a_name_is_not_asked_about(server, tmp_path, namespace, job):
+    async def done() -> None:
+        async with opened(options(server, tmp_path)) as cluster:
+            assert await cluster.pods(namespace, job) == ()
+
+    asyncio.run(done())
+    assert server.asked == []

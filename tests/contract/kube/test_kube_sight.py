@@ -1,0 +1,121 @@
+"""What only looks like a list is none, what says nothing is out of sight, what appears is seen at once."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+from kube_server import Fault, served
+from kube_world import JOBS, NAME, PODS, following, job, opened, options, pod, put, until
+from kubernetes_messages import wrapped
+
+from backend_plugin.core.observed import Job, Pod
+
+REPLICA = f"{NAME}-master-0"
+PLACES = {Job: "/pytorchjobs", Pod: "/pods"}
+EMPTY = {"metadata": {"resourceVersion": "999"}, "items": []}
+FALSE_LISTS = {
+    "an object": b"{}",
+    "health": b'{"status":"ok"}',
+    "success": b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":200}',
+    "as of no time": b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}',
+    "of no kind": json.dumps(EMPTY).encode(),
+    "of no items": json.dumps({**EMPTY, "kind": "PodList", "items": {"a": 1}}).encode(),
+    # The envelope says what would be in it, and that is all.
+    "protobuf without a list": wrapped("PodList", {}).removesuffix(b"\x12\0"),
+    "protobuf without a version": wrapped("PodList", {}),
+}
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("body", FALSE_LISTS.values(), ids=FALSE_LISTS)
+def test_what_is_no_list_is_asked_for_again_and_what_was_known_stays(server, tmp_path, caplog, kind, body):
+    server.do(put(JOBS, job()))
+    server.do(put(PODS, pod()))
+    fault = Fault(path=PLACES[kind], code=200, body=body)
+
+    async def check():
+        server.faults.append(fault)
+        async with opened(options(server, tmp_path)) as cluster, following(cluster) as heard:
+            assert fault.times == 0
+            assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
+            assert heard.replaced.count(kind.__name__) == 1
+            fault.times = 1
+            server.do(lambda objects: objects.compact())
+            server.cut()
+            await until(lambda: heard.replaced.count(kind.__name__) == 2)
+            assert fault.times == 0
+            assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
+
+    asyncio.run(check())
+    # Once at its start, and once when it was listed anew.
+    assert caplog.text.count("is out of sight, and is asked for again") == 2
+
+
+def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(server, tmp_path, caplog):
+    """As behind a proxy that hoards what it is to hand on; what a watch does not tell a list does."""
+    caplog.set_level(logging.INFO)
+    server.mute = True
+    server.do(put(JOBS, job()))
+    server.do(put(PODS, pod()))
+    begun = []
+
+    def said(kind, what):
+        return sum(f"{kind} is {what}" in record.message for record in caplog.records)
+
+    async def check():
+        async with opened(options(server, tmp_path, silence=1.0)) as cluster:
+            counts = cluster.sight.counts
+            cluster.sight.trouble = lambda word: begun.append(
+                (word, sum(asked.startswith("GET watch") for asked in server.asked))
+            )
+            async with following(cluster) as heard:
+                server.do(put(PODS, pod(phase="Running")))
+                await until(lambda: counts().get(("pods", "out_of_sight")) == 1)
+                # One of jobs, of pods and of three kinds of events, and one again of the kind that is told.
+                assert begun[0] >= ("Silent", 6)
+                assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
+                await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+                await asyncio.sleep(0.1)
+                assert counts()["pods", "out_of_sight"] == 1
+                assert counts()["events about a Pod", "in_sight"] == 1
+                server.mute = False
+                server.do(put(PODS, pod(phase="Succeeded")))
+                await until(lambda: counts().get(("pods", "in_sight")) == 1)
+                assert (said("pods", "out of sight"), said("pods", "in sight again")) == (1, 1)
+                assert said("events about a Pod", "out of sight") == 0
+
+    asyncio.run(check())
+
+
+def test_of_jobs_that_the_cluster_learns_of_later_the_first_is_seen_at_once(server, tmp_path):
+    kinds = server.groups.pop("kubeflow.org")
+
+    async def check():
+        said = options(server, tmp_path, refused_pause=600.0, namespaces=("ns", "other"))
+        async with opened(said) as cluster, following(cluster) as heard:
+            assert cluster.sight.counts()["pytorchjobs.kubeflow.org", "absent"] == 2
+            server.groups["kubeflow.org"] = kinds
+            await cluster.create(job())
+            await until(lambda: heard.names() == [NAME])
+
+    asyncio.run(check())
+
+
+def test_what_is_made_of_another_kind_makes_nobody_look_for_jobs(server, tmp_path):
+    kinds = server.groups.pop("kubeflow.org")
+
+    async def check():
+        async with opened(options(server, tmp_path, refused_pause=600.0)) as cluster, following(cluster):
+            server.groups["kubeflow.org"] = kinds
+            await cluster.create({**pod(), "apiVersion": "v1", "kind": "Pod"})
+            await asyncio.sleep(0.2)
+            assert cluster.sight.counts()["pytorchjobs.kubeflow.org", "absent"] == 1
+
+    asyncio.run(check())

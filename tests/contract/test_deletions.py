@@ -1,0 +1,112 @@
+"""What becomes of a job whose deletion the cluster has accepted."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_cluster import ScriptedCluster, ago
+from serving import NAMESPACE, Served, serving, until
+from stories import name_of
+
+from backend_plugin.shell import keeper as keepers
+from backend_plugin.shell.cluster import Name
+
+WORD = "deleted 0.3 s ago, and kept by its finalizers: example.com/audit, example.com/bill"
+
+
+class Keeping(ScriptedCluster):
+    """One in which somebody has finalizers on every job, until he has `let_go`."""
+
+    async def delete(self, name: Name, *, awaited: bool = False) -> None:
+        await self._asked("delete")
+        if (stored := self._found("PyTorchJob", name)) is not None:
+            keeps = {"finalizers": ["example.com/audit", "example.com/bill"], "deletionTimestamp": ago(0)}
+            self.put({**stored, "metadata": {**stored["metadata"], **keeps}})
+
+    def let_go(self, name: str) -> None:
+        self.remove("PyTorchJob", NAMESPACE, name)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a minute is longer than a test should take."""
+    monkeypatch.setattr(keepers, "LEAVING", (0.1, 0.2))
+
+
+def tell(story: Callable[[Served], Awaitable[None]], cluster: ScriptedCluster, store: Path) -> None:
+    async def all_of_it() -> None:
+        async with serving(store, cluster, seconds=1) as served:
+            await story(served)
+
+    asyncio.run(all_of_it())
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def is_ended(served: Served) -> Callable[[], bool]:
+    return lambda: len(served.orders) == 0
+
+
+def test_who_keeps_a_deleted_job_is_told_once_and_its_order_ends_when_it_is_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Keeping()
+
+    async def story(served: Served) -> None:
+        loop = asyncio.get_running_loop()
+        meta = await served.create()
+        cluster.calls.clear()
+        begun = loop.time()
+        await served.delete(meta)
+        assert loop.time() - begun < 0.3  # Nobody waits for it.
+        await until(lambda: WORD in said(caplog))
+        await asyncio.sleep(1.5)
+        assert (cluster.calls, said(caplog)) == (["get", "delete", "get"], [WORD])
+        assert served.orders.count("gone") == 1
+        cluster.let_go(name_of(meta))
+        await until(is_ended(served))
+        assert len(cluster.calls) == 3
+
+    tell(story, cluster, tmp_path)
+
+
+def test_a_job_that_was_made_anew_is_not_the_one_that_was_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Keeping()
+
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        await served.delete(meta)
+        cluster.let_go(name_of(meta))
+        again = await served.create()
+        assert name_of(again) == name_of(meta)
+        cluster.calls.clear()
+        await until(is_ended(served))
+        assert cluster.calls == []
+        assert [key[2] for key in cluster.objects] == [name_of(again)]
+        assert said(caplog) == []
+
+    tell(story, cluster, tmp_path)
+
+
+@pytest.mark.parametrize(("deaf", "asked"), [(False, ["get", "delete"]), (True, ["get", "delete", "get"])])
+def test_that_a_job_is_gone_is_asked_only_where_nobody_tells(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, deaf: bool, asked: Any
+) -> None:
+    cluster = ScriptedCluster()
+
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        cluster.calls.clear()
+        cluster.deaf = deaf
+        await served.delete(meta)
+        await until(is_ended(served))
+        assert (cluster.calls, said(caplog)) == (asked, [])
+
+    tell(story, cluster, tmp_path)

@@ -1,0 +1,121 @@
+"""What the cluster says of a failed job's pods, where it is asked, and what was told meanwhile."""
+
+from serving import NAMESPACE, Served, until
+from stories import is_phase, name_of, pod, status, tell, terminated
+
+from backend_plugin.core.observed import PLACE, PLACE_OF
+
+
+def failed(job: str, replica: str, code: int):
+    return pod(job, replica, "Failed", containerStatuses=terminated(code))
+
+
+async def asked(served: Served, *pods: str) -> tuple[bytes, str]:
+    """A job that has failed: the cluster is asked for its pods, which are said to run, and answers later."""
+    meta = await served.create()
+    name = name_of(meta)
+    for replica in pods:
+        served.cluster.put(pod(name, replica, "Running"))
+    served.cluster.late.clear()
+    served.cluster.status(name, status("Failed"))
+    await until(lambda: "pods" in served.cluster.calls)
+    return meta, name
+
+
+def phases(served: Served) -> dict[str, str]:
+    return {each.replica: each.phase for entry in served.cache for each in entry.pods}
+
+
+async def answered(served: Served) -> None:
+    served.cluster.late.set()
+    await until(lambda: all(entry.read for entry in served.cache))
+    assert served.cluster.calls.count("pods") == 1
+
+
+def test_what_was_told_meanwhile_is_newer_than_the_answer(tmp_path):
+    async def story(served: Served) -> None:
+        meta, name = await asked(served, "master-0", "worker-0")
+        served.cluster.put(failed(name, "worker-0", 3))
+        await answered(served)
+        assert phases(served) == {"master-0": "Running", "worker-0": "Failed"}
+        await until(lambda: is_phase(served, meta, "FAILED"))
+
+    tell(story, tmp_path)
+
+
+def test_a_pod_that_went_meanwhile_does_not_come_back(tmp_path):
+    async def story(served: Served) -> None:
+        _, name = await asked(served, "master-0", "worker-0")
+        served.cluster.remove("Pod", NAMESPACE, f"{name}-worker-0")
+        await answered(served)
+        assert phases(served) == {"master-0": "Running"}
+
+    tell(story, tmp_path)
+
+
+def test_pods_that_nobody_has_told_of_are_found_and_those_that_went_are_gone(tmp_path):
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        name = name_of(meta)
+        served.cluster.put(pod(name, "master-0", "Running"))
+        served.cluster.deaf = True
+        served.cluster.remove("Pod", NAMESPACE, f"{name}-master-0")
+        served.cluster.put(failed(name, "worker-0", 3))
+        served.cluster.deaf = False
+        served.cluster.status(name, status("Failed"))
+        await answered(served)
+        assert phases(served) == {"worker-0": "Failed"}
+        await until(lambda: is_phase(served, meta, "FAILED"))
+
+    tell(story, tmp_path)
+
+
+def test_a_pod_that_holds_a_place_stays_though_it_is_none_of_the_replicas(tmp_path):
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        labels = {PLACE_OF: name_of(meta), PLACE: "worker"}
+        metadata = {"name": "place-0", "namespace": NAMESPACE, "labels": labels}
+        served.cluster.put({"kind": "Pod", "metadata": metadata, "status": {"phase": "Running"}})
+        served.cluster.status(name_of(meta), status("Failed"))
+        await answered(served)
+        assert [each.name for entry in served.cache for each in entry.pods] == ["place-0"]
+
+    tell(story, tmp_path)
+
+
+def test_where_pods_may_not_be_seen_what_is_known_of_them_stays(tmp_path):
+    async def story(served: Served) -> None:
+        served.cluster.blind = True
+        await asked(served, "master-0", "worker-0")
+        await answered(served)
+        assert phases(served) == {"master-0": "Running", "worker-0": "Running"}
+
+    tell(story, tmp_path)
+
+
+def test_the_answer_is_about_no_later_job_of_the_name(tmp_path):
+    async def story(served: Served) -> None:
+        _, name = await asked(served, "master-0", "worker-0")
+        (entry,) = served.cache
+        job = served.cluster.objects["PyTorchJob", NAMESPACE, name]
+        served.cluster.put({**job, "metadata": {**job["metadata"], "uid": "another"}, "status": {}})
+        served.cluster.late.set()
+        await until(lambda: entry.read)
+        assert phases(served) == {}
+
+    tell(story, tmp_path)
+
+
+def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
+    async def story(served: Served) -> None:
+        async def broken(*_: str) -> None:
+            raise KeyError("x")
+
+        served.cluster.pods = broken  # type: ignore[method-assign] - no cluster does that.
+        meta = await served.create()
+        served.cluster.status(name_of(meta), status("Failed"))
+        await until(lambda: all(entry.read for entry in served.cache))
+        assert await is_phase(served, meta, "RETRYABLE_FAILED")
+
+    tell(story, tmp_path)
+    assert "a defect of ours ended an order" in caplog.text

@@ -1,0 +1,74 @@
+# ruff: noqa: E501 - a row a case
+"""Ends for lack of memory of which nobody says OOMKilled, and ends of which nobody knows."""
+
+import pytest
+from cluster import FAILED, ended, error_file, job, short, verdict
+
+from backend_plugin.core.rules import Rules
+from backend_plugin.core.settings.judging import Judging
+from kfpytorch_common.causes import Cause
+
+LOST = "RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly"
+KILLED = "RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed. "
+CHAIN = f"Trace:\n\n    {KILLED}\n\n    The above exception was the direct cause of the following exception:\n\n    {LOST}\nMessage:\n\n    {LOST}"
+OUTSIDE = "killed from outside, most often for lack of memory: ask for more, or load less per rank"
+REFUSED = "memory was refused to it: ask for more, or load less per rank"
+ALONE = "another attempt would fail the same way"
+GONE = "a process that it had started ended without a word: it may have been killed for lack of memory, or have crashed; its last words may be in the log"
+WRITTEN = {
+    "a loader's worker was killed": ({"said": KILLED}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [OUTSIDE]),
+    "a loader's worker was killed, and is missed": ({"message": CHAIN}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [OUTSIDE]),
+    "a loader's worker crashed": ({"said": KILLED.replace("Killed", "Segmentation fault")}, ("FAILED", "RuntimeError", "user-error"), ["a crash in native code, in a process that it had started; its last words are in the log", ALONE]),
+    "a loader's worker lacks shared memory": ({"said": KILLED.replace("Killed", "Bus error")}, ("FAILED", "RuntimeError", "user-error"), ["shared memory may be full: @task(shared_memory=True) gives a pod more", ALONE]),
+    "a loader's worker is gone": ({"said": LOST}, ("FAILED", "RuntimeError", "user-error"), [GONE, "another attempt may fail the same way"]),
+    "a pool's process is gone": ({"said": "BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running or pending."}, ("FAILED", "BrokenProcessPool", "user-error"), [GONE, "another attempt may fail the same way"]),
+    "a spawned process was killed": ({"said": "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"}, ("RETRYABLE_FAILED", "ProcessExitedException", "oom-host"), [OUTSIDE]),
+    "memory refused by the system": ({"said": "OSError: [Errno 12] Cannot allocate memory"}, ("RETRYABLE_FAILED", "OSError", "oom-host"), [REFUSED]),
+    "memory refused to Python": ({"said": "MemoryError: Unable to allocate 7.28 TiB"}, ("RETRYABLE_FAILED", "MemoryError", "oom-host"), [REFUSED]),
+    "memory refused without a word": ({"said": "MemoryError: "}, ("RETRYABLE_FAILED", "MemoryError", "oom-host"), [REFUSED]),
+    "memory refused to C++": ({"said": "RuntimeError: std::bad_alloc"}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [REFUSED]),
+    "memory of a GPU": ({"said": "OutOfMemoryError: CUDA out of memory."}, ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu"), ["lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "told", "lines"), WRITTEN.values(), ids=WRITTEN)
+def test_what_a_worker_wrote_of_memory_and_of_its_own_processes(said, told, lines):
+    answer = verdict(job(FAILED), ended("worker-0", 1), error_files=[error_file(**said)])
+    assert short(answer) == told
+    assert answer.message.splitlines()[1:] == lines
+
+
+ABORTED = "terminate called after throwing an instance of '{0}'\n  what():  {0}\n"
+TORCHRUN = """Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:01:29
+  host      : j-worker-0
+  rank      : 3 (local_rank: 1)
+  exitcode  : {} (pid: 12)
+  error_file: <N/A>
+  traceback : {}
+============================================================"""
+GAVE_UP = "native code gave up; its last words are in the log"
+STARVED = "OCI runtime create failed: runc create failed: unable to start container process: container init was OOM-killed (memory limit too low?): unknown"
+LAST_WORDS = {
+    "native code had no memory": (134, "Error", ABORTED.format("std::bad_alloc"), ("RETRYABLE_FAILED", "SIGABRT", "oom-host"), REFUSED),
+    "native code gave up": (134, "Error", ABORTED.format("std::logic_error"), ("FAILED", "SIGABRT", "user-error"), GAVE_UP),
+    "torchrun's process was killed": (1, "Error", TORCHRUN.format(-9, "Signal 9 (SIGKILL) received by PID 12"), ("RETRYABLE_FAILED", "ExitCode", "oom-host"), OUTSIDE),
+    "torchrun's process lacked shared memory": (1, "Error", TORCHRUN.format(-7, "Signal 7 (SIGBUS) received by PID 12"), ("FAILED", "ExitCode", "user-error"), "shared memory may be full: @task(shared_memory=True) gives a pod more"),
+    "no memory to start with": (128, "StartError", STARVED, ("RETRYABLE_FAILED", "StartError", "oom-host"), OUTSIDE),
+    "other troubles in its log": (3, "Error", f"std::bad_alloc\nCUDA out of memory\n{KILLED}", ("FAILED", "ExitCode", "user-error"), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "reason", "words", "told", "hint"), LAST_WORDS.values(), ids=LAST_WORDS)
+def test_what_the_last_words_of_a_container_tell_of_its_end(code, reason, words, told, hint):
+    answer = verdict(job(FAILED), ended("worker-0", code, reason, container_message=words))
+    assert short(answer) == told
+    said = [line for line in answer.message.splitlines()[1:] if line != ALONE and not line.startswith("  ")]
+    assert said == ([hint] if hint else [])
+
+
+def test_what_the_settings_say_of_an_exit_code_goes_before_the_last_words():
+    rules = Rules(judging=Judging(exit_codes={134: Cause.CONFIG}))
+    aborted = ended("worker-0", 134, container_message=ABORTED.format("std::bad_alloc"))
+    assert short(verdict(job(FAILED), aborted, rules=rules)) == ("FAILED", "SIGABRT", "config")
