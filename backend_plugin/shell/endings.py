@@ -69,16 +69,17 @@ class Endings:
 
     async def _ask(self, entry: Entry, found: Found | None) -> None:
         """Have its pods told of before anybody says why a job has failed, if the watch has not done so."""
+        is_asked_again = False
         try:
             await self._cache.ready.wait()
             if _has_unheard_end(entry, found):
                 await self._ask_for_pods(entry)
         except (Unavailable, asyncio.CancelledError):
-            raise  # They are asked for again: by the next server, if this one ends.
-        except BaseException:
-            self._know(entry, found)
+            is_asked_again = True  # By the next server, if this one ends.
             raise
-        self._know(entry, found)
+        finally:  # As above.
+            if not is_asked_again:
+                self._know(entry, found)
 
     async def _ask_for_pods(self, entry: Entry) -> None:
         """Its pods, as the cluster has them; what was told meanwhile may be newer, and stays."""
