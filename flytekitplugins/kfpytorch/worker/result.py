@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import cloudpickle
+from flytekitplugins.kfpytorch.worker import pickling
 
 if TYPE_CHECKING:
     from flytekit import Deck
@@ -56,7 +56,7 @@ def load(directory: Path) -> Any:
         _maps.clear()
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(pickling.Pickler):
     """cloudpickle, with large memory beside the stream."""
 
     def __init__(self, file: Any, directory: Path) -> None:

@@ -33,16 +33,15 @@ def packed(payload: Payload, task: str) -> bytes:
     Raises:
         CannotShip: It cannot be pickled; the message names the value that stands in the way.
     """
-    import cloudpickle
+    from flytekitplugins.kfpytorch.worker import pickling
 
     try:
-        data: bytes = cloudpickle.dumps(payload, protocol=5)
+        return pickling.dumps(payload)
     except Exception as error:
         raise CannotShip(
             f"{task} cannot be sent to its worker processes: {_culprit(payload)}{error}. "
             'Make it inside the function, or use start_method="fork"'
         ) from error
-    return data
 
 
 def _culprit(payload: Payload) -> str:
@@ -69,10 +68,10 @@ def _content(cell: Any) -> Any:
 
 
 def _packs(value: Any) -> bool:
-    import cloudpickle
+    from flytekitplugins.kfpytorch.worker import pickling
 
     try:
-        cloudpickle.dumps(value)
+        pickling.dumps(value)
     except Exception:  # noqa: BLE001 - a user's object may raise anything when pickled.
         return False
     return True

@@ -3,6 +3,7 @@
 import pickle
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,25 @@ def test_a_payload_arrives_as_it_was() -> None:
     arrived = pickle.loads(shipping.packed(payload(train, size=3), "flow.train"))
     assert arrived.function(**arrived.inputs) == 8
     assert arrived == Payload(arrived.function, {"size": 3}, "s3://raw", None, None)
+
+
+def test_code_that_travels_by_value_keeps_its_file_names() -> None:
+    def train() -> None:
+        class Model:
+            def step(self) -> None:
+                [(lambda: 1 / value)() for value in (1, 0)]
+
+        Model().step()
+
+    arrived = pickle.loads(shipping.packed(payload(train), "flow.train"))
+    with pytest.raises(ZeroDivisionError) as raised:
+        arrived.function()
+    theirs = [(entry.path, entry.lineno, entry.name) for entry in raised.traceback[1:]]
+    assert {str(path) for path, _, _ in theirs} == {__file__}
+    line = train.__code__.co_firstlineno
+    assert theirs[0] == (Path(__file__), line + 4, "train")
+    assert theirs[1] == (Path(__file__), line + 2, "step")
+    assert theirs[-1] == (Path(__file__), line + 2, "<lambda>")
 
 
 def uses_input() -> Payload:

@@ -1,0 +1,40 @@
+"""cloudpickle with file names in code objects.
+
+From 3.1.3 on cloudpickle writes ``<dynamic-code>`` in place of the file name of every code object that it
+pickles by value. Tracebacks, debuggers and torch's compiler need the real name.
+"""
+
+import io
+import types
+from typing import Any
+
+import cloudpickle
+
+
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """A cloudpickle pickler that keeps the file name of each code object."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Reduce a code object with its file name, and every other value as cloudpickle does."""
+        if isinstance(obj, types.CodeType):
+            # The reduction is cloudpickle's own, because the arguments differ between Python versions.
+            make, args = self.dispatch_table[types.CodeType](obj)
+            return _make_code, (obj.co_filename, make, args)
+        return super().reducer_override(obj)
+
+
+def dumps(value: Any) -> bytes:
+    """Return `value` pickled by value or by reference, as `cloudpickle.dumps` does.
+
+    Raises:
+        Exception: As pickling the value raises.
+    """
+    with io.BytesIO() as file:
+        Pickler(file, protocol=5).dump(value)
+        return file.getvalue()
+
+
+def _make_code(file: str, make: Any, args: tuple[Any, ...]) -> types.CodeType:
+    """Return the code object that `make` builds from `args`, with `file` as its file name."""
+    code: types.CodeType = make(*args)
+    return code.replace(co_filename=file)
