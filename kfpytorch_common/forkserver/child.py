@@ -23,9 +23,16 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from kfpytorch_common.forkserver.messages import Message
+from kfpytorch_common.loaded_modules import get_loaded
 
 EXIT_BROKEN: Final = 70
 """The child could not even start what it was asked for (EX_SOFTWARE of sysexits.h)."""
+
+ASK_WHERE: Final = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else None
+"""The signal that requests the stack of a process; a child ignores it until its target handles it."""
+
+_FILE: Final = io.IOBase.__mro__[-2]
+"""The C type under all file objects; `io.IOBase` is an abstract class over it."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _RESET: Final = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD")
@@ -150,16 +157,24 @@ def _call(target: str, start: Start) -> int:
 
 
 def _finish(code: int) -> NoReturn:
-    """End as an interpreter does: threads joined, exit handlers run, streams flushed."""
-    with contextlib.suppress(Exception):
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        multiprocessing.util._exit_function()  # type: ignore[attr-defined]
-    for thing in gc.get_objects():  # Files that nobody closed; an interpreter's end would write them.
-        if isinstance(thing, io.IOBase):
-            with contextlib.suppress(Exception):
-                thing.flush()
+    """End as an interpreter does: threads joined, exit handlers run, open files flushed."""
+    steps = (threading._shutdown, atexit._run_exitfuncs, multiprocessing.util._exit_function, _flush_files)  # type: ignore[attr-defined]
+    for step in steps:
+        with contextlib.suppress(BaseException):  # The target has ended: nothing here changes its code.
+            step()
     os._exit(code)
+
+
+def _flush_files() -> None:
+    """Flush the files that are still open; no other object of the user is touched.
+
+    `isinstance` reads `__class__`, which runs code of the object: a dead `weakref.proxy` and a lazy
+    module raise. `type` does not.
+    """
+    for thing in gc.get_objects():
+        if issubclass(type(thing), _FILE):
+            with contextlib.suppress(BaseException):
+                thing.flush()
 
 
 def _own_signals() -> None:
@@ -168,6 +183,8 @@ def _own_signals() -> None:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if ASK_WHERE is not None:
+        signal.signal(ASK_WHERE, signal.SIG_IGN)
 
 
 def _forget_parent() -> None:
@@ -178,7 +195,7 @@ def _forget_parent() -> None:
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
     multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]
     multiprocessing.process._children.clear()  # type: ignore[attr-defined]
-    numpy = sys.modules.get("numpy")
+    numpy = get_loaded("numpy")
     if numpy is not None:
         # numpy seeds itself once, when it is imported; a fork would repeat its sibling's numbers.
         numpy.random.seed()
@@ -195,7 +212,7 @@ def _own_streams() -> None:
 
 def _apply_threads() -> None:
     """Give torch the thread count that it would have read from the environment when imported."""
-    torch = sys.modules.get("torch")
+    torch = get_loaded("torch")
     if torch is None:
         return
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]

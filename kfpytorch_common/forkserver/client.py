@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kfpytorch_common import loaded_modules
 from kfpytorch_common.forkserver import child, messages, server
 from kfpytorch_common.held_signals import held
 
@@ -41,9 +42,8 @@ def import_path() -> list[str]:
     `pyflyte run` has the script's directory in front only while it loads the script.
     """
     path: list[str] = []
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if not file or "." in name or name == "__main__":
+    for name, file in loaded_modules.list_files().items():
+        if "." in name or name == "__main__":
             continue
         place = Path(file).parent
         root = str(place.parent if Path(file).stem == "__init__" else place)

@@ -9,25 +9,25 @@ import faulthandler
 import json
 import os
 import re
-import signal
 import site
 import sys
 import sysconfig
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kfpytorch_common.causes import Failure, Frame
+from kfpytorch_common.forkserver import child
 
 FILE_NAME = "failure.json"
 TORCH_FILE_NAME = "error.json"
 RANKS_FILE_NAME = "ranks.json"
 STACK_FILE_NAME = "stack.txt"
 
-ASK_WHERE = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else None
-"""The signal on which a worker writes its stack; one that nobody else uses. None where there is none."""
+ASK_WHERE = child.ASK_WHERE
+"""The signal on which a worker writes its stack; None on a system without real-time signals."""
 
 _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
@@ -52,7 +52,8 @@ def who(replica: str) -> Who:
 def record(directory: Path, error: BaseException, who: Who, *, recoverable: bool) -> None:
     """Write `error` into `directory` as this process's failure, for us and for torch's tools."""
     now = time.time_ns()
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-_LONGEST_TEXT:]
+    text = _safely(lambda: _traceback(error), f"{_class_name(error)} (its traceback cannot be printed)\n")
+    message = _message(error)[:_LONGEST_TEXT]
     failure = Failure(
         rank=who.rank,
         local_rank=who.local_rank,
@@ -61,14 +62,14 @@ def record(directory: Path, error: BaseException, who: Who, *, recoverable: bool
         time_ns=now,
         pid=os.getpid(),
         exception=_class_name(error),
-        message=_message(error)[:_LONGEST_TEXT],
+        message=message,
         frames=user_frames(traceback.extract_tb(error.__traceback__)),
-        traceback=text,
+        traceback=text[-_LONGEST_TEXT:],
         from_torch=_is_from_torch(error),
         recoverable=recoverable,
     )
     _write(directory / FILE_NAME, dataclasses.asdict(failure))
-    extra = {"py_callstack": text, "timestamp": str(now // 1_000_000_000)}
+    extra = {"py_callstack": failure.traceback, "timestamp": str(now // 1_000_000_000)}
     said = {"message": {"message": f"{failure.exception}: {failure.message}", "extraInfo": extra}}
     _write(directory / TORCH_FILE_NAME, said)
 
@@ -162,7 +163,7 @@ def _is_installed(file: str) -> bool:
 
 def _is_from_torch(error: BaseException) -> bool:
     """Whether torch raised it: in a file of its own, or from C++ in the line of its caller."""
-    if _TRANSPORT.search(_message(error)) or type(error).__name__.startswith("Dist"):
+    if _TRANSPORT.search(_message(error)) or _class_name(error).startswith("Dist"):
         return True
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and f"{os.sep}site-packages{os.sep}torch{os.sep}" in frames[-1].filename
@@ -172,22 +173,41 @@ _TRANSPORT = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp")
 
 
 def _class_name(error: BaseException) -> str:
-    kind = type(error)
-    return kind.__qualname__.rpartition("<locals>.")[2]
+    name: str = _QUALNAME(type(error))
+    return name.rpartition("<locals>.")[2]
+
+
+_QUALNAME = type.__dict__["__qualname__"].__get__
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
 def _message(error: BaseException) -> str:
-    try:
-        said = (
-            f"the function called sys.exit({error.code!r})" if isinstance(error, SystemExit) else str(error)
-        )
-    except Exception as unprintable:  # noqa: BLE001 - a user's __str__ may do anything.
-        return f"(its message cannot be printed: {type(unprintable).__name__})"
-    # An exception group says how many it holds; what they are is what a reader needs.
+    if issubclass(type(error), SystemExit):
+        return _safely(lambda: f"the function called sys.exit({error.code!r})")  # type: ignore[attr-defined]
+    message = _safely(lambda: str(error))
+    # The message of an exception group has only the number of its exceptions.
+    parts = _safely(lambda: _messages_of_parts(error), "")
+    return f"{message}\n{parts}" if parts else message
+
+
+def _messages_of_parts(error: BaseException) -> str:
     parts = getattr(error, "exceptions", None)
-    if isinstance(parts, tuple):
-        said = "\n".join([said, *(f"{_class_name(part)}: {_message(part)}" for part in parts)])
-    return said
+    if type(parts) is not tuple:
+        return ""
+    return "\n".join(f"{_class_name(part)}: {_message(part)}" for part in parts)
+
+
+def _safely(describe: Callable[[], str], otherwise: str | None = None) -> str:
+    """Return what `describe` returns; a fixed text if the code of the user that it runs raises."""
+    try:
+        return describe()
+    except BaseException as unprintable:  # noqa: BLE001 - a method of a user's exception may raise anything.
+        if otherwise is not None:
+            return otherwise
+        return f"(its message cannot be printed: {_class_name(unprintable)})"
 
 
 def _number(name: str) -> int | None:

@@ -25,6 +25,7 @@ from flytekitplugins.kfpytorch.worker.group import Group, Terminated
 from flytekitplugins.kfpytorch.worker.replica import Place
 from flytekitplugins.kfpytorch.worker.settings import Launch, Process
 from kfpytorch_common import environment
+from kfpytorch_common.loaded_modules import get_loaded
 
 if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.worker.topology import Topology
@@ -166,7 +167,7 @@ def _settings(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> Laun
         start_method=config.start_method,
         shutdown_timeout=_PATIENCE_IN_POD if in_cluster else _PATIENCE_HERE,
     )
-    if "torch" in sys.modules:
+    if get_loaded("torch"):
         # It costs nothing more here, and what torch says against the settings comes from this process.
         from flytekitplugins.kfpytorch.worker import agent
 

@@ -75,7 +75,7 @@ def main(start: "Start") -> int:
 def _report(error: BaseException, who: failure.Who, directory: Path) -> int:
     from flytekit.exceptions.user import FlyteRecoverableException
 
-    recoverable = isinstance(error, FlyteRecoverableException)
+    recoverable = issubclass(type(error), FlyteRecoverableException)
     if recoverable:
         os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)
         recovery.create_recoverable_error_file()

@@ -1,6 +1,7 @@
 """What the processes of these tests do: targets for the fork server, and callers of one."""
 
 import atexit
+import io
 import json
 import logging
 import logging.handlers
@@ -93,6 +94,32 @@ def leave_traces(start: Start) -> int:
     atexit.register(say, start, "exit handler")
     threading.Thread(target=lambda: (time.sleep(0.05), say(start, "thread"))).start()
     sys.stdout.write("no line end")
+    return 0
+
+
+class ClassRaises:
+    """An object, such as a lazy module, whose every attribute raises."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise ImportError(f"{name} cannot be read")
+
+
+class FlushExits(io.StringIO):
+    """A file whose `flush` ends the process, if it can."""
+
+    def flush(self) -> None:
+        raise SystemExit(9)
+
+
+def leave_objects_that_raise(start: Start) -> int:
+    """Keep objects that raise when they are inspected, and a file that is not flushed."""
+    thing = Finalized()
+    file = Path(start.args["file"]).open("w")  # noqa: SIM115 - it stays open.
+    file.write("buffered")
+    kept = [weakref.proxy(thing), ClassRaises(), FlushExits(), file]
+    atexit.register(sys.exit, 8)
+    setattr(sys.modules[__name__], "KEPT", kept)  # noqa: B010 - until the process ends.
+    sys.modules["raises"] = kept[1]  # type: ignore[assignment]
     return 0
 
 

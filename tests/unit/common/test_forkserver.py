@@ -1,5 +1,6 @@
 """A process from the fork server is what was asked for, and says how it ended."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from processes import HERE, Caller, all_gone
-from targets import Finalized
+from targets import ClassRaises, Finalized
 
 from kfpytorch_common.forkserver import client
-from kfpytorch_common.forkserver.child import EXIT_BROKEN
+from kfpytorch_common.forkserver.child import ASK_WHERE, EXIT_BROKEN
+from kfpytorch_common.loaded_modules import get_loaded
 
 
 def test_a_child_is_given_all_that_was_said(caller: Caller, tmp_path: Path) -> None:
@@ -103,6 +105,36 @@ def test_a_child_ends_like_an_interpreter(caller: Caller) -> None:
     )
 
 
+def test_objects_that_raise_when_they_are_inspected_do_not_change_the_exit_code(
+    caller: Caller, tmp_path: Path
+) -> None:
+    child = caller.start("leave_objects_that_raise", {"file": str(tmp_path / "file")})
+    assert (child.code(), (tmp_path / "file").read_text()) == (0, "buffered")
+
+
+def test_modules_that_raise_or_load_when_they_are_inspected_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "loaded_later.py").write_text("raise RuntimeError('loaded')")
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = importlib.util.find_spec("loaded_later")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    lazy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(lazy)
+    monkeypatch.setitem(sys.modules, "loaded_later", lazy)
+    monkeypatch.setitem(sys.modules, "raises", ClassRaises())
+    sys.path.remove(str(tmp_path))
+    assert str(tmp_path) in client.import_path()
+    assert [get_loaded(name) for name in ("loaded_later", "raises", "absent", "json")] == [
+        None,
+        None,
+        None,
+        json,
+    ]
+
+
 def test_what_a_child_of_a_fork_has_logged_is_written_when_it_ends() -> None:
     with ExitStack() as ending:
         child = Caller(client.start_forked(()), ending).start("leave_log_lines")
@@ -128,6 +160,14 @@ def test_a_poke_reaches_the_child_alone(caller: Caller) -> None:
     child = caller.start("wait_for_poke")
     child.told()
     caller.client.poke(child.number, signal.SIGUSR1)
+    assert child.code() == 0
+
+
+@pytest.mark.skipif(ASK_WHERE is None, reason="the system has no real-time signals")
+def test_a_child_that_is_asked_where_it_is_before_it_can_answer_goes_on(caller: Caller) -> None:
+    assert ASK_WHERE is not None
+    child = caller.start("end", {"how": "code", "code": 0})
+    caller.client.poke(child.number, ASK_WHERE)
     assert child.code() == 0
 
 

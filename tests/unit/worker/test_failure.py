@@ -125,6 +125,29 @@ class NotText(Exception):
         return 3  # type: ignore[return-value]
 
 
+class Exits(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(0)
+
+
+class Hostile(Exception):
+    """An exception whose attributes raise."""
+
+    @property
+    def exceptions(self) -> Any:
+        raise KeyboardInterrupt
+
+    @property
+    def __notes__(self) -> Any:
+        raise SystemExit(0)
+
+
+class Endless(Exception):
+    """An exception that contains itself."""
+
+    exceptions: Any = ()
+
+
 class Several(Exception):
     """As an exception group, which Python 3.10 does not have."""
 
@@ -137,15 +160,23 @@ class Several(Exception):
         (Several("2 sub-exceptions"), "2 sub-exceptions\nValueError: no data\nKeyError: 'name'"),
         (Unprintable(), "(its message cannot be printed: KeyError)"),
         (NotText(), "(its message cannot be printed: TypeError)"),
+        (Exits(), "(its message cannot be printed: SystemExit)"),
+        (Hostile("text"), "text"),
         (ValueError(), ""),
         (ValueError("\udcff lone"), "\udcff lone"),
         (KeyError("column"), "'column'"),
     ],
-    ids=["several", "unprintable", "not text", "empty", "surrogate", "key"],
+    ids=["several", "unprintable", "not text", "exits", "hostile", "empty", "surrogate", "key"],
 )
 def test_whatever_an_exception_says_is_written(tmp_path: Path, error: BaseException, message: str) -> None:
     said = recorded(tmp_path, raised(error))
     assert (said.message, said.exception) == (message, type(error).__name__)
+
+
+def test_an_exception_that_contains_itself_is_written(tmp_path: Path) -> None:
+    error = Endless("text")
+    error.exceptions = (error,)
+    assert recorded(tmp_path, raised(error)).message.splitlines()[:2] == ["text", "Endless: text"]
 
 
 def test_an_exit_with_an_unprintable_code_is_written(tmp_path: Path) -> None:

@@ -1,0 +1,30 @@
+"""Reads of `sys.modules` that run no code of the modules.
+
+An entry may be a lazy module, which loads itself (and may fail) when an attribute is read, or any
+other object that a library put there.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any, Final
+
+_NAMESPACE: Final = vars(ModuleType)["__dict__"].__get__
+
+
+def get_loaded(name: str) -> Any:
+    """Return the module `name` if it is loaded; None if it is absent or lazy and not loaded yet."""
+    module = sys.modules.get(name)
+    # A lazy module of importlib has a class of its own until it is loaded.
+    return module if type(module) is ModuleType else None
+
+
+def list_files() -> dict[str, str]:
+    """Return the source file of each module that has one, by the name of the module."""
+    files: dict[str, str] = {}
+    for name, module in list(sys.modules.items()):
+        if not issubclass(type(module), ModuleType):
+            continue
+        file = _NAMESPACE(module).get("__file__")
+        if type(name) is type(file) is str:
+            files[name] = file
+    return files
