@@ -21,6 +21,11 @@ from kfpytorch_common.causes import Cause
 
 # Flyte has asked by then, however long it was away for.
 _TOLD: Final = timedelta(hours=1)
+LINGER: Final = timedelta(seconds=30)
+"""How long pods may still run after their job has succeeded.
+
+The operator counts an elastic job as succeeded when its first worker ends; another may still write outputs.
+"""
 
 
 class Duties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -48,7 +53,7 @@ def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
     # An edit that has been made shows in the annotation.
     is_new = verdict.phase.is_failure and ANNOTATION not in job.annotations
     if job.end is not None:
-        left = _left(observed.pods, _policy(job, verdict))
+        left = _select_leftovers(job, observed.pods, is_failure=verdict.phase.is_failure, now=now)
         patch = _kept(verdict, now) if is_new else None
         return Duties(patch=patch, pods=left)
     if is_new:
@@ -64,21 +69,22 @@ def _beside(observed: Observed) -> tuple[Manifest, ...]:
     return tuple(each for each in companions.of(observed.job) if text(each, "kind") in there)
 
 
-# Co-scheduling tries a gang that waits again when any PodGroup changes, not when pods end. So a group has to
-# be there until it counts no pods: else the gang would wait for minutes, beside nodes that are free.
+# Co-scheduling retries a waiting gang when a PodGroup is created or updated, not when a pod ends.
 _COUNTING: Final = frozenset({"Scheduling", "Running"})
 
 
 def companions_left(observed: Observed) -> tuple[Manifest, ...]:
-    """What stands beside a job that has ended; some schedulers would keep room for it.
+    """Return the objects to delete after the end of a job, for which some schedulers would reserve resources.
 
-    Not before it says itself that the job's pods have ended: who waits for their room is told by it.
+    The deletion wakes the gangs that wait. So it has to come after the pods have freed their resources. The
+    phase of the group does not show that: it is `Failed` from the first failure on, while other pods run.
     """
     job = observed.job
     if job is None or job.end is None or job.deleting:
         return ()
+    holds = any(pod.phase in _ACTIVE for pod in observed.pods)
     counted = any(group.phase in _COUNTING for group in observed.pod_groups)
-    return () if counted else _beside(observed)
+    return () if holds or counted else _beside(observed)
 
 
 def lacks_companions(observed: Observed) -> bool:
@@ -106,22 +112,35 @@ def _is_left_over(job: Job, now: datetime) -> bool:
     return job.started is None and kept is not None and now - kept.at > _TOLD
 
 
-def _policy(job: Job, verdict: TaskPhase) -> str:
-    """Which of its pods are to go: what the operator was told, or was not told because it would be early."""
-    said = job.annotations.get(CLEAN_POD_POLICY, "")
-    # The operator leaves the peers of a failed replica running, and they keep their GPUs.
-    return said or ("Running" if verdict.phase.is_failure else "None")
+_ACTIVE: Final = frozenset({"Pending", "Running"})
 
 
-def _left(pods: Sequence[Pod], policy: str) -> tuple[Pod, ...]:
-    phases = _REMOVED.get(policy, ())
-    return tuple(pod for pod in pods if pod.phase in phases and pod.deleted is None)
+def has_active_pods(job: Job, pods: Sequence[Pod]) -> bool:
+    """True if the job has ended and one of its pods still holds resources, or may take some."""
+    return job.end is not None and any(pod.phase in _ACTIVE and pod.deleted is None for pod in pods)
 
 
-_REMOVED: Final = {
-    "Running": ("Pending", "Running"),
-    "All": ("Pending", "Running", "Succeeded", "Failed", "Unknown"),
-}
+def _select_leftovers(job: Job, pods: Sequence[Pod], *, is_failure: bool, now: datetime) -> tuple[Pod, ...]:
+    """Return the pods to delete after the end of a job, which the operator leaves.
+
+    Active pods keep their GPUs, and pending ones take some later. So both are deleted at every end, whatever
+    the clean pod policy is. The policy decides only about finished pods, whose logs people may read.
+    """
+    ended = job.completed or (job.end.since if job.end is not None else None)
+    may_run = not is_failure and ended is not None and now - ended < LINGER
+    removes_all = job.annotations.get(CLEAN_POD_POLICY) == "All"
+    return tuple(
+        pod
+        for pod in pods
+        if pod.deleted is None
+        and _is_owned(pod, job)
+        and (removes_all if pod.phase not in _ACTIVE else not may_run or pod.phase == "Pending")
+    )
+
+
+def _is_owned(pod: Pod, job: Job) -> bool:
+    """True if the pod is a replica of the job, or a placeholder, which another pod owns."""
+    return bool(pod.place) or not pod.owners or job.uid in pod.owners
 
 
 def is_over(observed: Observed) -> bool:

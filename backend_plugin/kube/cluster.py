@@ -173,9 +173,10 @@ class KubernetesCluster:
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete what stands beside a job; see `Cluster.delete_companion`."""
         found = section(manifest, "metadata")
-        await self._delete(
-            resource_of(manifest), Name(namespace=text(found, "namespace"), name=text(found, "name"))
-        )
+        name = Name(namespace=text(found, "namespace"), name=text(found, "name"))
+        # A foreground deletion updates the object first. That update wakes gangs that co-scheduling has
+        # refused; the deletion itself does not.
+        await self._delete(resource_of(manifest), name, propagation="Foreground")
 
     async def record(self, event: Manifest) -> None:
         """An event; see `Cluster.record`."""
@@ -235,10 +236,12 @@ class KubernetesCluster:
             rule = Rule(resource=resource, verbs=("get",), namespace=self._scope(namespace))
             raise self._unavailable(answer, rule) from answer
 
-    async def _delete(self, resource: Resource, name: Name, *, awaited: bool = False) -> None:
+    async def _delete(
+        self, resource: Resource, name: Name, *, awaited: bool = False, propagation: str = "Background"
+    ) -> None:
         if not are_names(name.namespace, name.name):
             return
-        how: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        how: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if name.uid is not None:
             how = {**how, "preconditions": {"uid": name.uid}}
         question = Question(

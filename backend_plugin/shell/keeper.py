@@ -321,12 +321,16 @@ class Keeper:
             # What events say of its turns is yet to be told until all of them were.
             is_known = verdict.phase is entry.told and self._cache.is_complete(Event)
             entry.steady = (entry.job, until) if is_known and entry.job is not None else None
+            has_duties = False
         else:
+            # A pod of a job that has ended may be created, or placed, after the end.
+            has_duties = entry.job is not None and upkeep.has_active_pods(entry.job, entry.pods)
             known = self._answers.known(entry)
-            if known is not None and known.phase is entry.told and not known.phase.is_failure:
+            is_new = known is None or known.phase is not entry.told or known.phase.is_failure
+            if not is_new and not has_duties:
                 return None
             verdict = self._judge.phase(entry)
-        return verdict if verdict.phase is not entry.told or verdict.phase.is_failure else None
+        return verdict if has_duties or verdict.phase is not entry.told or verdict.phase.is_failure else None
 
     def _has_companions(self, entry: Entry) -> bool:
         job = entry.job
@@ -354,6 +358,8 @@ class Keeper:
             log.log(level, "%s: %s", verdict.phase.value, said, extra=whose.of_entry(entry))
             if verdict.phase.is_failure and verdict.cause is not None:
                 self._metrics.causes.add(verdict.cause.value)
+            if verdict.phase is Phase.SUCCEEDED:
+                asyncio.get_running_loop().call_later(upkeep.LINGER.total_seconds(), self.see, entry)
         if duties := upkeep.duties(entry.observed(), verdict, self._judge.now()):
             self._orders.give(("end", entry.key), lambda: self._do(entry, duties), whose.of_entry(entry))
 

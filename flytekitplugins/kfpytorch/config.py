@@ -42,7 +42,7 @@ class RunPolicy(Config):
 
     Args:
         clean_pod_policy: Which pods are removed at the end: a `CleanPodPolicy` or its name. Default:
-            none.
+            none. The backend removes pending and running pods in any case.
         ttl_seconds_after_finished: Seconds after the end at which the job object is removed. Default:
             never.
         active_deadline_seconds: Seconds since the start at which the job fails. Default: never.

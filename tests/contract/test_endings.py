@@ -119,3 +119,20 @@ def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
 
     tell(story, tmp_path)
     assert "a defect of ours ended an order" in caplog.text
+
+
+def test_pods_of_a_job_that_has_succeeded_go_until_none_is_left(tmp_path):
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        name = name_of(meta)
+        served.cluster.put(pod(name, "master-0", "Succeeded", containerStatuses=terminated(0)))
+        served.cluster.put(pod(name, "worker-0", "Pending"))
+        served.cluster.status(name, status("Running", "Succeeded"))
+        await until(lambda: is_phase(served, meta, "SUCCEEDED"))
+        await until(lambda: [*phases(served)] == ["master-0"])
+        # The operator, or an autoscaler, may create one after the end.
+        served.cluster.put(pod(name, "worker-1", "Pending"))
+        await until(lambda: f"delete_pod {name}-worker-1" in served.cluster.calls)
+        await until(lambda: [*phases(served)] == ["master-0"])
+
+    tell(story, tmp_path)

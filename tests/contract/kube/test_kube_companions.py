@@ -95,6 +95,9 @@ def test_a_group_that_somebody_deletes_is_made_again_until_its_job_ends(server, 
         made = creations(server).count("PodGroup")
         server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
         await until(lambda: there(server, "podgroups") == [])
+        # Such a deletion updates the group first, and only an update wakes the gangs that wait.
+        deletions = [each for each in server.bodies if each.get("kind") == "DeleteOptions"]
+        assert [each["propagationPolicy"] for each in deletions] == ["Foreground"]
         await until(lambda: not entry.pod_groups)
         await asyncio.sleep(0.2)
         assert (there(server, "podgroups"), creations(server).count("PodGroup")) == ([], made)

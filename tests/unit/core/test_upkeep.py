@@ -34,6 +34,7 @@ from backend_plugin.core.upkeep import (
     companions_left,
     duties,
     goes_on_undisturbed,
+    has_active_pods,
     is_over,
     lacks_companions,
     runs_undisturbed,
@@ -107,15 +108,48 @@ def test_a_failure_stays_what_it_is_when_the_pods_that_told_of_it_are_gone() -> 
 
 @pytest.mark.parametrize(
     ("policy", "left"),
-    [("None", slice(0)), ("Running", slice(1)), ("All", slice(2))],
+    [("None", slice(1)), ("Running", slice(1)), ("All", slice(2))],
 )
-def test_the_pods_of_an_elastic_job_are_cleaned_up_when_it_truly_ends(policy: str, left: slice) -> None:
+def test_the_policy_decides_about_finished_pods_only(policy: str, left: slice) -> None:
     said = job(RUNNING, SUCCEEDED, workers=2)
     said["metadata"]["annotations"] = {CLEAN_POD_POLICY: policy}
     pods = (running("worker-0"), ended("worker-1", 0))
     observed = seen(said, *pods, outputs=True)
     verdict, todo = judged(observed)
     assert (verdict.phase, todo) == (Phase.SUCCEEDED, Duties(pods=observed.pods[left]))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [(101, ["j-worker-2"]), (129, ["j-worker-2"]), (130, ["j-worker-1", "j-worker-2"])],
+)
+def test_after_a_success_pending_pods_go_first_and_running_ones_after_a_while(
+    seconds: float, left: list[str]
+) -> None:
+    stranger = of_another(running("worker-3"))
+    pods = (ended("worker-0", 0), running("worker-1"), pod("worker-2", "Pending", node=""), stranger)
+    observed = seen(job(RUNNING, SUCCEEDED, workers=4), *pods)
+    verdict, todo = judged(observed, seconds)
+    assert (verdict.phase, todo.patch) == (Phase.SUCCEEDED, None)
+    assert [each.name for each in todo.pods] == left
+
+
+@pytest.mark.parametrize(
+    ("said", "pods", "active"),
+    [
+        (job(RUNNING, SUCCEEDED), [running("worker-0")], True),
+        (job(RUNNING, FAILED), [pod("worker-0", "Pending")], True),
+        (job(RUNNING, SUCCEEDED), [ended("worker-0", 0), ended("worker-1", 1)], False),
+        (job(RUNNING, SUCCEEDED), [pod("worker-0", metadata={"deletionTimestamp": at(1)})], False),
+        (job(RUNNING), [running("worker-0")], False),
+    ],
+)
+def test_a_job_that_has_ended_is_watched_until_no_pod_is_active(
+    said: Any, pods: list[Any], *, active: bool
+) -> None:
+    observed = seen(said, *pods)
+    assert observed.job is not None
+    assert has_active_pods(observed.job, observed.pods) is active
 
 
 @pytest.mark.parametrize(
@@ -227,6 +261,16 @@ def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
     ):
         counting = [{"kind": "PodGroup", "status": {"phase": phase}}]
         assert [each["kind"] for each in companions_left(seen(over, pod_groups=counting))] == kinds
+    # The phase is Failed from the first failure on, while other pods still hold their nodes.
+    failed_group = [{"kind": "PodGroup", "status": {"phase": "Failed"}}]
+    going = pod("worker-0", metadata={"deletionTimestamp": at(100)})
+    for pods, kinds in (
+        ([ended("master-0", 1), running("worker-0")], []),
+        ([ended("master-0", 1), going], []),
+        ([ended("master-0", 1), pod("worker-0", "Pending", node="")], []),
+        ([ended("master-0", 1), ended("worker-0", 143)], ["PodGroup"]),
+    ):
+        assert [each["kind"] for each in companions_left(seen(over, *pods, pod_groups=failed_group))] == kinds
     # One that is the operator's is left to it, and that of a job that goes on to the job.
     there = [{"kind": "PodGroup"}]
     assert companions_left(seen(job(SUCCEEDED), pod_groups=there)) == ()
