@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import answers_parts
 import config_parts
 import generated
 import phases_parts
@@ -24,6 +25,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "flyteidl": wire_parts.of_flyteidl,
         **{name: partial(wire_parts.of_message, name) for name in MESSAGES},
     },
+    "explanation/kubernetes.md": {"answers": answers_parts.of_table},
     "explanation/timeouts.md": {
         "settings": timeouts_parts.of_settings,
         "server": timeouts_parts.of_server,

@@ -29,23 +29,37 @@ def of_problems(problems: Sequence[Problem]) -> str:
 
 
 def of_cluster(reason: str, message: str) -> str:
-    """What the cluster said, when asking again would be answered alike; a webhook may give no reason."""
+    """Return the message for a permanent refusal; a webhook may give no reason."""
+    return f"the cluster refuses the job{f' ({reason})' if reason else ''}: {message}"
+
+
+def add_remedy(message: str) -> str:
+    """Return the cluster's message with the remedy, where one is known."""
     remedy = next((f"; {said}" for words, said in _REMEDIES.items() if re.search(words, message)), "")
-    return f"the cluster refuses the job{f' ({reason})' if reason else ''}: {message}{remedy}"
+    return f"{message}{remedy}"
 
 
 _REMEDIES: Final = {
     "because it is being terminated": (
         "run it in another project or domain, or when the namespace is there again"
     ),
-    'namespaces "[^"]*" not found': "create the namespace, as Flyte does for each project and domain",
+    'namespaces "[^"]{0,253}" not found': "create the namespace, as Flyte does for each project and domain",
 }
 """What to do where Kubernetes' words alone do not tell."""
 
 
 def may_pass(code: int, message: str) -> bool:
-    """Whether the same job may be taken later: room in a quota comes back."""
-    return code == _FORBIDDEN and "exceeded quota" in message
+    """True if a quota is full; its room comes back. A webhook may quote anything."""
+    return code == _FORBIDDEN and not is_denial(message) and "exceeded quota" in message
+
+
+def is_denial(message: str) -> bool:
+    """True if an admission webhook or policy has denied the request, as the API server reports it."""
+    _, _, reason = message.partition(" is forbidden: ")
+    return message.startswith(_DENIALS) or reason.startswith(_DENIALS)
+
+
+_DENIALS: Final = ("admission webhook", "ValidatingAdmissionPolicy")
 
 
 _FORBIDDEN: Final = 403

@@ -1,16 +1,20 @@
-"""What the API server says when it does not say yes.
+"""Answers of the API server that are not a success.
 
-Lives here: a `Status` as an exception, and whether asking again may help. Does not: what that means for
-the object that was asked for.
+Lives here: a `Status` as an exception, and one table with the treatment of every answer, by which requests
+are repeated and errors are chosen. `docs/explanation/kubernetes.md` shows it. Does not: the
+requests; see `api` and `cluster`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
+from backend_plugin.core import refusal
 from backend_plugin.core.errors import BackendError
 from backend_plugin.kube import envelope
 from backend_plugin.kube.envelope import text
@@ -20,15 +24,12 @@ from kfpytorch_idl.kubernetes import envelope_pb2 as wire
 # A proxy in between may answer with a page.
 _LONGEST: Final = 2_000
 _NOT_AUTHORIZED: Final = re.compile(r"\bcannot \w+ resource\b")
-_PASSING: Final = frozenset(
-    {HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
-)
 _SERVER_ERROR: Final = 500
 _TOO_LARGE: Final = "request is too large"
-"""In what etcd says, which comes as a 500."""
+"""etcd's message, which arrives with code 500."""
+_MODIFIED: Final = "the object has been modified"
 _NO_SUCH_PATH: Final = "404 page not found"
 """The whole answer of an API server that does not have a resource."""
-_MODIFIED: Final = "the object has been modified"
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,32 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     details: Details | None = None
 
 
+class Outcome(Enum):
+    """The consequence of an answer for one kind of request."""
+
+    ADOPTED = "adopted if it is the job of this attempt, else refused"
+    REFUSED = "refused for good: `FAILED`"
+    NO_ROOM = "`RESOURCE_EXHAUSTED`"
+    TEMPORARY = "`UNAVAILABLE`"
+    ABSENT = "there is none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One kind of answer and its consequences."""
+
+    answer: str
+    """Description for the page, in Markdown."""
+    matches: "Callable[[Answered], bool]"
+    create: Outcome = Outcome.TEMPORARY
+    get: Outcome = Outcome.TEMPORARY
+    delete: Outcome = Outcome.TEMPORARY
+    repeated: bool = False
+    """The same request is sent again, with a back-off, before the caller gets an error."""
+    misconfigured: bool = False
+    """The platform lacks something that an operator adds; a repetition within seconds is of no use."""
+
+
 class Answered(BackendError):
     """The API server, or somebody before it, has answered, and not as hoped."""
 
@@ -76,13 +103,13 @@ class Answered(BackendError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same question may be answered later."""
-        if self.code == HTTPStatus.CONFLICT:
-            # Somebody wrote at the same time, as to the use of a quota. A uid that is another's stays so.
-            return _MODIFIED in self.message
-        if self.is_too_large:
-            return False
-        return self.code in _PASSING or self.code >= _SERVER_ERROR
+        """True if the same request may succeed within seconds."""
+        return self.row.repeated
+
+    @property
+    def row(self) -> Row:
+        """The row of the table of answers that applies."""
+        return next(row for row in TABLE if row.matches(self))
 
     @property
     def is_not_served(self) -> bool:
@@ -96,8 +123,10 @@ class Answered(BackendError):
 
     @property
     def is_not_authorized(self) -> bool:
-        """Whether a role lacks a rule; admission refuses with the same code."""
-        return self.code == HTTPStatus.FORBIDDEN and _NOT_AUTHORIZED.search(self.message) is not None
+        """True if a role lacks a rule; admission uses the same code, and may quote anything."""
+        if self.code != HTTPStatus.FORBIDDEN or refusal.is_denial(self.message):
+            return False
+        return _NOT_AUTHORIZED.search(self.message) is not None
 
     @property
     def is_not_found(self) -> bool:
@@ -108,6 +137,87 @@ class Answered(BackendError):
         """Whether the API server has this kind, and says of the object itself that there is none."""
         about = self._details
         return self.is_not_found and about is not None and (about.kind, about.name) == (plural, name)
+
+
+TABLE: Final = (
+    Row(
+        answer="409 `AlreadyExists`",
+        matches=lambda answer: answer.reason == "AlreadyExists",
+        create=Outcome.ADOPTED,
+        delete=Outcome.ABSENT,
+    ),
+    Row(
+        answer=f"409 `Conflict`: {_MODIFIED}",
+        matches=lambda answer: answer.code == HTTPStatus.CONFLICT and _MODIFIED in answer.message,
+        repeated=True,
+    ),
+    Row(
+        answer="409 otherwise, as for the uid of another object",
+        matches=lambda answer: answer.code == HTTPStatus.CONFLICT,
+        delete=Outcome.ABSENT,
+    ),
+    Row(
+        answer=f"413, or 500 with etcd's “{_TOO_LARGE}”",
+        matches=lambda answer: answer.is_too_large,
+        create=Outcome.REFUSED,
+    ),
+    Row(
+        answer="401, also after the credentials were read again",
+        matches=lambda answer: answer.code == HTTPStatus.UNAUTHORIZED,
+        repeated=True,
+    ),
+    Row(
+        answer="408, 429, 500 and above, from Kubernetes or from a proxy",
+        matches=lambda answer: (
+            answer.code in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+            or answer.code >= _SERVER_ERROR
+        ),
+        repeated=True,
+    ),
+    Row(
+        answer="404 `404 page not found`: the cluster does not serve this kind",
+        matches=lambda answer: answer.is_not_served and not answer.genuine,
+        misconfigured=True,
+    ),
+    Row(
+        answer="any other answer without a Kubernetes `Status`: a proxy, a login page",
+        matches=lambda answer: not answer.genuine,
+    ),
+    Row(
+        answer="an admission webhook or policy denied the request, with 400 to 499",
+        matches=lambda answer: refusal.is_denial(answer.message),
+        create=Outcome.REFUSED,
+    ),
+    Row(
+        answer="403: exceeded quota",
+        matches=lambda answer: refusal.may_pass(answer.code, answer.message),
+        create=Outcome.NO_ROOM,
+    ),
+    Row(
+        answer="403: a role or binding is missing",
+        matches=lambda answer: answer.is_not_authorized,
+        misconfigured=True,
+    ),
+    Row(
+        answer="403 otherwise, as in a namespace that is being deleted",
+        matches=lambda answer: answer.code == HTTPStatus.FORBIDDEN,
+        misconfigured=True,
+    ),
+    Row(
+        answer="404 `NotFound`: the object, or its namespace, is not there",
+        matches=lambda answer: answer.is_not_found,
+        get=Outcome.ABSENT,
+        delete=Outcome.ABSENT,
+        misconfigured=True,
+    ),
+    Row(
+        answer="400, 422: the object is invalid",
+        matches=lambda answer: answer.code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY),
+        create=Outcome.REFUSED,
+    ),
+    Row(answer="any other", matches=lambda _: True),
+)
+"""The first row that matches applies."""
 
 
 class _Error(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
+from backend_plugin.core import refusal
 from backend_plugin.core.errors import Refused
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import JOB_NAME, Event, Job, Pod, PodGroup, read_pod
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import credentials, envelope, kinds, listing, wire
-from backend_plugin.kube.answers import Answered
+from backend_plugin.kube.answers import Answered, Outcome
 from backend_plugin.kube.api import Api
 from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.container_logs import ContainerLog
@@ -41,7 +42,16 @@ from backend_plugin.kube.parsed import Parser
 from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.kube.pod_wire import PodParser
 from backend_plugin.kube.reflector import Place, Reflector
-from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Record, Sink, Unavailable
+from backend_plugin.shell.cluster import (
+    AlreadyExists,
+    LogLine,
+    LogRequest,
+    Misconfigured,
+    Name,
+    Record,
+    Sink,
+    Unavailable,
+)
 from backend_plugin.shell.sight import Sight
 from backend_plugin.shell.together import end
 
@@ -49,17 +59,6 @@ _WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
 """What a cluster's schema does not know is refused, and not dropped in silence."""
 _IN_PROTOBUF: Final[Parser] = PodParser()
 _IN_JSON: Final[Parser] = wire.Parser(dict[str, Any], read_pod)
-_REFUSALS: Final = frozenset(
-    {
-        HTTPStatus.BAD_REQUEST,
-        HTTPStatus.FORBIDDEN,
-        HTTPStatus.NOT_FOUND,
-        HTTPStatus.METHOD_NOT_ALLOWED,
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-    }
-)
 
 
 class KubernetesCluster:
@@ -100,14 +99,15 @@ class KubernetesCluster:
         resource = resource_of(manifest)
         namespace = text(section(manifest, "metadata"), "namespace") or "default"
         if not are_names(namespace):
-            raise Refused(HTTPStatus.NOT_FOUND, "NotFound", f'namespaces "{namespace}" not found')
+            invalid = f'metadata.namespace: Invalid value: "{namespace}": not a name of a namespace'
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", invalid)
         question = Question(
             method="POST", path=resource.path(namespace), query=_WRITTEN, body=_encoded(manifest)
         )
         try:
             made = await self._api.read(question, wire.job_of if resource == JOBS else wire.object_of)
         except Answered as answer:
-            if answer.reason == "AlreadyExists":
+            if answer.row.create is Outcome.ADOPTED:
                 raise AlreadyExists(answer.message) from answer
             rule = Rule(resource=resource, verbs=("create",), namespace=self._scope(namespace))
             raise self._refusal(answer, rule) from answer
@@ -155,7 +155,7 @@ class KubernetesCluster:
             await self._api.ask(question)
         except Answered as answer:
             # A uid cannot be changed: this is another job.
-            if answer.is_not_found or answer.code == HTTPStatus.CONFLICT or "metadata.uid" in answer.fields:
+            if answer.row.delete is Outcome.ABSENT or "metadata.uid" in answer.fields:
                 return
             rule = Rule(resource=JOBS, verbs=("patch",), namespace=self._scope(name.namespace))
             if answer.is_not_authorized:
@@ -198,8 +198,8 @@ class KubernetesCluster:
             if answer.is_not_authorized:
                 self._permissions.missing(rule, answer.message)
                 return
-            if answer.reason != "AlreadyExists":
-                raise self._refusal(answer, rule) from answer
+            if answer.row.create is not Outcome.ADOPTED:
+                raise self._lost_event(answer) from answer
         self._permissions.granted(rule)
 
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
@@ -231,7 +231,7 @@ class KubernetesCluster:
         try:
             return await self._api.object(Question(path=resource.path(namespace, name)))
         except Answered as answer:
-            if answer.is_not_found:
+            if answer.row.get is Outcome.ABSENT:
                 return None
             rule = Rule(resource=resource, verbs=("get",), namespace=self._scope(namespace))
             raise self._unavailable(answer, rule) from answer
@@ -254,7 +254,7 @@ class KubernetesCluster:
         try:
             await self._api.ask(question)
         except Answered as answer:
-            if answer.is_not_found or answer.code == HTTPStatus.CONFLICT:  # Another one of that name.
+            if answer.row.delete is Outcome.ABSENT:
                 return
             rule = Rule(resource=resource, verbs=("delete",), namespace=self._scope(name.namespace))
             raise self._unavailable(answer, rule) from answer
@@ -262,16 +262,24 @@ class KubernetesCluster:
     # ---- what answers mean
 
     def _refusal(self, answer: Answered, rule: Rule) -> Refused | Unavailable:
+        """Return the error for a create or a patch."""
+        row = answer.row
         if answer.is_too_large:
             return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
+        if row.create in (Outcome.REFUSED, Outcome.NO_ROOM):
+            return Refused(answer.code, answer.reason, answer.message)
+        if answer.is_not_authorized:
+            return Misconfigured(self._permissions.missing(rule, answer.message))
         if answer.is_not_served and not answer.genuine:
             whose = "training-operator" if rule.resource.group == JOBS.group else "gang scheduler"
-            said = f"the cluster has no {rule.resource}; install the {whose}"
-            return Refused(answer.code, answer.reason, said)
-        if answer.is_not_authorized:
-            return Refused(answer.code, answer.reason, self._permissions.missing(rule, answer.message))
-        # Without a Status it is somebody in between, who knows nothing of jobs.
-        if answer.code in _REFUSALS and answer.genuine:
+            return Misconfigured(f"the cluster has no {rule.resource}; install the {whose}")
+        said = f"the API server answers {refusal.add_remedy(str(answer))}"
+        return Misconfigured(said) if row.misconfigured else Unavailable(said)
+
+    @staticmethod
+    def _lost_event(answer: Answered) -> Refused | Unavailable:
+        """Return the error for an event: one that the API server rejects is not sent again."""
+        if answer.genuine and not answer.is_passing:
             return Refused(answer.code, answer.reason, answer.message)
         return Unavailable(f"the API server answers {answer}")
 

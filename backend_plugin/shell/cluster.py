@@ -19,6 +19,10 @@ class Unavailable(BackendError):
     """The cluster did not answer, or asked us to come back: the same question may be answered later."""
 
 
+class Misconfigured(Unavailable):
+    """The platform lacks a role, a namespace or a kind; the request succeeds once an operator adds it."""
+
+
 class AlreadyExists(BackendError):
     """There is an object of that name; whose it is remains to be seen."""
 

@@ -25,7 +25,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.shell import whose
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry, Key
-from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Unavailable
+from backend_plugin.shell.cluster import AlreadyExists, Cluster, Misconfigured, Name, Unavailable
 from backend_plugin.shell.endings import Endings
 from backend_plugin.shell.timeouts import timeout
 from backend_plugin.shell.together import together
@@ -149,12 +149,15 @@ class Keeper:
 
         Raises:
             Refused: As by `Cluster.create`.
+            Misconfigured: As by `Cluster.create`.
         """
         if companions.ANNOTATION not in job.annotations:
             return
         try:
             async with timeout(ACCOMPANY_CALL):
                 await self._accompany(job)
+        except Misconfigured:
+            raise
         except (Unavailable, asyncio.TimeoutError):
             self._heal((job.namespace, job.name))
 

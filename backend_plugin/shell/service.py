@@ -30,7 +30,7 @@ from backend_plugin.shell import answers, whose
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
-from backend_plugin.shell.cluster import AlreadyExists, Cluster, Name, Unavailable
+from backend_plugin.shell.cluster import AlreadyExists, Cluster, Misconfigured, Name, Unavailable
 from backend_plugin.shell.coalescing import Coalescing
 from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.keeper import Keeper
@@ -65,6 +65,16 @@ class Surroundings:
     """Is told which job Flyte asks about."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A create that ended without a job and without a verdict on the task."""
+
+    code: grpc.StatusCode
+    message: str
+    error: str = ""
+    """The error of the cluster, as the metric names it; empty if the cluster is not the cause."""
+
+
 class TaskService:
     """`flyteidl.service.AsyncAgentService`."""
 
@@ -87,16 +97,20 @@ class TaskService:
             return self._refused(run, refusal.of_problems(invalid.problems))
         except Refused as refused:
             if not refusal.may_pass(refused.code, refused.message):
+                self._around.metrics.cluster_errors.add("create", refused.reason)
                 return self._refused(run, refusal.of_cluster(refused.reason, refused.message))
-            await self._abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; ask again")
+            again = _Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; ask again", refused.reason)
+            await self._abort(context, run, again)
         except Superseded as over:
             # An error, though no retry mends it: FAILED would end the node, and its later attempt with it.
-            await self._abort(context, grpc.StatusCode.FAILED_PRECONDITION, str(over))
+            await self._abort(context, run, _Failure(grpc.StatusCode.FAILED_PRECONDITION, str(over)))
         except Unavailable as trouble:
-            await self._abort(context, grpc.StatusCode.UNAVAILABLE, f"{trouble}; ask again")
+            error = type(trouble).__name__
+            again = _Failure(grpc.StatusCode.UNAVAILABLE, f"{trouble}; ask again", error)
+            await self._abort(context, run, again)
         except asyncio.TimeoutError:
             late = f"the cluster did not answer within {_CREATE_SECONDS:g} s; ask again"
-            await self._abort(context, grpc.StatusCode.UNAVAILABLE, late)
+            await self._abort(context, run, _Failure(grpc.StatusCode.UNAVAILABLE, late, "Timeout"))
 
     async def _create(self, request: admin.CreateTaskRequest, run: Run) -> admin.CreateTaskResponse:
         """The job, and the reference to it; all that stands against it is raised."""
@@ -152,10 +166,10 @@ class TaskService:
         """What is to stand beside the job; a new one that would wait for it in vain is no job."""
         try:
             await self._around.keeper.accompany(job)
-        except Refused as refused:
+        except (Refused, Misconfigured) as refused:
             if not is_new:  # It may run already, beside what was made for it then.
                 return
-            if not refusal.may_pass(refused.code, refused.message):
+            if isinstance(refused, Misconfigured) or not refusal.may_pass(refused.code, refused.message):
                 await self._around.keeper.delete(ref)
             raise
 
@@ -199,9 +213,13 @@ class TaskService:
         )
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref))
 
-    async def _abort(self, context: Context, code: grpc.StatusCode, said: str) -> NoReturn:
-        self._around.metrics.creates.add(code.name.lower())
-        await context.abort(code, f"the job could not be created: {said}")
+    async def _abort(self, context: Context, run: Run, failure: "_Failure") -> NoReturn:
+        """Log and count a create that may be repeated, and end the call with its error."""
+        self._around.metrics.creates.add(failure.code.name.lower())
+        if failure.error:
+            self._around.metrics.cluster_errors.add("create", failure.error)
+        log.warning("not created (%s): %s", failure.code.name, failure.message, extra=whose.of_run(run))
+        await context.abort(failure.code, f"the job could not be created: {failure.message}")
 
     # ---- get
 

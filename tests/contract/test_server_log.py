@@ -4,12 +4,15 @@ import asyncio
 import logging
 from pathlib import Path
 
+import grpc
 import pytest
 from scripted_cluster import ScriptedCluster
 from serving import Served, until
 from stories import name_of, pod, status, tell
 
+from backend_plugin.core.errors import Refused
 from backend_plugin.shell import keeper
+from backend_plugin.shell.cluster import Misconfigured, Unavailable
 
 
 def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
@@ -38,6 +41,38 @@ def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
     tell(first, tmp_path, cluster=cluster)
     caplog.clear()
     tell(second, tmp_path, cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    ("error", "counted", "result"),
+    [
+        (Unavailable("the API server cannot be reached"), "Unavailable", "unavailable"),
+        (Misconfigured('User "us" cannot create resource "pytorchjobs"'), "Misconfigured", "unavailable"),
+        (Refused(403, "Forbidden", "j is forbidden: exceeded quota: q"), "Forbidden", "resource_exhausted"),
+        (Refused(422, "Invalid", "spec: Required value"), "Invalid", "refused"),
+    ],
+    ids=["away", "no binding", "quota", "invalid"],
+)
+def test_a_failed_create_is_logged_with_its_execution_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception, counted: str, result: str
+) -> None:
+    caplog.set_level(logging.WARNING, logger="backend_plugin.shell.service")
+
+    async def story(served: Served) -> None:
+        served.cluster.refusal = error
+        if result == "refused":
+            await served.create(execution="f7")
+        else:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await served.create(execution="f7")
+        metrics = served.orders.metrics
+        assert metrics.cluster_errors.counts == {("create", counted): 1}
+        assert metrics.creates.counts == {(result,): 1}
+
+    tell(story, tmp_path)
+    (line,) = [each for each in caplog.records if each.name == "backend_plugin.shell.service"]
+    assert (line.levelname, vars(line)["execution"]) == ("WARNING", "f7")
+    assert str(error) in line.getMessage()
 
 
 def test_a_job_is_looked_at_when_something_has_come_of_it(

@@ -245,17 +245,23 @@ def test_where_groups_cannot_be_seen_they_are_made_once(server, tmp_path):
         (False, "the cluster has no podgroups.scheduling.x-k8s.io; install the gang scheduler"),
     ],
 )
-def test_a_set_up_that_can_make_no_groups_is_refused_and_leaves_no_job(server, tmp_path, forbid, said):
+def test_a_set_up_that_can_make_no_groups_leaves_no_job_and_is_tried_again(server, tmp_path, forbid, said):
+    groups = server.groups[GROUPS[0]]
     if forbid:
         server.forbidden.add("create podgroups")
     else:
         del server.groups[GROUPS[0]]
 
     async def story(here: Served) -> None:
-        meta = await here.create(workers=4)
-        assert await here.phase(meta) == "FAILED"
-        assert said in (await here.get(meta)).message
+        with pytest.raises(grpc.RpcError) as caught:
+            await here.create(workers=4)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+        assert said in caught.value.details()  # type: ignore[attr-defined]
         await until(lambda: there(server, "pytorchjobs") == [])
+        server.forbidden.clear()
+        server.groups[GROUPS[0]] = groups
+        await here.create(workers=4)
+        assert len(there(server, "podgroups")) == 1
 
     tell(server, tmp_path, story)
 

@@ -47,16 +47,16 @@ def test_who_refuses_without_a_reason_is_quoted_without_one() -> None:
     ],
 )
 def test_where_kubernetes_says_no_more_than_what_is_wrong_a_remedy_follows(message: str, remedy: str) -> None:
-    assert refusal.of_cluster("Forbidden", message) == (
-        f"the cluster refuses the job (Forbidden): {message}; {remedy}"
-    )
+    assert refusal.add_remedy(message) == f"{message}; {remedy}"
+    assert refusal.add_remedy("spec: Required value") == "spec: Required value"
 
 
 @pytest.mark.parametrize(
     ("code", "message", "passes"),
     [
         (403, 'pytorchjobs "j" is forbidden: exceeded quota: jobs', True),
-        (403, "admission webhook denied the request", False),
+        (403, 'admission webhook "v" denied the request: it would have exceeded quota', False),
+        (403, "j is forbidden: ValidatingAdmissionPolicy 'p' denied request: exceeded quota", False),
         (422, "exceeded quota", False),
     ],
 )

@@ -1,0 +1,19 @@
+"""docs/explanation/kubernetes.md: the table of answers of the API server, from the table in the code."""
+
+import generated
+
+from backend_plugin.kube.answers import TABLE
+
+
+def of_table() -> str:
+    rows = (
+        [
+            row.answer,
+            "yes" if row.repeated else "",
+            row.create.value,
+            row.get.value,
+            row.delete.value,
+        ]
+        for row in TABLE
+    )
+    return generated.table(["answer", "sent again", "create", "get", "delete"], rows)
