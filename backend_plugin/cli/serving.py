@@ -78,12 +78,7 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
     keeper = Keeper(cluster, cache, answers, Endings(cluster, cache, outcomes, orders))
-    allowed = Allowed(
-        prefixes=prefixes,
-        namespaces=said.namespaces,
-        refused=said.refused_namespaces,
-        template=said.namespace_template,
-    )
+    allowed = Allowed(prefixes=prefixes, namespaces=said.namespaces)
     orphans = _orphans(here, allowed, metrics, said)
     found = _found(here, said)
     tasks = service.TaskService(

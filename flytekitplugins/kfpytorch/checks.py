@@ -46,6 +46,19 @@ def count(low: int) -> Reader:
     return read
 
 
+def processes(value: object) -> object:
+    """Read a number of processes on a node, or a word of ``torchrun`` for it."""
+    if isinstance(value, str):
+        if value in PROCESSES:
+            return value
+        raise wrong(value, f"must be a whole number from 1 on, or {_PROCESSES}{nearest(value, PROCESSES)}")
+    return count(low=1)(value)
+
+
+PROCESSES: Final = ("auto", "gpu", "cpu")
+_PROCESSES: Final = "'auto', 'gpu' or 'cpu'"
+
+
 def flag(value: object) -> bool:
     """True or False; 1 and 0 as well, but no text: ``"false"`` would be true."""
     if isinstance(value, int) and value in (0, 1):

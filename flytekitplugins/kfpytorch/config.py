@@ -263,6 +263,8 @@ class PyTorch(Config):
         return restarts
 
     def _contradictions(self, sound: Set[str]) -> Iterator[Problem]:
+        if {"worker", "num_workers", "gang"} <= sound and (workers := self.workers()) is not None:
+            yield from extension.find_wrong_members(self.gang, 1, 1 + workers)
         if not {"master", "worker"} <= sound:
             return
         if "num_workers" in sound and self.num_workers and self.worker.replicas:
@@ -298,7 +300,10 @@ class Elastic(Config):
 
     Args:
         nnodes: How many nodes: ``2``, ``"2"``, or a range ``"2:4"``.
-        nproc_per_node: How many processes on each node.
+        nproc_per_node: The number of processes on each node. ``"gpu"``, ``"cpu"`` and ``"auto"`` are read as
+            by ``torchrun``: the GPUs or processors that a node has, or GPUs and otherwise processors. A
+            registration of several nodes takes the number from the resources of the task. More processes than
+            the GPUs that the task requests are refused.
         start_method: How they are started: ``"spawn"`` (they share nothing with the launcher) or
             ``"fork"`` (they begin as copies of it).
         monitor_interval: Seconds between two looks at them, at most; fractions are fine.
@@ -318,7 +323,7 @@ class Elastic(Config):
     """
 
     nnodes: int | str = 1
-    nproc_per_node: int = 1
+    nproc_per_node: int | str = 1
     start_method: str = "spawn"
     monitor_interval: float = 5
     max_restarts: int = 0
@@ -330,7 +335,7 @@ class Elastic(Config):
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "nnodes": checks.nodes,
-        "nproc_per_node": checks.count(low=1),
+        "nproc_per_node": checks.processes,
         "start_method": checks.one_of("spawn", "fork"),
         "monitor_interval": checks.seconds,
         "max_restarts": checks.count(low=0),
@@ -339,6 +344,10 @@ class Elastic(Config):
         "run_policy": optional(_run_policy),
         **_JOB_READERS,
     }
+
+    def _contradictions(self, sound: Set[str]) -> Iterator[Problem]:
+        if {"nnodes", "gang"} <= sound:
+            yield from extension.find_wrong_members(self.gang, *self.min_max_nodes())
 
     def min_max_nodes(self) -> tuple[int, int]:
         """The smallest and the largest number of nodes."""

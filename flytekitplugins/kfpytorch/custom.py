@@ -53,11 +53,12 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom
     return {**_to_json(message), **extension_wire.encode(config)}
 
 
-def encode_elastic(config: Elastic) -> Custom:
+def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom:
     """Write an `Elastic` config down, for more than one node.
 
     Args:
         config: The config.
+        nproc_per_node: The number of processes on each node. Required where the config has a word for it.
 
     Returns:
         Protobuf JSON: lowerCamel keys, zero values left out.
@@ -75,7 +76,7 @@ def encode_elastic(config: Elastic) -> Custom:
             rdzv_backend=RDZV_BACKEND,
             min_replicas=low,
             max_replicas=high,
-            nproc_per_node=config.nproc_per_node,
+            nproc_per_node=int(nproc_per_node or config.nproc_per_node),
             max_restarts=config.max_restarts,
         ),
     )

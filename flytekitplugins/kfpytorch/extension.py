@@ -58,6 +58,21 @@ class Gang(Config):
     }
 
 
+def find_wrong_members(gang: Gang | None, low: int, high: int) -> Iterator[Problem]:
+    """Find a number of members that a job of `low` to `high` replicas cannot have."""
+    if gang is None or gang.min_member is None:
+        return
+    if gang.min_member > high:
+        remedy = f"is more than the {high} replicas of the task, so none would start; write at most {high}"
+        yield Problem("gang.min_member", gang.min_member, remedy)
+    elif gang.min_member < low:
+        remedy = (
+            f"is fewer than the {low} nodes with which training begins, so they would wait for others; "
+            f"write at least {low}"
+        )
+        yield Problem("gang.min_member", gang.min_member, remedy)
+
+
 @dataclass(kw_only=True)
 class TrainJob(Config):
     """What only Kubeflow Trainer v2 knows.

@@ -7,7 +7,7 @@ when somebody reads a task's ``pod_template``. A template is checked before, wit
 import copy
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from flytekit import PodTemplate
@@ -31,31 +31,50 @@ def check(template: PodTemplate | None, *, shared_memory: bool) -> None:
         ValueError: If the pod spec is neither a kubernetes model nor a dict, or leaves no room for
             the shared memory.
     """
+    for text in find_problems(template, shared_memory=shared_memory):
+        raise ValueError(text)
+
+
+def find_problems(template: PodTemplate | None, *, shared_memory: bool) -> Iterator[str]:
+    """Yield a sentence for each reason why `build` could not build `template`; see `check`."""
     spec = None if template is None else template.pod_spec
     if template is None or spec is None:
         return
     if not isinstance(spec, Mapping) and not hasattr(spec, "containers"):
-        raise ValueError(f"pod_template.pod_spec={spec!r}: must be a V1PodSpec or a dict of the same fields")
-    containers = _read(spec, "containers") or []
+        yield f"pod_template.pod_spec={spec!r}: must be a V1PodSpec or a dict of the same fields"
+        return
     if not shared_memory:
         return
+    containers = _read(spec, "containers") or []
     if len(containers) > 1:
-        raise ValueError(
+        yield (
             f"pod_template has {len(containers)} containers, so it says itself who shares which memory: "
             f"{_WAY_OUT} and mount a memory volume where it is needed"
         )
-    for container in containers:
-        _check_mounts(container, template.primary_container_name)
+    elif any(_mounts_shared_memory(container, template.primary_container_name) for container in containers):
+        yield f"pod_template already mounts {MOUNT_PATH}: remove the mount or {_WAY_OUT}"
     if any(_read(volume, "name") == VOLUME_NAME for volume in _read(spec, "volumes") or []):
-        raise ValueError(f"pod_template already has a volume named {VOLUME_NAME!r}: rename it or {_WAY_OUT}")
+        yield f"pod_template already has a volume named {VOLUME_NAME!r}: rename it or {_WAY_OUT}"
 
 
-def _check_mounts(container: object, primary: str) -> None:
-    if _read(container, "name") != primary:
-        return
-    for mount in _read(container, "volume_mounts") or []:
-        if str(_read(mount, "mount_path")).rstrip("/") == MOUNT_PATH:
-            raise ValueError(f"pod_template already mounts {MOUNT_PATH}: remove the mount or {_WAY_OUT}")
+def _mounts_shared_memory(container: object, primary: str) -> bool:
+    mounts = (_read(container, "volume_mounts") or []) if _read(container, "name") == primary else []
+    return any(str(_read(mount, "mount_path")).rstrip("/") == MOUNT_PATH for mount in mounts)
+
+
+def read_resources(template: PodTemplate | None) -> dict[str, object]:
+    """Return the cpus and GPUs of the primary container: its limits, or its requests where it has no limit.
+
+    A device counts as a GPU by its name, such as ``nvidia.com/gpu``.
+    """
+    spec = None if template is None else template.pod_spec
+    containers = [] if template is None or spec is None else _read(spec, "containers") or []
+    for container in containers:
+        if template is not None and _read(container, "name") == template.primary_container_name:
+            resources = _read(container, "resources")
+            stated = {**(_read(resources, "requests") or {}), **(_read(resources, "limits") or {})}
+            return {str(name).rpartition("/")[2]: value for name, value in stated.items()}
+    return {}
 
 
 def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate | None:

@@ -67,7 +67,7 @@ def _amount_problems(value: object) -> Iterator[Problem]:
     for name in RESOURCE_FIELDS:
         item = getattr(value, name)
         for amount in item if isinstance(item, (list, tuple)) else [item]:
-            yield from _quantity_problems(name, amount)
+            yield from find_problems(name, amount)
 
 
 def _pair_problems(value: object) -> Iterator[Problem]:
@@ -77,7 +77,8 @@ def _pair_problems(value: object) -> Iterator[Problem]:
             yield Problem(name, item, "must be one value; a request with its limit goes into resources=")
 
 
-def _quantity_problems(name: str, value: object) -> Iterator[Problem]:
+def find_problems(name: str, value: object) -> Iterator[Problem]:
+    """Find what is wrong with one value of the field `name` of ``Resources``; None is no value."""
     if value is None:
         return
     try:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from flytekit import ImageSpec, PodTemplate, PythonFunctionTask
 from flytekit.configuration import ImageConfig, SerializationSettings
+from flytekit.core.context_manager import FlyteContextManager
 from flytekit.core.python_auto_container import (
     get_registerable_container_image,
     update_image_spec_copy_handling,
@@ -17,11 +18,10 @@ from flytekit.core.python_auto_container import (
 from flytekit.extend import TaskPlugins
 from flytekit.loggers import logger
 
-from flytekitplugins.kfpytorch import custom
+from flytekitplugins.kfpytorch import custom, definition
 from flytekitplugins.kfpytorch import pod_template as pods
 from flytekitplugins.kfpytorch.config import (
     CleanPodPolicy,
-    ConfigError,
     Elastic,
     Gang,
     Master,
@@ -31,7 +31,6 @@ from flytekitplugins.kfpytorch.config import (
     TrainJob,
     Worker,
 )
-from flytekitplugins.kfpytorch.problems import Problem
 from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE
 
 __all__ = [
@@ -68,6 +67,7 @@ class _DistributedTask(PythonFunctionTask[C]):
     _pod_built_for: bool | None
 
     def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
+        definition.check(task_config, kwargs)
         super().__init__(
             task_config=task_config,
             task_function=task_function,
@@ -75,7 +75,6 @@ class _DistributedTask(PythonFunctionTask[C]):
             task_type_version=_TASK_TYPE_VERSION,
             **kwargs,
         )
-        pods.check(self._pod, shared_memory=self._adds_shared_memory())
         self._author_pod, self._is_pod_final, self._pod_built_for = self._pod, False, None
 
     @property
@@ -85,8 +84,7 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     @_task_config.setter
     def _task_config(self, config: C) -> None:
-        config.check()
-        _check_complete(config)
+        definition.check_config(config)
         for sentence in custom.unsaid(config):
             logger.warning(f"{type(config).__name__}: {sentence}")
         self._checked_config = config
@@ -110,15 +108,18 @@ class _DistributedTask(PythonFunctionTask[C]):
         self._is_pod_final = True
 
     def _adds_shared_memory(self) -> bool:
-        # @task(shared_memory=...) wins; flytekit then asks Flyte for the memory itself.
-        return bool(self.task_config.increase_shared_mem) and self.shared_memory in (None, False)
+        return definition.adds_shared_memory(self.task_config, self.shared_memory)
 
+    @property
+    def author_pod(self) -> PodTemplate | None:
+        """The pod template that the author gave, or the one that was assigned later."""
+        return self._pod if self._is_pod_final else self._author_pod
 
-def _check_complete(config: PyTorch | Elastic) -> None:
-    """Refuse what may be constructed, so that it can be filled in, but cannot be run."""
-    if isinstance(config, PyTorch) and config.workers() is None:
-        remedy = "how many workers? Write PyTorch(worker=Worker(replicas=...))"
-        raise ConfigError("PyTorch", [str(Problem("worker.replicas", None, remedy))])
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the task, or make a node of a workflow that checks its overrides."""
+        output = super().__call__(*args, **kwargs)
+        definition.check_later_overrides(self, FlyteContextManager.current_context())
+        return output
 
 
 class PyTorchFunctionTask(_DistributedTask[PyTorch]):
@@ -154,7 +155,7 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
         Raises:
             ConfigError: If the config was changed into something that cannot be meant.
         """
-        _check_complete(self.task_config)
+        definition.check_config(self.task_config)
         return custom.encode_pytorch(self.task_config, lambda image: _resolve_image(image, settings))
 
 
@@ -222,10 +223,10 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         Raises:
             ConfigError: If the config was changed into something that cannot be meant.
         """
+        self.task_config.check()
         if self.task_config.is_standalone():
-            self.task_config.check()
             return None
-        return custom.encode_elastic(self.task_config)
+        return custom.encode_elastic(self.task_config, definition.count_processes(self))
 
 
 # Names of upstream's module that lie beside the code that runs replicas; loaded by whoever asks.

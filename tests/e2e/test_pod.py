@@ -57,7 +57,7 @@ def environment(task: str, index: int, port: int) -> dict[str, str]:
         "_F_WN": f"worker-{index}",
         "NODE_NAME": f"gpu-{index}",
     }
-    if task == "elastic":
+    if task.startswith("elastic"):
         return flyte | {
             "PET_RDZV_ENDPOINT": f"localhost:{port}",
             "PET_RDZV_BACKEND": "c10d",
@@ -109,14 +109,15 @@ def codes(pods: Sequence[Pod]) -> list[int]:
     return [pod.process.returncode for pod in pods]
 
 
-def test_rank_0_writes_the_outputs_and_the_other_pod_nothing(pyflyte: Pyflyte) -> None:
-    pods = start(pyflyte, "elastic", "well")
+@pytest.mark.parametrize("task", ["elastic", "elastic_auto"])
+def test_rank_0_writes_the_outputs_and_the_other_pod_nothing(pyflyte: Pyflyte, task: str) -> None:
+    pods = start(pyflyte, task, "well")
     logs = [pod.wait() for pod in pods]
 
     assert codes(pods) == [0, 0]
     assert sorted(pod.files for pod in pods) == [[], ["outputs.pb"]]
     assert [pod.value for pod in pods if pod.files] == [7]
-    assert sorted(re.findall(r"^\[r\d\] rank (\d) of 4$", "".join(logs), re.MULTILINE)) == list("0123")
+    assert sorted(re.findall(r"^\[r\d\] rank (\d) of 4", "".join(logs), re.MULTILINE)) == list("0123")
 
 
 def test_the_error_file_names_rank_replica_and_node_and_its_time(pyflyte: Pyflyte) -> None:

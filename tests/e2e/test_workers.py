@@ -221,6 +221,35 @@ def test_a_direct_call_of_a_pytorch_task_runs_here_in_a_world_of_one(
     assert "gloo stands in for nccl" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("replicas", "env", "times"),
+    [
+        (4, {}, 1),
+        (1, {}, 0),
+        (5, {"FLYTE_KFPYTORCH_LOCAL": "inline"}, 0),
+        (6, {"RANK": "0", "WORLD_SIZE": "6"}, 0),
+    ],
+    ids=["several", "one", "chosen", "torchrun"],
+)
+def test_a_direct_call_reports_once_that_other_ranks_do_not_run(
+    replicas: int,
+    env: dict[str, str],
+    times: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def world() -> int:
+        return int(os.environ["WORLD_SIZE"])
+
+    world.__qualname__ = world.__name__ = f"world_of_{replicas}"
+    called = task(world, task_config=PyTorch(worker=Worker(replicas=replicas - 1)))
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+    assert (called(), called()) == (1, 1)
+    assert capfd.readouterr().err.count(f"a world size of 1; to start all {replicas} ranks") == times
+
+
 def test_local_can_be_told_how(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     @task(task_config=Elastic(nnodes=2, nproc_per_node=3))
     def world() -> int:

@@ -45,6 +45,7 @@ def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     with _refusals_told(task):
         chosen = mode.chosen(os.environ, replicas_by_default=mode.under_pyflyte_run())
         if chosen.inline:
+            _report_world_of_one(task)
             return _inline(task, inputs)
         from flytekitplugins.kfpytorch.worker import local
 
@@ -85,12 +86,14 @@ def _refusals_told(task: Any) -> Iterator[None]:
 
     try:
         yield
-    except (mode.BadMode, shipping.CannotShip, ServerGone, TorchMissing) as error:
+    except (mode.BadMode, topology.NoGpu, shipping.CannotShip, ServerGone, TorchMissing) as error:
         raise aftermath.refusal(task, error) from None
 
 
-def _fit(task: Any, size: tuple[int, int], chosen: mode.Mode) -> topology.Topology:
+def _fit(task: Any, asked: tuple[int, int | str], chosen: mode.Mode) -> topology.Topology:
     here = machine.here(os.environ)
+    nodes, processes = asked
+    size = (nodes, topology.count_processes(processes, nodes, here, chosen.ranks))
     words = _words(getattr(task.task_function, "__code__", None))
     if "gloo" in words and "nccl" not in words:
         # Ranks that talk over gloo may share a GPU; nccl refuses two on one.
@@ -104,6 +107,23 @@ def _words(code: types.CodeType | None) -> set[str]:
         return set()
     inner = [_words(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return {constant for constant in code.co_consts if isinstance(constant, str)}.union(*inner)
+
+
+_reported: set[str] = set()
+
+
+def _report_world_of_one(task: "PyTorchFunctionTask") -> None:
+    """Print once that a task of several replicas runs as one, unless the user or a launcher set that."""
+    ranks = 1 + (task.task_config.workers() or 0)
+    is_set = os.environ.get(topology.OVERRIDE, "").strip() or "RANK" in os.environ
+    if ranks == 1 or is_set or task.name in _reported:
+        return
+    _reported.add(task.name)
+    text = (
+        f"kfpytorch  {task.name}: runs in this process with a world size of 1; to start all {ranks} ranks, "
+        f"use pyflyte run or set {topology.OVERRIDE}=replicas"
+    )
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _inline(task: Any, inputs: dict[str, Any]) -> Any:

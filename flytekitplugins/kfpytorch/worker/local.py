@@ -15,6 +15,7 @@ from flytekitplugins.kfpytorch.worker import (
     logs,
     machine,
     mode,
+    pod_processes,
     result,
     servers,
     shipping,
@@ -132,13 +133,10 @@ def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:
             f"nnodes={config.nnodes!r} needs {task.min_nodes} pods, but nothing here says where they meet "
             "(PET_RDZV_ENDPOINT, which the training operator sets): is Flyte's pytorch plugin enabled?"
         )
+    processes = pod_processes.count(config.nproc_per_node, os.environ)
     with _run(task, inputs, config.start_method, in_pod=True) as (run, client):
-        settings = _settings(task, task.max_nodes, config.nproc_per_node, endpoint or "localhost:0")
-        env = (
-            {"OMP_NUM_THREADS": "1"}
-            if config.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ
-            else {}
-        )
+        settings = _settings(task, task.max_nodes, processes, endpoint or "localhost:0")
+        env = {"OMP_NUM_THREADS": "1"} if processes > 1 and "OMP_NUM_THREADS" not in os.environ else {}
         agent = _agent(run, 0, settings, {**os.environ, **env})
         try:
             members = Group(client, run.console).run([agent], run.ends)

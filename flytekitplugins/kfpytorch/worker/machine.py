@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from flytekitplugins.kfpytorch.worker.topology import Machine
 
@@ -35,20 +36,41 @@ def _memory() -> int:
     return min(free, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else free
 
 
-def gpus(env: Mapping[str, str]) -> tuple[str, ...]:
-    """The GPUs that CUDA would see, without loading CUDA: a process that has cannot be forked."""
-    visible = env.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        names = [name.strip() for name in visible.split(",")]
-        # As CUDA reads it: the first that is none hides all behind it.
-        return tuple(itertools.takewhile(lambda name: name not in {"", "-1", "NoDevFiles"}, names))
-    if not Path("/proc/driver/nvidia/version").exists():
+def gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
+    """Return the GPUs that CUDA would see, without loading CUDA: a process that has cannot be forked.
+
+    Args:
+        env: The environment; ``CUDA_VISIBLE_DEVICES`` selects among the GPUs of this machine.
+        root: Where the file system of the machine starts.
+    """
+    if not any((root / driver).exists() for driver in _DRIVERS):
         return ()
+    count = _count_nvidia_gpus()
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return tuple(map(str, range(count or 0)))
+    # As CUDA reads it: the first that does not exist hides all behind it.
+    names = [name.strip() for name in visible.split(",")]
+    return tuple(itertools.takewhile(lambda name: _is_visible(name, count), names))
+
+
+# A kernel driver for GPUs leaves one of these: NVIDIA's, of Linux and of WSL, and AMD's.
+_DRIVERS: Final = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg", "dev/kfd")
+
+
+def _is_visible(name: str, count: int | None) -> bool:
+    if name.isdecimal():
+        return count is None or int(name) < count
+    return name not in {"", "-1", "NoDevFiles"}
+
+
+def _count_nvidia_gpus() -> int | None:
+    """Return the number of GPUs that ``nvidia-smi`` lists, or None where it cannot list them."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=10)  # noqa: S607
     except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(str(index) for index, _ in enumerate(re.findall(r"^GPU \d+:", listed.stdout, re.MULTILINE)))
+        return None
+    return len(re.findall(r"^GPU \d+:", listed.stdout, re.MULTILINE))
 
 
 def _read(path: Path) -> str:

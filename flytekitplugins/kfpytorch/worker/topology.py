@@ -52,6 +52,36 @@ class Topology:
         return self.nodes * self.nproc_per_node
 
 
+class NoGpu(ValueError):
+    """A task asks for a process for each GPU, and this machine has none."""
+
+
+def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | None = None) -> int:
+    """Return the number of processes on each of `nodes` nodes that share `machine`.
+
+    Args:
+        asked: A number, or as ``torchrun`` reads it: ``"gpu"``, ``"cpu"`` or ``"auto"``. Each node gets its
+            share of the GPUs or processors, and at least one process.
+        nodes: The number of nodes.
+        machine: The machine.
+        most: The number of ranks that the user set instead, for a word.
+
+    Raises:
+        NoGpu: `asked` is ``"gpu"``, and the machine has none.
+    """
+    if not isinstance(asked, str):
+        return asked
+    if most is not None:
+        return max(1, most // nodes)
+    if asked == "gpu" and not machine.gpus:
+        raise NoGpu(
+            "nproc_per_node='gpu' needs a GPU, and this machine has none; write nproc_per_node='auto', or "
+            f"set {OVERRIDE}={2 * nodes} for {2 * nodes} ranks without GPUs"
+        )
+    is_for_gpus = asked == "gpu" or (asked == "auto" and machine.gpus)
+    return max(1, (len(machine.gpus) if is_for_gpus else machine.processors) // nodes)
+
+
 def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = None) -> Topology:
     """Lay `nodes` times `nproc_per_node` ranks out on `machine`.
 

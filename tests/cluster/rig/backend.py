@@ -46,8 +46,7 @@ class Backend:
         command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
         command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state", self._state]
         command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
-        # Namespaces of these tests are named after the tests, not after a project and domain.
-        seen = {**environment(), "KFPYTORCH_NAMESPACE_TEMPLATE": "*", **(known or {})}
+        seen = {**environment(), **(known or {})}
         self.process = Process(command, folder / "backend.log", environment=seen, directory=folder)
 
     def __enter__(self) -> "Backend":

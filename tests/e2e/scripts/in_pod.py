@@ -28,6 +28,16 @@ def elastic(what: str) -> int:
     return 7
 
 
+@task(task_config=Elastic(nnodes=2, nproc_per_node="auto", rdzv_configs=PATIENCE))
+def elastic_auto(what: str) -> int:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {what}", flush=True)
+    dist.barrier()
+    return 7
+
+
 @task(task_config=PyTorch(worker=Worker(replicas=1)))
 def replicas(what: str) -> int:
     if what == "error" and os.environ["RANK"] == "1":

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from flytekitplugins.kfpytorch import (
     CleanPodPolicy,
     Elastic,
+    Gang,
     Master,
     PyTorch,
     RestartPolicy,
@@ -223,7 +224,12 @@ NODES = "must be a number of nodes from 1 on, or a range 'low:high' such as '2:4
         (Elastic, {"nnodes": 2.0}, f"nnodes=2.0: {NODES}"),
         (Elastic, {"nnodes": 0}, "nnodes=0: must be a whole number from 1 on"),
         (Elastic, {"nproc_per_node": 0}, "nproc_per_node=0: must be a whole number from 1 on"),
-        (Elastic, {"nproc_per_node": "auto"}, "nproc_per_node='auto': must be a whole number from 1 on"),
+        (
+            Elastic,
+            {"nproc_per_node": "gpus"},
+            "nproc_per_node='gpus': must be a whole number from 1 on, or 'auto', 'gpu' or 'cpu'; "
+            "did you mean 'gpu'?",
+        ),
         (
             Elastic,
             {"start_method": "Spawn"},
@@ -363,6 +369,30 @@ def test_a_wrong_value_is_named_with_its_field_and_what_would_be_right(
         ),
         (
             PyTorch,
+            {"worker": Worker(replicas=1), "gang": Gang(min_member=9)},
+            "gang.min_member=9: is more than the 2 replicas of the task, so none would start; "
+            "write at most 2",
+        ),
+        (
+            PyTorch,
+            {"num_workers": 3, "gang": Gang(min_member=5)},
+            "gang.min_member=5: is more than the 4 replicas of the task, so none would start; "
+            "write at most 4",
+        ),
+        (
+            Elastic,
+            {"nnodes": "2:4", "gang": Gang(min_member=5)},
+            "gang.min_member=5: is more than the 4 replicas of the task, so none would start; "
+            "write at most 4",
+        ),
+        (
+            Elastic,
+            {"nnodes": "2:4", "gang": Gang(min_member=1)},
+            "gang.min_member=1: is fewer than the 2 nodes with which training begins, so they would wait "
+            "for others; write at least 2",
+        ),
+        (
+            PyTorch,
             {"worker": Worker(replicas=2**20, num_retries=2**20)},
             "num_retries=1048576: for so many replicas is more than the operator can count (int32)",
         ),
@@ -370,6 +400,22 @@ def test_a_wrong_value_is_named_with_its_field_and_what_would_be_right(
 )
 def test_what_does_not_go_together_is_refused(config: Any, said: dict[str, Any], problem: str) -> None:
     assert refusal(config, **said) == (problem,)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PyTorch(gang=Gang(min_member=9)),  # The number of workers may follow.
+        PyTorch(num_workers=1, gang=Gang(min_member=2)),
+        PyTorch(num_workers=7, gang=Gang(min_member=1)),
+        Elastic(nnodes="2:4", gang=Gang(min_member=2)),
+        Elastic(nnodes="2:4", gang=Gang(min_member=4)),
+        Elastic(nnodes=1, gang=Gang(min_member=1)),
+        *(Elastic(nproc_per_node=word) for word in ("auto", "gpu", "cpu")),
+    ],
+)
+def test_a_config_whose_parts_agree_is_accepted(config: Any) -> None:
+    assert config.problems() == []
 
 
 @pytest.mark.parametrize("name", ["requests", "limits"])

@@ -219,7 +219,7 @@ def test_writing_changes_nothing() -> None:
 
 def test_a_config_spoilt_in_between_is_refused() -> None:
     config = Elastic(nnodes=2)
-    config.nproc_per_node = "auto"
+    config.nproc_per_node = "gpus"
     with pytest.raises(ConfigError):
         encode_elastic(config)
 

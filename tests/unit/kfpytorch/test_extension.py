@@ -42,7 +42,7 @@ GANGS = st.none() | st.builds(
     Gang,
     scheduler=st.none() | NAMES,
     queue=st.none() | NAMES,
-    min_member=st.none() | SECONDS,
+    min_member=st.none() | st.just(2),
     queue_timeout_seconds=st.none() | SECONDS,
 )
 TRAIN_JOBS = st.none() | st.builds(

@@ -1,15 +1,35 @@
 """What this machine has, asked of the operating system."""
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from flytekitplugins.kfpytorch.worker import machine
 
 
+@pytest.fixture
+def driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], Path]:
+    """A machine with the driver of NVIDIA, and an ``nvidia-smi`` that lists so many GPUs."""
+
+    def make(count: int | None) -> Path:
+        (tmp_path / "dev").mkdir()
+        (tmp_path / "dev/nvidiactl").touch()
+        lines = "".join(f"GPU {gpu}: NVIDIA H100 (UUID: GPU-{gpu})\n" for gpu in range(count or 0))
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\nprintf '{lines}'\nexit {int(count is None)}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        return tmp_path
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [
+        (None, ("0", "1", "2")),
         ("", ()),
         ("-1", ()),
         ("NoDevFiles", ()),
@@ -17,18 +37,29 @@ from flytekitplugins.kfpytorch.worker import machine
         ("2,0", ("2", "0")),
         (" 0 , 1 ", ("0", "1")),
         ("GPU-1a2b,MIG-3c4d", ("GPU-1a2b", "MIG-3c4d")),
+        ("0,-1,1", ("0",)),
+        ("0,7,1", ("0",)),
     ],
 )
-def test_the_gpus_are_those_that_the_environment_shows(visible: str, expected: tuple[str, ...]) -> None:
-    assert machine.gpus({"CUDA_VISIBLE_DEVICES": visible}) == expected
+def test_the_gpus_are_those_that_the_environment_shows(
+    visible: str | None, expected: tuple[str, ...], driven: Callable[[int | None], Path]
+) -> None:
+    env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert machine.gpus(env, driven(3)) == expected
 
 
-def test_a_number_that_is_none_hides_all_gpus_behind_it() -> None:
-    assert machine.gpus({"CUDA_VISIBLE_DEVICES": "0,-1,1"}) == ("0",)
+def test_without_a_list_of_gpus_the_environment_is_believed(driven: Callable[[int | None], Path]) -> None:
+    root = driven(None)
+    assert machine.gpus({"CUDA_VISIBLE_DEVICES": "0,7"}, root) == ("0", "7")
+    assert machine.gpus({}, root) == ()
+
+
+def test_a_machine_without_a_gpu_has_none_whatever_the_environment_names(tmp_path: Path) -> None:
+    assert machine.gpus({"CUDA_VISIBLE_DEVICES": "0,1"}, tmp_path) == ()
 
 
 def test_this_machine_has_something() -> None:
-    here = machine.here({"CUDA_VISIBLE_DEVICES": "7"})
+    here = machine.here({"CUDA_VISIBLE_DEVICES": ""})
     assert 1 <= here.processors <= len(os.sched_getaffinity(0))
     assert 0 < here.memory <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert (here.gpus, here.most_ranks()) == (("7",), 1)
+    assert here.gpus == ()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flytekitplugins.kfpytorch.worker.topology import Machine, Topology, fit
+from flytekitplugins.kfpytorch.worker.topology import Machine, NoGpu, Topology, count_processes, fit
 
 GIB = 1 << 30
 SIZES = st.integers(1, 40)
@@ -150,3 +150,30 @@ def test_a_job_is_laid_out(
     asked: tuple[int, int], machine: Machine, most: int | None, expected: Topology
 ) -> None:
     assert fit(*asked, machine, most) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "gpus", "most", "expected"),
+    [
+        (3, 2, 4, None, 3),
+        ("gpu", 1, 4, None, 4),
+        ("gpu", 2, 4, None, 2),
+        ("gpu", 8, 4, None, 1),
+        ("gpu", 2, 0, 6, 3),
+        ("auto", 2, 4, None, 2),
+        ("auto", 2, 0, None, 8),
+        ("auto", 2, 4, 8, 4),
+        ("cpu", 2, 4, None, 8),
+        ("cpu", 32, 0, None, 1),
+    ],
+)
+def test_a_word_is_the_share_of_a_node(
+    asked: int | str, nodes: int, gpus: int, most: int | None, expected: int
+) -> None:
+    machine = Machine(processors=16, memory=64 * GIB, gpus=tuple(map(str, range(gpus))))
+    assert count_processes(asked, nodes, machine, most) == expected
+
+
+def test_a_process_for_each_gpu_needs_a_gpu() -> None:
+    with pytest.raises(NoGpu, match=r"this machine has none; .* FLYTE_KFPYTORCH_LOCAL=4 for 4 ranks"):
+        count_processes("gpu", 2, Machine(processors=16, memory=64 * GIB))

@@ -1,0 +1,233 @@
+"""Check what a config and the other arguments of a task mean together.
+
+A config checks its own values when it is constructed. Resources and pods belong to the task, and
+``with_overrides`` changes them for a node of a workflow, so they are checked in both places.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+from flytekit import PodTemplate, Resources
+from flytekit.core.context_manager import FlyteContext
+from flytekit.core.node import Node
+from flytekit.models.task import Resources as ResourcesModel
+
+from flytekitplugins.kfpytorch import pod_template as pods
+from flytekitplugins.kfpytorch import quantities
+from flytekitplugins.kfpytorch.config import ConfigError, Elastic, PyTorch, Worker
+from flytekitplugins.kfpytorch.problems import Problem, Wrong
+
+Amounts: TypeAlias = Mapping[str, Decimal]
+
+# `ResourceName` of flyteidl by the field of flytekit's `Resources`.
+_KINDS: Final = {
+    ResourcesModel.ResourceName.CPU: "cpu",
+    ResourcesModel.ResourceName.MEMORY: "mem",
+    ResourcesModel.ResourceName.GPU: "gpu",
+    ResourcesModel.ResourceName.EPHEMERAL_STORAGE: "ephemeral_storage",
+}
+_ARGUMENTS: Final = {
+    "requests": quantities.single_resources,
+    "limits": quantities.single_resources,
+    "resources": quantities.paired_resources,
+}
+
+
+def check(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
+    """Check a config together with the arguments of ``@task``.
+
+    Args:
+        config: The config.
+        arguments: The arguments by name, without the config.
+
+    Raises:
+        ConfigError: If values are invalid or contradict each other. It lists all problems.
+    """
+    found = [*config.problems(), *_find_missing_workers(config)]
+    unread = [*_find_wrong_resources(arguments)]
+    texts = [str(problem) for problem in found + unread]
+    template = arguments.get("pod_template")
+    shared_memory = adds_shared_memory(config, arguments.get("shared_memory"))
+    texts += pods.find_problems(template, shared_memory=shared_memory)
+    if not found and not unread:
+        granted = read_amounts(*_split(arguments), template)
+        texts += [str(problem) for problem in _find_ranks_without_gpus(config, granted)]
+    if texts:
+        raise ConfigError(type(config).__name__, texts)
+
+
+def check_config(config: PyTorch | Elastic) -> None:
+    """Check a config that a task gets after its definition.
+
+    Raises:
+        ConfigError: If values are invalid. It lists all problems.
+    """
+    if found := [*config.problems(), *_find_missing_workers(config)]:
+        raise ConfigError(type(config).__name__, [str(problem) for problem in found])
+
+
+def adds_shared_memory(config: PyTorch | Elastic, shared_memory: object) -> bool:
+    """True if the plugin mounts shared memory; with ``@task(shared_memory=...)`` Flyte does it."""
+    return bool(config.increase_shared_mem) and shared_memory in (None, False)
+
+
+class CheckedNode(Node):  # type: ignore[misc]
+    """A node of a workflow that checks its overrides against the config of its task."""
+
+    def with_overrides(self, *args: Any, **kwargs: Any) -> Any:
+        """Override parts of the task for this node.
+
+        Raises:
+            ConfigError: If a value is invalid, or the node has more processes than GPUs. It lists all
+                problems.
+        """
+        node = super().with_overrides(*args, **kwargs)
+        task = self.run_entity
+        found = [*_find_wrong_overrides(self)]
+        if not found:
+            granted = _amounts_of(task, self)
+            found = [*_find_ranks_without_gpus(task.task_config, granted), *_find_other_count(task, granted)]
+        if found:
+            texts = [str(problem.within("with_overrides")) for problem in found]
+            raise ConfigError(type(task.task_config).__name__, texts)
+        return node
+
+
+def check_later_overrides(task: object, context: FlyteContext) -> None:
+    """Have the node that a call of `task` made, if it made one, check its overrides."""
+    nodes = context.compilation_state.nodes if context.compilation_state is not None else []
+    if nodes and nodes[-1].flyte_entity is task and type(nodes[-1]) is Node:
+        nodes[-1].__class__ = CheckedNode
+
+
+def count_processes(task: Any) -> int:
+    """Return the number of processes on each node of an `Elastic` task, as a registration needs it.
+
+    ``"gpu"`` and ``"cpu"`` are what a replica is granted, ``"auto"`` is its GPUs or else its cpus.
+
+    Raises:
+        ConfigError: If the resources of the task do not contain the number.
+    """
+    asked = task.task_config.nproc_per_node
+    if not isinstance(asked, str):
+        return int(asked)
+    if count := _count(asked, _amounts_of(task, None)):
+        return count
+    problem = Problem("nproc_per_node", asked, _UNKNOWN_COUNTS[asked])
+    raise ConfigError(type(task.task_config).__name__, [str(problem)])
+
+
+def _find_other_count(task: Any, granted: Amounts) -> Iterator[Problem]:
+    """Find overrides that change what a word means: a task has one number for all its nodes."""
+    asked = getattr(task.task_config, "nproc_per_node", None)
+    if not isinstance(asked, str) or task.task_config.is_standalone():
+        return
+    of_task, of_node = _count(asked, _amounts_of(task, None)), _count(asked, granted)
+    if of_task != of_node:
+        remedy = (
+            f"is {of_task or 'unknown'} by the resources of the task and {of_node} by these, and a task has "
+            "one number for all its nodes; write the number, or define a task of its own"
+        )
+        yield Problem("nproc_per_node", asked, remedy)
+
+
+_GPU_REMEDY: Final = "request GPUs, such as @task(requests=Resources(gpu='8'))"
+_CPU_REMEDY: Final = "limit cpus, such as @task(limits=Resources(cpu='4'))"
+_UNKNOWN_COUNTS: Final = {
+    "gpu": f"the task requests no GPU, so their number is not known; {_GPU_REMEDY}, or write the number",
+    "cpu": f"the task requests no cpu, so their number is not known; {_CPU_REMEDY}, or write the number",
+    "auto": "the task requests neither GPU nor cpu, so their number is not known; "
+    f"{_GPU_REMEDY}, {_CPU_REMEDY}, or write the number",
+}
+
+
+def _count(asked: str, granted: Amounts) -> int:
+    """Return the number of processes for `asked`, or 0 if `granted` does not contain it."""
+    gpus, cpus = granted.get("gpu", Decimal(0)), granted.get("cpu", Decimal(0))
+    if asked == "gpu" or (asked == "auto" and gpus):
+        return int(gpus)
+    return max(1, int(cpus)) if cpus else 0
+
+
+def read_amounts(requests: Resources, limits: Resources, template: PodTemplate | None) -> dict[str, Decimal]:
+    """Return the cpus and GPUs of a replica: its limits, or its requests where there is no limit.
+
+    flytekit writes the resources of the task into the pod template; the template's own count only if the task
+    has none.
+    """
+    if any(
+        getattr(each, name) is not None for each in (requests, limits) for name in quantities.RESOURCE_FIELDS
+    ):
+        stated = {name: _either(getattr(limits, name), getattr(requests, name)) for name in ("cpu", "gpu")}
+    else:
+        stated = pods.read_resources(template)
+    return {name: quantities.quantity(value) for name, value in stated.items() if _is_quantity(value)}
+
+
+def _either(limit: object, request: object) -> object:
+    return request if limit is None else limit
+
+
+def _is_quantity(value: object) -> bool:
+    return value is not None and not [*quantities.find_problems("cpu", value)]
+
+
+def _amounts_of(task: Any, node: Node | None) -> Amounts:
+    """Return what the task grants, with the overrides of `node`."""
+    amounts = read_amounts(task.resources.requests, task.resources.limits, task.author_pod)
+    for _, name, value in _overrides_of(node):
+        if _is_quantity(value):
+            amounts[name] = quantities.quantity(value)
+    return amounts
+
+
+def _overrides_of(node: Node | None) -> Iterator[tuple[str, str, str]]:
+    """Yield field, kind and value of the overridden resources; limits come last and so count."""
+    model = None if node is None else node._resources  # noqa: SLF001 - flytekit has no public name for it.
+    if model is not None:
+        for field, entries in (("requests", model.requests), ("limits", model.limits)):
+            yield from ((field, _KINDS[each.name], each.value) for each in entries if each.name in _KINDS)
+
+
+def _find_wrong_overrides(node: Node) -> Iterator[Problem]:
+    for field, name, value in _overrides_of(node):
+        yield from (problem.within(field) for problem in quantities.find_problems(name, value))
+
+
+def _find_missing_workers(config: PyTorch | Elastic) -> Iterator[Problem]:
+    """Find what may be left out of a config, so that it can be filled in, but not out of a task."""
+    worker: object = getattr(config, "worker", None)
+    if isinstance(config, PyTorch) and isinstance(worker, Worker) and config.workers() is None:
+        remedy = "how many workers? Write PyTorch(worker=Worker(replicas=...))"
+        yield Problem("worker.replicas", None, remedy)
+
+
+def _find_wrong_resources(arguments: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, read in _ARGUMENTS.items():
+        value = arguments.get(name)
+        try:
+            if value is not None:
+                read(value)
+        except Wrong as refusal:
+            yield from (problem.within(name) for problem in refusal.problems)
+
+
+def _split(arguments: Mapping[str, Any]) -> tuple[Resources, Resources]:
+    if arguments.get("resources") is not None:
+        requests, limits = quantities.split(arguments["resources"])
+        return requests, limits
+    return arguments.get("requests") or Resources(), arguments.get("limits") or Resources()
+
+
+def _find_ranks_without_gpus(config: PyTorch | Elastic, granted: Amounts) -> Iterable[Problem]:
+    """Find more processes than GPUs; a replica without GPUs may have any number of processes."""
+    if not isinstance(config, Elastic) or isinstance(config.nproc_per_node, str):
+        return
+    gpus = int(granted.get("gpu", 0))
+    if 0 < gpus < config.nproc_per_node:
+        remedy = (
+            f"is more processes than the {gpus} GPU{'s' if gpus > 1 else ''} of a node, and each rank needs "
+            f"its own; write at most {gpus}, or request {config.nproc_per_node} GPUs"
+        )
+        yield Problem("nproc_per_node", config.nproc_per_node, remedy)

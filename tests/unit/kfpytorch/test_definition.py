@@ -1,0 +1,238 @@
+"""Checks of a config together with the resources and the pod of its task, and with overrides of its nodes."""
+
+from typing import Any
+
+import pytest
+from flytekit import PodTemplate, Resources, Workflow, task, workflow
+from flytekit.configuration import Image, ImageConfig, SerializationSettings
+from flytekit.core.resources import ResourceSpec
+from kubernetes.client import V1Container, V1PodSpec, V1ResourceRequirements
+
+from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker, definition
+from flytekitplugins.kfpytorch.config import ConfigError
+
+SETTINGS = SerializationSettings(
+    version="v", image_config=ImageConfig(Image(name="default", fqn="registry/default", tag="v1"))
+)
+QUANTITY = "must be a quantity as Kubernetes writes it, such as 2, '500m' or '16Gi'"
+TOO_MANY = "nproc_per_node=8: is more processes than the 4 GPUs of a node, and each rank needs its own; "
+TOO_MANY += "write at most 4, or request 8 GPUs"
+
+
+def train(steps: int = 1) -> int:
+    """Train for some steps."""
+    return steps
+
+
+def define(config: Any, **arguments: Any) -> Any:
+    return task(train, task_config=config, **arguments)
+
+
+def pod(spec: object) -> PodTemplate:
+    return PodTemplate(pod_spec=spec)
+
+
+def container(name: str = "primary", **resources: dict[str, str]) -> dict[str, Any]:
+    return {"name": name, "resources": resources}
+
+
+def refusal(config: Any, **arguments: Any) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        define(config, **arguments)
+    return caught.value.problems
+
+
+MODEL = V1Container(name="primary", resources=V1ResourceRequirements(limits={"nvidia.com/gpu": "4"}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problems"),
+    [
+        ({"requests": Resources(cpu="2 cores")}, (f"requests.cpu='2 cores': {QUANTITY}",)),
+        (
+            {"requests": Resources(mem="16Gib"), "limits": Resources(gpu="0.5")},
+            (
+                f"requests.mem='16Gib': {QUANTITY}; did you mean '16Gi'?",
+                "limits.gpu='0.5': must be a whole number of devices",
+            ),
+        ),
+        ({"resources": Resources(cpu=("1", "two"))}, (f"resources.cpu='two': {QUANTITY}",)),
+        (
+            {"requests": Resources(cpu=("1", "2"))},
+            ("requests.cpu=('1', '2'): must be one value; a request with its limit goes into resources=",),
+        ),
+        ({"requests": Resources(gpu="4")}, (TOO_MANY,)),
+        ({"requests": Resources(gpu="8"), "limits": Resources(gpu="4")}, (TOO_MANY,)),
+        ({"resources": Resources(gpu=4)}, (TOO_MANY,)),
+        ({"pod_template": pod(V1PodSpec(containers=[MODEL]))}, (TOO_MANY,)),
+        ({"pod_template": pod({"containers": [container(requests={"amd.com/gpu": "4"})]})}, (TOO_MANY,)),
+    ],
+    ids=str,
+)
+def test_a_task_that_cannot_run_is_refused_at_its_definition(
+    arguments: dict[str, Any], problems: tuple[str, ...]
+) -> None:
+    assert refusal(Elastic(nnodes=2, nproc_per_node=8), **arguments) == problems
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments"),
+    [
+        (Elastic(nproc_per_node=8), {}),
+        (Elastic(nproc_per_node=8), {"requests": Resources(cpu="1", mem="1Gi")}),
+        (Elastic(nproc_per_node=8), {"requests": Resources(gpu="0")}),
+        (Elastic(nproc_per_node=8), {"requests": Resources(gpu="8")}),
+        (Elastic(nproc_per_node="gpu"), {"requests": Resources(gpu="4")}),
+        # Flyte lowers a request to its limit.
+        (Elastic(), {"requests": Resources(cpu="2"), "limits": Resources(cpu="1")}),
+        (PyTorch(worker=Worker(replicas=7)), {"requests": Resources(gpu="1")}),
+        # flytekit drops the resources of a template where the task has some.
+        (
+            Elastic(nproc_per_node=8),
+            {
+                "requests": Resources(cpu="1"),
+                "pod_template": pod({"containers": [container(limits={"nvidia.com/gpu": "4"})]}),
+            },
+        ),
+        # A sidecar's devices are not the ranks'.
+        (
+            Elastic(nproc_per_node=8, increase_shared_mem=False),
+            {
+                "pod_template": pod(
+                    {"containers": [container(), container("b", limits={"nvidia.com/gpu": "1"})]}
+                )
+            },
+        ),
+    ],
+    ids=str,
+)
+def test_a_task_that_can_run_is_accepted(config: Any, arguments: dict[str, Any]) -> None:
+    assert define(config, **arguments).task_config is config
+
+
+def test_all_problems_of_a_task_are_in_one_message() -> None:
+    config = PyTorch()
+    config.worker.num_retries = -1
+    two = V1PodSpec(
+        containers=[V1Container(name="primary"), V1Container(name="b")], volumes=[{"name": "shm"}]
+    )
+    fields = [
+        problem.partition("=")[0]
+        for problem in refusal(config, requests=Resources(cpu="x", mem="y"), pod_template=pod(two))
+    ]
+    assert fields[:4] == ["worker.num_retries", "worker.replicas", "requests.cpu", "requests.mem"]
+    assert len(fields) == 6
+
+
+# Overrides.
+
+
+def node_of(made: Any) -> Any:
+    return Workflow(name="w").add_entity(made, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("config", "override", "problems"),
+    [
+        (
+            PyTorch(num_workers=1),
+            {"requests": Resources(cpu="x"), "limits": Resources(mem="1Gib")},
+            (
+                f"with_overrides.requests.cpu='x': {QUANTITY}",
+                f"with_overrides.limits.mem='1Gib': {QUANTITY}; did you mean '1Gi'?",
+            ),
+        ),
+        (
+            Elastic(nnodes=1, nproc_per_node=8),
+            {"limits": Resources(gpu="4")},
+            (f"with_overrides.{TOO_MANY}",),
+        ),
+        (
+            Elastic(nnodes=2, nproc_per_node=8),
+            {"task_config": Elastic(nnodes=2, nproc_per_node=9)},
+            (
+                "with_overrides.nproc_per_node=9: is more processes than the 8 GPUs of a node, and each rank "
+                "needs its own; write at most 8, or request 9 GPUs",
+            ),
+        ),
+        (
+            Elastic(nnodes=2, nproc_per_node="gpu"),
+            {"resources": Resources(gpu="4")},
+            (
+                "with_overrides.nproc_per_node='gpu': is 8 by the resources of the task and 4 by these, and "
+                "a task has one number for all its nodes; write the number, or define a task of its own",
+            ),
+        ),
+    ],
+)
+def test_an_override_that_cannot_run_is_refused(
+    config: Any, override: dict[str, Any], problems: tuple[str, ...]
+) -> None:
+    node = node_of(define(config, requests=Resources(gpu="8")))
+    with pytest.raises(ConfigError) as caught:
+        node.with_overrides(**override)
+    assert caught.value.problems == problems
+
+
+def test_an_override_may_bring_the_gpus_that_its_config_needs() -> None:
+    made = define(Elastic(nnodes=2, nproc_per_node=4), requests=Resources(gpu="4"))
+    override = {"requests": Resources(gpu="8"), "task_config": Elastic(nnodes=2, nproc_per_node=8)}
+    assert node_of(made).with_overrides(**override) is not None
+    assert made.get_custom(SETTINGS)["elasticConfig"]["nprocPerNode"] == 8
+
+
+def test_the_outputs_of_a_task_check_overrides_as_its_node_does() -> None:
+    made = define(Elastic(nnodes=1, nproc_per_node=2))
+
+    @workflow
+    def two() -> int:
+        first = made(steps=1)
+        return made(steps=first).with_overrides(requests=Resources(gpu="1"))
+
+    with pytest.raises(ConfigError, match="2: is more processes than the 1 GPU of a node"):
+        two.compile()
+
+
+# Words for a number of processes.
+
+
+@pytest.mark.parametrize(
+    ("word", "arguments", "count"),
+    [
+        ("gpu", {"requests": Resources(cpu="16", gpu="4")}, 4),
+        ("auto", {"requests": Resources(cpu="16", gpu="4")}, 4),
+        ("auto", {"requests": Resources(cpu="3500m")}, 3),
+        ("auto", {"requests": Resources(cpu="3", gpu="0")}, 3),
+        ("cpu", {"requests": Resources(cpu="16", gpu="4")}, 16),
+        ("cpu", {"requests": Resources(cpu="2"), "limits": Resources(cpu="4")}, 4),
+        ("cpu", {"requests": Resources(cpu="500m")}, 1),
+        ("gpu", {"pod_template": pod({"containers": [container(limits={"nvidia.com/gpu": "2"})]})}, 2),
+    ],
+    ids=str,
+)
+def test_a_word_is_written_as_what_a_replica_is_granted(
+    word: str, arguments: dict[str, Any], count: int
+) -> None:
+    made = define(Elastic(nnodes=2, nproc_per_node=word), **arguments)
+    assert made.get_custom(SETTINGS)["elasticConfig"]["nprocPerNode"] == count
+
+
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [
+        ("gpu", r"requests no GPU.* @task\(requests=Resources\(gpu='8'\)\), or write the number"),
+        ("cpu", r"requests no cpu.* @task\(limits=Resources\(cpu='4'\)\), or write the number"),
+        ("auto", "requests neither GPU nor cpu.* or write the number"),
+    ],
+)
+def test_a_word_whose_number_nothing_tells_is_refused_for_several_nodes(word: str, remedy: str) -> None:
+    made = define(Elastic(nnodes="1", nproc_per_node=word))
+    with pytest.raises(ConfigError, match=remedy):
+        made.get_custom(SETTINGS)
+    assert define(Elastic(nnodes=1, nproc_per_node=word)).get_custom(SETTINGS) is None
+
+
+def test_resources_of_the_platform_that_cannot_be_read_count_as_none() -> None:
+    made = define(Elastic(nnodes=2, nproc_per_node=8))
+    made._resources = ResourceSpec(requests=Resources(gpu="?"), limits=Resources())
+    assert definition.read_amounts(made.resources.requests, made.resources.limits, None) == {}

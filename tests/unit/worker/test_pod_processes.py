@@ -1,0 +1,32 @@
+"""The number of processes of a pod."""
+
+import pytest
+
+from flytekitplugins.kfpytorch.worker import machine, pod_processes
+from flytekitplugins.kfpytorch.worker.topology import NoGpu
+
+JOB = {"PET_RDZV_ENDPOINT": "train-worker-0:23456"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "env", "expected"),
+    [
+        (3, {**JOB, "PET_NPROC_PER_NODE": "8"}, 3),
+        ("gpu", {**JOB, "PET_NPROC_PER_NODE": "8"}, 8),
+        ("cpu", {**JOB, "PET_NPROC_PER_NODE": "8"}, 8),
+        ("cpu", {**JOB, "PET_NPROC_PER_NODE": "auto"}, machine.processors()),
+        ("cpu", {}, machine.processors()),
+    ],
+)
+def test_a_job_has_the_number_of_its_registration_and_a_pod_counts(
+    asked: int | str, env: dict[str, str], expected: int
+) -> None:
+    assert pod_processes.count(asked, env) == expected
+
+
+@pytest.mark.torch
+def test_a_pod_without_a_gpu_has_a_process_for_each_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert pod_processes.count("auto", {}) == machine.processors()
+    with pytest.raises(NoGpu, match="this pod has none; request GPUs"):
+        pod_processes.count("gpu", {})
