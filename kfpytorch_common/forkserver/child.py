@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
@@ -89,6 +90,8 @@ def run(
     if job["env"] is not None:
         os.environ.clear()
         os.environ.update(job["env"])
+    if sys.platform != "win32":
+        time.tzset()  # A fork has the time zone of the server.
     with contextlib.suppress(OSError):
         os.chdir(job["cwd"])
     sys.path[:] = job["path"]
@@ -195,10 +198,7 @@ def _forget_parent() -> None:
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
     multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]
     multiprocessing.process._children.clear()  # type: ignore[attr-defined]
-    numpy = get_loaded("numpy")
-    if numpy is not None:
-        # numpy seeds itself once, when it is imported; a fork would repeat its sibling's numbers.
-        numpy.random.seed()
+    multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]
 
 
 def _own_streams() -> None:

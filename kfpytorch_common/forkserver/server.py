@@ -16,9 +16,10 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, NoReturn
 
-from kfpytorch_common.forkserver import child, messages
+from kfpytorch_common.forkserver import child, fork_state, messages
 
 # A caller that was killed while another process still holds a copy of its socket is
 # noticed by its process id, at this interval (seconds).
@@ -47,10 +48,11 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
     for name in preload:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+    generators = fork_state.list_generators() if inherited is None else None
     gc.freeze()  # What little is garbage by now is cheaper to keep than to find.
     gc.enable()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    server = _Server(control, parent, inherited)
+    server = _Server(control, parent, inherited, generators)
     try:
         server.run()
     finally:
@@ -89,12 +91,15 @@ class _Child:
 
 
 class _Server:
-    def __init__(self, control: socket.socket, parent: int, inherited: Any) -> None:
+    def __init__(
+        self, control: socket.socket, parent: int, inherited: Any, generators: list[Random] | None
+    ) -> None:
         self._control = _Client(control)
         self._clients = [self._control]
         self._children: dict[int, _Child] = {}
         self._parent = parent
         self._inherited = inherited
+        self._generators = generators
         self._wake, wake_end = os.pipe()
         for end in (self._wake, wake_end):
             os.set_blocking(end, False)
@@ -171,6 +176,7 @@ class _Server:
                 os.close(waiting)
                 self._forget()
                 child.end_with(parent)
+                self._renew_state()
                 child.run(job, fds, sock, inherited=self._inherited, begun=begun)
             finally:
                 os._exit(child.EXIT_BROKEN)
@@ -187,6 +193,13 @@ class _Server:
             os.close(fd)
         for client in self._clients:
             client.sock.close()
+
+    def _renew_state(self) -> None:
+        """In a child: replace the state that libraries drew in the server."""
+        if self._generators is None:  # The server is a fork of the user's process.
+            fork_state.renew_unseeded()
+        else:
+            fork_state.renew(self._generators)
 
     def _notice_exits(self) -> None:
         for pid, known in list(self._children.items()):

@@ -26,6 +26,7 @@ from flytekitplugins.kfpytorch.worker.group import Group, Terminated
 from flytekitplugins.kfpytorch.worker.replica import Place
 from flytekitplugins.kfpytorch.worker.settings import Launch, Process
 from kfpytorch_common import environment
+from kfpytorch_common.forkserver.child import can_fork
 from kfpytorch_common.loaded_modules import get_loaded
 
 if TYPE_CHECKING:
@@ -227,7 +228,8 @@ def _run(
 ) -> Iterator[tuple[Run, "Client"]]:
     """Directories, log files and a fork server for a run; all but the logs are gone after it."""
     payload = shipping.payload_of(task, inputs)
-    packed = None if start_method == "fork" else shipping.packed(payload, task.name)
+    inherits = start_method == "fork" and can_fork()
+    packed = None if inherits else shipping.packed(payload, task.name)
     with contextlib.ExitStack() as ending:
         if packed is None:
             server = servers.of_this_process(payload)

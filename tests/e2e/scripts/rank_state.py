@@ -1,0 +1,133 @@
+"""State of a process that libraries set up when they are imported: targets of a fork server."""
+
+import gc
+import json
+import logging
+import multiprocessing
+import os
+import random
+import secrets
+import signal
+import ssl
+import sys
+import tempfile
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kfpytorch_common.forkserver.child import Start
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
+
+
+def _batch() -> Any:
+    """Return a batch of a shuffled loader whose worker processes draw numbers."""
+    torch = _torch()
+    loader = torch.utils.data.DataLoader(Drawn(), batch_size=16, shuffle=True, num_workers=1)
+    return [batch.tolist() for batch in loader]
+
+
+class Drawn:
+    """A dataset with random augmentation."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> Any:
+        import numpy as np
+
+        return _torch().tensor([index, _torch().rand(()), random.random(), np.random.rand()])
+
+
+def _numpy() -> Any:
+    import numpy as np
+
+    return np
+
+
+def _flytekit_name() -> str:
+    from flytekit.core.data_persistence import FileAccessProvider
+
+    return str(FileAccessProvider.get_random_string())
+
+
+def _aiohttp_mask() -> int:
+    from aiohttp._websocket import writer
+
+    return int(writer.WebSocketWriter(None, None, use_mask=True).get_random_bits())
+
+
+def _symbol() -> int:
+    from sympy.core import symbol
+
+    return int(symbol.Dummy._prng.getrandbits(64))
+
+
+INDEPENDENT: dict[str, Callable[[], Any]] = {
+    "torch seed": lambda: _torch().initial_seed(),
+    "torch numbers": lambda: _torch().rand(2).tolist(),
+    "dropout": lambda: _torch().nn.functional.dropout(_torch().ones(64)).tolist(),
+    "initial weights": lambda: [each.tolist() for each in _torch().nn.Linear(2, 2).parameters()],
+    "data loader": _batch,
+    "random": random.random,
+    "numpy": lambda: float(_numpy().random.rand()),
+    "numpy generator": lambda: float(_numpy().random.default_rng().random()),
+    "flytekit names": _flytekit_name,
+    "aiohttp masks": _aiohttp_mask,
+    "sympy symbols": _symbol,
+    "uuid1": lambda: str(uuid.uuid1()),
+    "uuid4": lambda: str(uuid.uuid4()),
+    "secrets": secrets.token_hex,
+    "openssl": lambda: ssl.RAND_bytes(16).hex(),
+    "temporary names": tempfile.mktemp,
+    "authentication key": lambda: bytes(multiprocessing.current_process().authkey).hex(),
+}
+"""Values that two interpreters never have in common."""
+
+EQUAL: dict[str, Callable[[], Any]] = {
+    "torch threads": lambda: [_torch().get_num_threads(), _torch().get_num_interop_threads()],
+    "torch parallel": lambda: _torch().__config__.parallel_info().splitlines(),
+    "torch defaults": lambda: [
+        str(_torch().get_default_dtype()),
+        str(_torch().get_default_device()),
+        _torch().is_grad_enabled(),
+        _torch().are_deterministic_algorithms_enabled(),
+        _torch().cuda.is_initialized(),
+    ],
+    "python threads": lambda: [each.name for each in threading.enumerate()],
+    "native threads": lambda: len([*Path("/proc/self/task").glob("*")]),
+    "children": lambda: len(multiprocessing.active_children()),
+    "root logger": lambda: [type(each).__name__ for each in logging.getLogger().handlers],
+    # Their order is that of the imports.
+    "warnings": lambda: sorted(str(each[:3]) for each in warnings.filters),
+    "signals": lambda: [str(signal.getsignal(name)) for name in (signal.SIGTERM, signal.SIGCHLD)],
+    "temporary directory": tempfile.gettempdir,
+    "time zone": lambda: [time.tzname[0], time.localtime(0).tm_hour],
+    "collector": lambda: [gc.isenabled(), gc.get_threshold()],
+    "limits": lambda: [sys.getrecursionlimit(), sys.getswitchinterval()],
+}
+"""Values that a new interpreter reads from its environment."""
+
+
+def probe(start: Start) -> int:
+    """Write the values of this process to the descriptor of the test."""
+    import flytekit.bin.entrypoint  # noqa: F401
+    import torch  # noqa: F401
+
+    values: dict[str, Any] = {}
+    for name, read in {**EQUAL, **INDEPENDENT}.items():
+        try:
+            values[name] = read()
+        except ImportError:  # An optional library.
+            values[name] = f"absent in {os.getpid()}" if name in INDEPENDENT else None
+    with os.fdopen(start.fds[0], "w") as pipe:
+        json.dump(values, pipe)
+    return 0

@@ -1,0 +1,113 @@
+"""Ranks share no state: forked processes are compared with fresh interpreters."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from flytekit import task
+
+from e2e.scripts import rank_state
+from flytekitplugins.kfpytorch import Elastic
+from kfpytorch_common import prestart
+from kfpytorch_common.forkserver import client
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+
+FORKS, INTERPRETERS = "forks", "interpreters"
+
+
+def read_state(server: client.Server, directory: Path) -> dict[str, Any]:
+    """Return the state of a new process of `server`."""
+    env = {**os.environ, "OMP_NUM_THREADS": "2", "TZ": "Asia/Tokyo", "TMPDIR": str(directory)}
+    reader, writer = os.pipe()
+    null = os.open(os.devnull, os.O_RDWR)
+    server.client.start(client.Job("e2e.scripts.rank_state:probe", {}, env), [null, 2, 2, writer])
+    for end in (writer, null):
+        os.close(end)
+    with os.fdopen(reader) as pipe:
+        state: dict[str, Any] = json.load(pipe)
+    return state
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """Two processes of each kind."""
+    directory = tmp_path_factory.mktemp("temporary")
+    found = {}
+    for kind, preload in ((FORKS, prestart.PRELOAD), (INTERPRETERS, ())):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FLYTE_KFPYTORCH_FORK", "0" if kind == INTERPRETERS else "1")
+            server = client.start_fresh(preload)
+            try:
+                found[kind] = [read_state(server, directory) for _ in range(2)]
+            finally:
+                server.stop()
+    return found
+
+
+@pytest.mark.parametrize("name", rank_state.INDEPENDENT)
+def test_two_forks_differ_where_two_interpreters_do(
+    states: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    differs = {kind: first[name] != second[name] for kind, (first, second) in states.items()}
+    assert differs == {FORKS: True, INTERPRETERS: True}
+
+
+@pytest.mark.parametrize("name", rank_state.EQUAL)
+def test_a_fork_reads_its_environment_as_an_interpreter_does(
+    states: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    assert states[FORKS][0][name] == states[INTERPRETERS][0][name]
+
+
+def gather(value: Any) -> list[Any]:
+    """Return the value of each rank."""
+    dist.init_process_group("gloo")
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+def test_ranks_and_runs_have_seeds_of_their_own(start_method: str) -> None:
+    @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
+    def draw() -> list[float]:
+        import numpy as np
+        from flytekit.core.data_persistence import FileAccessProvider
+
+        path = int(FileAccessProvider.get_random_string(), 16)
+        drawn = [float(torch.rand(())), float(torch.initial_seed()), float(np.random.rand()), float(path)]
+        return [number for each in gather(drawn) for number in each]
+
+    drawn = [*draw(), *draw()]
+    assert len(set(drawn)) == 16
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+def test_a_seed_that_the_function_sets_applies(start_method: str) -> None:
+    @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
+    def draw() -> list[float]:
+        torch.manual_seed(7)
+        return gather(float(torch.rand(())))
+
+    torch.manual_seed(7)
+    expected = float(torch.rand(()))
+    assert [draw(), draw()] == [[expected] * 2] * 2
+
+
+def test_a_seed_that_was_set_before_a_fork_of_the_process_applies() -> None:
+    import numpy as np
+
+    @task(task_config=Elastic(nproc_per_node=2, start_method="fork"))
+    def draw() -> list[float]:
+        return [
+            number for each in gather([float(torch.rand(())), float(np.random.rand())]) for number in each
+        ]
+
+    torch.manual_seed(7)
+    np.random.seed(7)
+    assert draw() == [float(torch.rand(())), float(np.random.rand())] * 2
