@@ -41,18 +41,15 @@ setup(
     ],
     extras_require={
         "backend": [
-            "aiohappyeyeballs>=2.4",
             "aiohttp>=3.14",
             "async-timeout>=5; python_version < '3.11'",
             "fsspec>=2023.3",
             "grpcio>=1.60",
             "grpcio-health-checking>=1.60",
             "grpcio-reflection>=1.60",
-            "httptools>=0.6",
             # With `kubernetes.aio`, which loads none of its models by itself.
             "kubernetes>=37",
             "msgspec>=0.19",
-            "multidict>=6",
             "prometheus-client>=0.19",
             "psutil>=5.9",
             "python-json-logger>=3",

@@ -17,9 +17,9 @@ CREATED: Final = Target(text="≥ 0.90", low=0.9, high=float("inf"))
 VISIBLE: Final = Target(text="≤ 100 ms", high=100)
 MEMORY: Final = Target(text="≤ 100 MiB more", high=100)
 READS: Final = Target(text="none", high=0)
-READY: Final = Target(text="≤ 10 s", high=10)
-LIST: Final = Target(text="≤ 3 s", high=3)
-CHANGE: Final = Target(text="≤ 0.05 ms", high=0.05)
+READY: Final = Target(text="≤ 15 s", high=15)
+LIST: Final = Target(text="≤ 5 s", high=5)
+CHANGE: Final = Target(text="≤ 0.10 ms", high=0.1)
 _CLIENTS: Final = {"bare": "a bare client (aiohttp)", "official": "the official client (kubernetes.aio)"}
 _HOW: Final = {
     "apart": "the API server on processors of its own",
@@ -81,6 +81,7 @@ def _created(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
     each = {"pattern": "{:.0f}", "unit": " a second"}
     for side, client in _CLIENTS.items():
         theirs = rates[side]
+        is_target = (how, side) == ("shared", "official")
         ratios = Spread.of(one / other for one, other in zip(ours, theirs, strict=True))
         yield Row(
             what=f"jobs made, 16 at a time, {_HOW[how]}",
@@ -88,9 +89,9 @@ def _created(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
             against=f"the same POSTs by {client}",
             theirs=Spread.of(theirs).text(**each),
             compared=ratios.text(pattern="{:.2f}"),
-            # Apart it is the API server that limits all of them: a promise there could hardly be broken.
-            target=CREATED.text if how == "shared" else "",
-            is_reached=CREATED.is_reached(ratios.median) if how == "shared" else None,
+            # Apart, the API server limits all clients; and the bare client does none of the work of a task.
+            target=CREATED.text if is_target else "",
+            is_reached=CREATED.is_reached(ratios.median) if is_target else None,
         )
     spent = Spread.of(rates["processor"]).text(pattern="{:.1f}", unit=" ms")
     yield Row.alone(f"processor time of our server for one of them, {_HOW[how]}", spent)

@@ -141,7 +141,6 @@ def test_an_extra_brings_what_the_backend_imports() -> None:
 
 
 MODULES = {
-    "aiohappyeyeballs": "aiohappyeyeballs",
     "aiohttp": "aiohttp",
     "async-timeout": "async_timeout",
     "fsspec": "fsspec",
@@ -149,9 +148,7 @@ MODULES = {
     "grpcio-health-checking": "grpc_health",
     "grpcio-reflection": "grpc_reflection",
     "kubernetes": "kubernetes",
-    "httptools": "httptools",
     "msgspec": "msgspec",
-    "multidict": "multidict",
     "prometheus-client": "prometheus_client",
     "psutil": "psutil",
     "python-json-logger": "pythonjsonlogger",

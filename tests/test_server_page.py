@@ -14,6 +14,7 @@ from backend_plugin.shell.settings.reading import KEYS, flag_of, variable_of
 PAGE = (Path(__file__).parent.parent / "docs/reference/server.md").read_text()
 TYPES = {
     kinds.boolean: "true or false",
+    kinds.namespace_template: "template",
     kinds.path: "path",
     kinds.prefixes: "places",
     kinds.several: "names",

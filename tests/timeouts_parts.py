@@ -28,11 +28,6 @@ FIXED = [
     ),
     (api._ATTEMPT, "one attempt of it", "then another connection is tried"),
     (KUBERNETES.silence, "a watch without a byte", "then it is begun again from where it was"),
-    (
-        KUBERNETES.unasked,
-        "changes of pods, events and groups lie unread while nobody asks",
-        "of a job's own 80 ms; whoever asks has all of them read",
-    ),
     (course._LONGEST_PAUSE, "the longest pause between two attempts to list or watch", ""),
     (connection._RELOAD, "between two looks at credentials", ""),
     (keeper.ROUND, "between two looks at a job that nobody asks about", "time alone may end it"),

@@ -112,7 +112,11 @@ async def _collected(settings: "ServerSettings", said: dict[str, Any]) -> _Done:
         orphanage = Orphanage(
             cluster=cluster,
             executions=cluster,
-            allowed=Allowed(prefixes=Prefixes(settings.output_prefixes), namespaces=settings.namespaces),
+            allowed=Allowed(
+                prefixes=Prefixes(settings.output_prefixes),
+                namespaces=settings.namespaces,
+                refused=settings.refused_namespaces,
+            ),
             now=cluster.clock.now,
             least_age=said["older_than"],
         )

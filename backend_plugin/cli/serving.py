@@ -78,7 +78,12 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
     keeper = Keeper(cluster, cache, answers, Endings(cluster, cache, outcomes, orders))
-    allowed = Allowed(prefixes=prefixes, namespaces=said.namespaces)
+    allowed = Allowed(
+        prefixes=prefixes,
+        namespaces=said.namespaces,
+        refused=said.refused_namespaces,
+        template=said.namespace_template,
+    )
     orphans = _orphans(here, allowed, metrics, said)
     found = _found(here, said)
     tasks = service.TaskService(

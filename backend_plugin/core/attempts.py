@@ -8,8 +8,8 @@ from typing import TypeAlias
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.job import Run
 
-Node: TypeAlias = tuple[str, str]
-"""Namespace of a node's jobs, and where all its attempts write."""
+Node: TypeAlias = tuple[str, str, str, str, str, str]
+"""Namespace, project, domain, execution, node id, and the directory in which all attempts write."""
 
 
 class Superseded(BackendError):
@@ -32,5 +32,10 @@ def superseded(run: Run, by: Run) -> Superseded:
 
 
 def node(run: Run) -> Node:
-    """The node that an attempt is of; nodes of sub-workflows share their id, but not where they write."""
-    return run.namespace, run.output_prefix.rstrip("/").rpartition("/")[0]
+    """Return the identity of the node of an attempt.
+
+    Nodes of sub-workflows share a node id but not a directory. The directory alone identifies no node: a
+    caller chooses it, so it could name that of another execution.
+    """
+    directory = run.output_prefix.rstrip("/").rpartition("/")[0]
+    return run.namespace, run.project, run.domain, run.execution, run.node_id, directory

@@ -173,9 +173,6 @@ class EmbeddedCluster:
         finally:
             unwatch()
 
-    async def catch_up(self) -> None:
-        """See `Cluster.catch_up`; every change is told as it is made."""
-
     async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
         """What a container wrote; see `Cluster.log`."""
         found = self._find("Pod", pod)

@@ -8,5 +8,5 @@ container_logs, lines: what containers wrote.
 kinds: what is followed, one row each. parsed: what of it bytes come to. wire: JSON, a line of a watch each;
 pod_wire, envelope, frames: protobuf, which pods come in.
 course: PURE; list or watch, from where, after which pause. reflector: does it, for one kind and place.
-holding: when a watch is read. gathering: what several reflectors hold of one kind of record, told as one.
+gathering: merges the records of several reflectors.
 """

@@ -25,7 +25,6 @@ from backend_plugin.kube.connection import Connection, Question
 from backend_plugin.kube.container_logs import ContainerLog
 from backend_plugin.kube.findings import Looking
 from backend_plugin.kube.gathering import Gathering
-from backend_plugin.kube.holding import Holding
 from backend_plugin.kube.kinds import (
     EVENTS,
     JOBS,
@@ -76,7 +75,6 @@ class KubernetesCluster:
         self._following: set[asyncio.Task[None]] = set()
         self._reflecting: Sequence[Reflector] = ()
         # What is held back is not taken for silence.
-        self._holding = Holding(min(options.unasked, options.silence / 4))
 
     @classmethod
     async def open(cls, options: KubernetesOptions) -> "KubernetesCluster":
@@ -326,13 +324,7 @@ class KubernetesCluster:
             for kind in KINDS
             for namespace in self._options.namespaces or ("",)
         ]
-        return [
-            Reflector(self._api, place, self._permissions, self._options, self._holding) for place in places
-        ]
-
-    async def catch_up(self) -> None:
-        """See `Cluster.catch_up`."""
-        await self._holding.catch_up()
+        return [Reflector(self._api, place, self._permissions, self._options) for place in places]
 
     async def close(self) -> None:
         """Let go of everything."""

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 from urllib.request import getproxies, proxy_bypass
@@ -19,13 +18,14 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
-from backend_plugin.kube.channels import CONNECT, Channels, Lost, Place, Reply
 from backend_plugin.kube.clock import Clock
 from backend_plugin.kube.credentials import Access, Credentials, CredentialsUnusable
 from backend_plugin.shell.timeouts import timeout
 
 log = logging.getLogger(__name__)
 
+_CONNECT_SECONDS: Final = 5.0
+"""The time limit for a TCP connection and its TLS handshake."""
 _RELOAD: Final = 60.0
 """Seconds for which credentials are not read again; a kubelet renews a token minutes before it expires."""
 _RENEW: Final = 5.0
@@ -49,6 +49,15 @@ class Question:
     """Nobody waits for it: it takes no turn from what somebody waits for, and may wait for its own."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class Connection:
     """To be opened and closed once, on one event loop."""
 
@@ -62,7 +71,6 @@ class Connection:
         self._loaded = self._renewed = float("-inf")
         self._loading: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._channels = Channels()
 
     async def open(self) -> None:
         """Read the credentials; nothing is asked of the cluster yet.
@@ -85,35 +93,19 @@ class Connection:
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
-        self._channels.close()
         if self._session is not None:
             await self._session.close()
 
     async def ask(self, question: Question, seconds: float) -> Reply:
-        """All of the answer, if it comes within so many seconds; raises what aiohttp or asyncio raises."""
-        await self._refresh()
-        async with timeout(seconds):
-            if self._proxy is None:
-                return await self._answer(question)
-            async with self.request(question) as response:
-                return Reply(response.status, response.headers, await response.read())
+        """Return the complete response.
 
-    async def _answer(self, question: Question) -> Reply:
-        self._check_open()
-        access, url = self._access, _url(question, self._access)
-        if url.scheme not in ("http", "https") or not url.raw_host or not url.port:
-            raise Lost(f"{access.server!r} is no URL of a server: write https://HOST:PORT")
-        tls = self._tls if url.scheme == "https" else None
-        place = Place(url.raw_host, url.port, tls, access.server_name)
-        headers = _headers(question, access)
-        if url.raw_user is not None and not access.authorization:
-            who = aiohttp.encode_basic_auth(url.user or "", url.password or "")
-            headers = {**headers, "Authorization": who}
-        message = _message(question, url, headers)
-        reply = await self._channels.ask(place, message, may_repeat=question.method != "POST")
-        if reply.status < HTTPStatus.BAD_REQUEST:  # Others may be somebody's in between.
-            self.clock.heard(reply.headers.get("Date", ""))
-        return reply
+        Raises:
+            aiohttp.ClientError: If there is no response.
+            asyncio.TimeoutError: If it takes longer than `seconds`, not counting new credentials.
+        """
+        await self._refresh()
+        async with timeout(seconds), self.request(question) as response:
+            return Reply(response.status, response.headers, await response.read())
 
     @asynccontextmanager
     async def request(
@@ -130,16 +122,19 @@ class Connection:
             ssl=self._tls or True,
             server_hostname=access.server_name,
             proxy=self._proxy,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence),
             allow_redirects=False,
         ) as response:
             if response.ok:
                 self.clock.heard(response.headers.get("Date", ""))
-            yield response
+            try:
+                yield response
+            finally:
+                _abort_unfinished(response)
 
     def _check_open(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
-            raise Lost("not connected")
+            raise aiohttp.ClientConnectionError("not connected")
         return self._session
 
     async def renew(self) -> None:
@@ -175,6 +170,7 @@ class Connection:
 
     async def _load(self) -> None:
         access = await self._credentials.load()
+        _require_server_url(access.server)
         try:
             certificates = (access.verify, *map(_digest, (access.ca_file, access.cert_file, access.key_file)))
             if certificates != self._certificates:
@@ -187,27 +183,23 @@ class Connection:
         self._access, self._proxy, self._loaded = access, _proxy(access), time.monotonic()
 
 
+def _abort_unfinished(response: aiohttp.ClientResponse) -> None:
+    """Abort the connection of an unfinished response: a TLS shutdown would wait for the peer, up to 30 s."""
+    connection = None if response.content.is_eof() else response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+
+
 def _url(question: Question, access: Access) -> URL:
     # Beginning with the path that the server itself may have.
     return URL(access.server + question.path, encoded=True).with_query(question.query)
 
 
-def _message(question: Question, url: URL, headers: Mapping[str, str]) -> bytes:
-    """The question as it is on the wire.
-
-    Raises:
-        ValueError: If a header would be two.
-    """
-    lines = [
-        f"{question.method} {url.raw_path_qs} HTTP/1.1",
-        f"Host: {url.host_port_subcomponent}",
-        *(f"{name}: {value}" for name, value in headers.items()),
-    ]
-    if question.body is not None:
-        lines.append(f"Content-Length: {len(question.body)}")
-    if any("\r" in line or "\n" in line for line in lines):
-        raise ValueError("a line of the request has more than one line")
-    return "\r\n".join((*lines, "", "")).encode() + (question.body or b"")
+def _require_server_url(server: str) -> None:
+    """Raise `CredentialsUnusable` if `server` is not the URL of an HTTP server."""
+    url = URL(server)
+    if url.scheme not in ("http", "https") or not url.raw_host:
+        raise CredentialsUnusable(f"{server!r} is not the URL of an API server; write https://HOST:PORT")
 
 
 def _headers(question: Question, access: Access) -> Mapping[str, str]:

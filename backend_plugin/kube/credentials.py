@@ -4,14 +4,16 @@ Lives here: reading it by the official package, as often as it may have changed.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import psutil
+
 from backend_plugin.core.errors import BackendError
-from backend_plugin.kube import own_loop
 from backend_plugin.kube.options import KubernetesOptions
 
 _SECONDS: Final = 30.0
@@ -95,14 +97,26 @@ class KubeConfig:
         self._seen: object = None
 
     async def load(self) -> Access:
-        """See `Credentials.load`. A plugin is run again when what it gave expires, and killed if it hangs."""
+        """Return the current credentials, as `Credentials.load` does.
+
+        An exec plugin runs again when its token has expired. If it does not end in time, it is killed
+        together with the processes that it started.
+        """
+        existing = {process.pid for process in _list_children()}
         try:
-            return await own_loop.within(self._seconds, self._load)
-        except asyncio.TimeoutError:
-            raise CredentialsUnusable(
-                f"kubeconfig {self._files}: credentials did not come within {self._seconds:g} s; "
-                "see what the plugin waits for that it names"
-            ) from None
+            return await asyncio.wait_for(self._load(), self._seconds)
+        except (asyncio.CancelledError, asyncio.TimeoutError) as error:
+            # The official package starts the plugin and does not end it.
+            for process in _list_children():
+                if process.pid not in existing:
+                    with contextlib.suppress(psutil.Error):
+                        process.kill()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        raise CredentialsUnusable(
+            f"kubeconfig {self._files}: its exec plugin returned no credentials within {self._seconds:g} s; "
+            "run the plugin by hand to find out what it waits for"
+        )
 
     async def _load(self) -> Access:
         from aiohttp import ClientError
@@ -170,6 +184,10 @@ def choose(options: KubernetesOptions, environ: Mapping[str, str] = os.environ) 
         return InCluster(environ=environ)
     files = options.kubeconfig or environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
     return KubeConfig(files, options.context)
+
+
+def _list_children() -> "Sequence[psutil.Process]":
+    return psutil.Process().children(recursive=True)
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -18,9 +18,6 @@ class KubernetesOptions:
     silence: float = 90.0
     """Seconds without a byte after which a watch is taken for dead. The API server sends a bookmark a
     minute where it has nothing else to say; a kind without bookmarks is asked anew, from where it was."""
-    unasked: float = 1.0
-    """Seconds for which changes of pods, events and groups lie unread at most while nobody asks: of many, one
-    by one, most of what they cost is being woken."""
     patience: float = 6.0
     """Seconds in all for one question, with its repetitions; CreateTask has seven."""
     refused_pause: float = 60.0

@@ -22,7 +22,6 @@ from backend_plugin.kube.api import Api, Silent, Stream
 from backend_plugin.kube.connection import Question
 from backend_plugin.kube.course import Course, List, Pause, Watch
 from backend_plugin.kube.gathering import Part
-from backend_plugin.kube.holding import Holding
 from backend_plugin.kube.kinds import Kind, Resource
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.parsed import Change, Malformed, Page, Parser, Seen
@@ -44,8 +43,8 @@ _SPOKEN: Final = (Job, Pod)
 kind that nobody uses, as some PodGroups are, API servers before 1.33 send none until its first change."""
 _AT_ONCE: Final = 100
 """Objects of a page that are read in one go: about 3 ms."""
-_MUCH: Final = 1 << 17
-"""Bytes of a watch after which more may lie there already; it is read at once."""
+_WATCH_PAUSE_SECONDS: Final = 0.02
+"""The delay between two reads of a watch: changes that are parsed together cost less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +72,9 @@ class Reflector:
         place: Place,
         permissions: Permissions,
         options: KubernetesOptions,
-        holding: Holding,
     ) -> None:
         self._api = api
         self._place = place
-        self._holding = holding
         self._kind = place.kind
         self._permissions = permissions
         self._options = options
@@ -214,39 +211,27 @@ class Reflector:
     async def _read(self, stream: Stream) -> None:
         parser = self._parser(protobuf=stream.media_type == envelope.MEDIA_TYPE)
         parts = parser.parts(_LONGEST)
-        # A job says of itself that something is to be done; what has led to it is wanted then.
-        leads = self._kind.record is Job
-        with self._holding.held(stream.connection, leads=leads) as held:
-            async for piece in stream.pieces:
-                self._silences, tells = 0, False
-                for part in parts.feed(piece):
-                    if parts.cut:
-                        size = len(part) + parts.cut
-                        log.warning("%s: an object of %d bytes is passed over", self._place, size)
-                    else:
-                        tells |= self._change(parser.change(part))
-                if leads and tells:
-                    self._holding.hurry()
-                if len(piece) >= _MUCH and held.is_behind:
-                    held.release()
-                    await asyncio.sleep(0)
+        async for piece in stream.pieces:
+            self._silences = 0
+            for part in parts.feed(piece):
+                if parts.cut:
+                    size = len(part) + parts.cut
+                    log.warning("%s: an object of %d bytes is passed over", self._place, size)
                 else:
-                    held.hold()
+                    self._change(parser.change(part))
+            await asyncio.sleep(_WATCH_PAUSE_SECONDS)
         if parts.rest:
             raise Malformed(f"broken off within a change of {self._place}")
 
-    def _change(self, change: Change) -> bool:
-        """Pass it on; whether it is one, and not only a sign of life."""
-        seen, tells = change.seen, True
+    def _change(self, change: Change) -> None:
+        """Apply one watch event to the records of this kind; a bookmark changes none of them."""
+        seen = change.seen
         if change.type in ("ADDED", "MODIFIED"):
             self._place.part.change(seen)
         elif change.type == "DELETED":
             self._place.part.drop(seen)
-        else:
-            tells = False
         self._course.seen(seen.version)
         self._well()
-        return tells
 
     # ---- trouble
 

@@ -129,12 +129,6 @@ class Cluster(Protocol):
     async def follow(self, sink: Sink) -> None:
         """Tell everything that there is, one `replace` a kind, then every change, until cancelled."""
 
-    async def catch_up(self) -> None:
-        """Returns once whoever follows is told of all until a tenth of a second ago, if that is soon.
-
-        What nobody asks about may be told up to a second late. Never raises.
-        """
-
     def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
         """What a container wrote; nothing if there is no such pod (any more)."""
 

@@ -86,7 +86,6 @@ async def _find(
                     merge.add(pod.replica, _log(pod, entry.namespace, cluster, wanted))
             if not over:
                 await asyncio.sleep(_LOOK_AGAIN)
-                await cluster.catch_up()
     finally:
         merge.complete()
 

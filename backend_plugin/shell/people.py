@@ -77,11 +77,10 @@ class People:
     async def watch_jobs(self, request: wire.WatchJobsRequest) -> AsyncGenerator[wire.JobChange, None]:
         """Jobs as they are, then as they change; of one, until it has ended."""
         if request.HasField("name"):
-            changes = people_watch.one(self._meant(request), self.cache, self._full, self.cluster.catch_up)
+            changes = people_watch.one(self._meant(request), self.cache, self._full)
         else:
             watched = people_watch.Watched(
                 cache=self.cache,
-                catch_up=self.cluster.catch_up,
                 belongs=lambda entry: _is_in(entry, request),
                 tell=self._summary,
                 living=request.living,
@@ -190,24 +189,22 @@ _Context = grpc.aio.ServicerContext
 def handler(people: People) -> "grpc.GenericRpcHandler[Any, Any]":
     """The service, for `grpc.aio.Server.add_generic_rpc_handlers`."""
     methods = {
-        "ListJobs": _stream(people, people.list_jobs, wire.ListJobsRequest),
-        "GetJob": _unary(people, people.get_job, wire.GetJobRequest),
-        "WatchJobs": _stream(people, people.watch_jobs, wire.WatchJobsRequest),
-        "ReadLogs": _stream(people, people.read_logs, wire.ReadLogsRequest),
-        "CancelJob": _unary(people, people.cancel_job, wire.CancelJobRequest),
-        "ListNodes": _unary(people, people.list_nodes, wire.ListNodesRequest),
-        "SetNode": _unary(people, people.set_node, wire.SetNodeRequest),
+        "ListJobs": _stream(people.list_jobs, wire.ListJobsRequest),
+        "GetJob": _unary(people.get_job, wire.GetJobRequest),
+        "WatchJobs": _stream(people.watch_jobs, wire.WatchJobsRequest),
+        "ReadLogs": _stream(people.read_logs, wire.ReadLogsRequest),
+        "CancelJob": _unary(people.cancel_job, wire.CancelJobRequest),
+        "ListNodes": _unary(people.list_nodes, wire.ListNodesRequest),
+        "SetNode": _unary(people.set_node, wire.SetNodeRequest),
     }
     return grpc.method_handlers_generic_handler(SERVICE, methods)
 
 
 def _unary(
-    people: People,
     call: Callable[[_Request], Awaitable[_Answer]],
     request: type[_Request],
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     async def answer(said: _Request, context: "_Context[Any, Any]") -> _Answer:
-        await people.cluster.catch_up()
         try:
             return await call(said)
         except BackendError as error:
@@ -219,12 +216,10 @@ def _unary(
 
 
 def _stream(
-    people: People,
     call: Callable[[_Request], AsyncGenerator[_Answer, None]],
     request: type[_Request],
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     async def answer(said: _Request, context: "_Context[Any, Any]") -> AsyncGenerator[_Answer, None]:
-        await people.cluster.catch_up()
         try:
             async with aclosing(call(said)) as answers:
                 async for each in answers:

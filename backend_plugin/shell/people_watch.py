@@ -4,7 +4,7 @@ Lives here: who is told what, and how often. Does not: how a job is put into wor
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
@@ -21,8 +21,6 @@ _AT_ONCE: Final = 20
 ENDS: Final = tuple(phase.value for phase in Phase if phase.is_terminal)
 
 Tell: TypeAlias = Callable[[Entry], wire.Job]
-CatchUp: TypeAlias = Callable[[], Awaitable[None]]
-"""See `Cluster.catch_up`."""
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -43,7 +41,6 @@ class Watched:
     """Jobs of a cache."""
 
     cache: Cache
-    catch_up: CatchUp
     belongs: Callable[[Entry], bool]
     tell: Tell
     """Puts one into words."""
@@ -67,15 +64,13 @@ async def everything(watched: Watched) -> AsyncGenerator[wire.JobChange, None]:
                 for change in changes:
                     if change is not None:
                         yield change
-            keys = await _next(changed, watched.catch_up)
+            keys = await _next(changed)
     finally:
         deaf()
         clock.cancel()
 
 
-async def one(
-    entry: Entry, cache: Cache, tell: Tell, catch_up: CatchUp
-) -> AsyncGenerator[wire.JobChange, None]:
+async def one(entry: Entry, cache: Cache, tell: Tell) -> AsyncGenerator[wire.JobChange, None]:
     """A job whenever something of it has changed, until it has ended."""
     last: wire.Job | None = None
     clock = asyncio.get_running_loop().time
@@ -91,7 +86,6 @@ async def one(
             if job.flyte.phase in ENDS:
                 return
         await asyncio.sleep(_PAUSE)
-        await catch_up()
     yield wire.JobChange(gone=wire.Job(namespace=entry.namespace, name=entry.name))
 
 
@@ -115,11 +109,10 @@ async def _look_again(changed: set[Key], told: dict[Key, wire.Job]) -> None:
         changed |= {key for key, job in told.items() if job.flyte.phase not in ENDS}
 
 
-async def _next(changed: set[Key], catch_up: CatchUp) -> list[Key]:
+async def _next(changed: set[Key]) -> list[Key]:
     """What has changed, once something has; nothing is left in `changed`."""
     while True:
         await asyncio.sleep(_PAUSE)
-        await catch_up()
         if changed:
             break
     keys = sorted(changed)

@@ -94,10 +94,8 @@ class Prefixes:
             found = _below(said, listed)
             if found is not None:
                 return found
-        places = ", ".join(each.url for each in self._listed) or "none"
-        raise PrefixRefused(
-            f"the output prefix {_shown(prefix)} is below no place that is listed; listed are: {places}"
-        )
+        # The places of the platform are not listed: the message goes to any author.
+        raise PrefixRefused(f"the output prefix {_shown(prefix)} is in no place that this server may read")
 
     @property
     def schemes(self) -> frozenset[str]:

@@ -31,7 +31,6 @@ from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import AlreadyExists, Cluster, Misconfigured, Name, Unavailable
-from backend_plugin.shell.coalescing import Coalescing
 from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.keeper import Keeper
 from backend_plugin.shell.metrics import Metrics
@@ -81,7 +80,6 @@ class TaskService:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._answers = around.answers
-        self._creating = Coalescing()
 
     # ---- create
 
@@ -122,16 +120,13 @@ class TaskService:
         run = replace(run, owner=owner)
         planned = await self._planned(template, run, pod_templates)
         await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
-        await around.cluster.catch_up()
         around.keeper.replace_earlier(run)
         manifest = planned.manifests[0]
         last = around.cache.last((run.namespace, text(section(manifest, "metadata"), "name")))
-        with self._creating.question() as question:
-            made, is_new = await self._made(manifest, run)
-            job = read_job(made)
-            # At once: what is told of it meanwhile, as its events, is told of a job that is known.
-            around.cache.answered(run.namespace, job, last)
-        await question.turn()
+        made, is_new = await self._made(manifest, run)
+        job = read_job(made)
+        # Before anything else is awaited: the cache drops events of jobs that it does not contain.
+        around.cache.answered(run.namespace, job, last)
         ref = JobRef(
             dialect=Dialect.PYTORCHJOB,
             namespace=run.namespace,
@@ -290,7 +285,6 @@ class TaskService:
 
     async def _known(self, ref: JobRef) -> Entry | None:
         """What is known of the job by now."""
-        await self._around.cluster.catch_up()
         return self._around.cache.of((ref.namespace, ref.name))
 
     async def _ref(self, data: bytes, context: Context) -> JobRef:

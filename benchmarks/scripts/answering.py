@@ -205,9 +205,6 @@ class Nobody:
         """Tell nothing, for ever."""
         await asyncio.Event().wait()
 
-    async def catch_up(self) -> None:
-        """Everything is told as it happens."""
-
     def __getattr__(self, method: str) -> Any:
         raise AssertionError(f"the cluster was asked: {method}")
 

@@ -93,6 +93,8 @@ REFUSED = {
     "gang: {byNamespace: {a: {scheduler: kueue, style: plugin}}}": "gang.byNamespace.a.style: plugin means",
     "gang: {byNamespace: {a: {queue: q}}}": "gang.byNamespace.a.queue: q means nothing to none; leave it out",
     "outputPrefixes: ['https://flyte-data/']": "at '/outputPrefixes/0': 'https://flyte-data/' does not match",
+    "namespaces: [kfpytorch]": "namespaces: kfpytorch is the namespace of the release, in which no task runs",
+    "namespaceTemplate: '{{ team }}'": "at '/namespaceTemplate': '{{ team }}' does not match pattern",
     "gang: null": "at '': missing property 'gang'",
     "server: {port: null}": "at '/server': missing property 'port'",
     "serviceAccount: {create: false}": "serviceAccount.name: '' with create: false is nobody's; name the",

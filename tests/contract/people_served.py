@@ -38,7 +38,6 @@ class TalkingCluster(ScriptedCluster):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lazy = True  # Whoever answers is to have asked it first.
         self.written: dict[str, list[LogLine]] = {}
         self.ended: set[str] = set()
         self.reading = 0

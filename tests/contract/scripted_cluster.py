@@ -41,9 +41,6 @@ class ScriptedCluster:
         """Changes are not told, as by a watch that hangs."""
         self.blind = False
         """Pods may not be listed."""
-        self.lazy = False
-        """Changes are told when somebody wants to know, and no sooner."""
-        self._untold: list[Callable[[Sink], None]] = []
         self.refusal: Exception | None = None
         self.templates: list[Manifest] = []
         self.lines: dict[str, list[str]] = {}
@@ -87,15 +84,8 @@ class ScriptedCluster:
     def _say(self, change: Callable[[Sink], None]) -> None:
         if self.deaf:
             return
-        self._untold.append(change)
-        if not self.lazy:
-            self._say_all()
-
-    def _say_all(self) -> None:
-        told, self._untold = self._untold, []
-        for change in told:
-            for sink in self._sinks:
-                change(sink)
+        for sink in self._sinks:
+            change(sink)
 
     def _list(self, sink: Sink) -> None:
         for kind, record in (("PyTorchJob", Job), ("Pod", Pod), ("Event", Event), ("PodGroup", PodGroup)):
@@ -178,9 +168,6 @@ class ScriptedCluster:
             await asyncio.Event().wait()
         finally:
             self._sinks.remove(sink)
-
-    async def catch_up(self) -> None:
-        self._say_all()
 
     async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
         for line in self.lines.get(pod.name, [])[-(request.tail or 0) :]:

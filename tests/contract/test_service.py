@@ -150,28 +150,6 @@ def test_get_asks_nobody(tmp_path: Path) -> None:
     tell(story, tmp_path)
 
 
-def test_who_asks_is_told_what_happened_until_then(tmp_path: Path) -> None:
-    """Whatever a cluster keeps to itself until somebody wants to know it."""
-
-    async def story(served: Served) -> None:
-        meta = await served.create()
-        assert await served.phase(meta) == "QUEUED"
-        name = name_of(meta)
-        served.cluster.lazy = True
-        served.cluster.status(name, status("Running"))
-        for replica in ("master-0", "worker-0"):
-            served.cluster.put(pod(name, replica, "Running"))
-        assert await served.phase(meta) == "RUNNING"
-        async with serving(tmp_path) as other:
-            await other.create(attempt=1)
-            served.cluster.put(*other.cluster.objects.values())
-        with pytest.raises(grpc.RpcError) as caught:
-            await served.create()
-        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION  # type: ignore[attr-defined]
-
-    tell(story, tmp_path)
-
-
 def test_a_success_is_told_once_its_files_are_read(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         meta = await served.create()
@@ -447,22 +425,3 @@ class _OneByOne:
     def let_go(self, number: int) -> None:
         for _ in range(number):
             self._let.release()
-
-
-def test_of_many_that_are_made_who_is_answered_is_known_at_once_and_told_with_others(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
-        clock, answers = asyncio.get_running_loop().time, _OneByOne()
-        served.cluster.late, served.cluster.deaf = answers, True
-        creating = [asyncio.create_task(served.create(execution=f"f{number}")) for number in range(6)]
-        await until(lambda: len(served.cluster.objects) == len(creating))
-        await asyncio.sleep(0.3)
-        known: list[float] = []
-        served.cache.listen(lambda _: known.append(clock()))
-        answers.let_go(1)
-        done, others = await asyncio.wait(creating, return_when=asyncio.FIRST_COMPLETED)
-        assert (len(done), len(known)) == (1, 1)
-        assert clock() - known[0] > 0.04
-        answers.let_go(len(others))
-        assert len(set(await asyncio.gather(*creating))) == len(creating)
-
-    tell(story, tmp_path)

@@ -7,8 +7,9 @@ from typing import Any
 
 import grpc
 import pytest
+from flyteidl.admin import agent_pb2 as admin
 from msgspec.json import encode
-from serving import NAMESPACE, Served, now, until
+from serving import NAMESPACE, Served, metadata, now, template, until
 from stories import forged, is_phase, name_of, pod, status, tell, terminated
 
 from backend_plugin.core import kept_verdict
@@ -107,6 +108,23 @@ def test_an_attempt_that_is_over_is_not_begun_by_a_call_that_comes_late(tmp_path
         assert {key[2] for key in served.cluster.objects} == {name_of(second)}
         assert await served.create(attempt=1) == second
         assert await served.phase(late) != "FAILED"
+
+    tell(story, tmp_path)
+
+
+def test_an_attempt_of_another_execution_ends_no_job(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        victim = await served.create()
+        request = admin.CreateTaskRequest(
+            template=template(),
+            output_prefix=served.prefix(4_000_000_000),
+            task_execution_metadata=metadata(4_000_000_000, execution="invented"),
+        )
+        await served.call("CreateTask", request, admin.CreateTaskResponse)
+        await until(lambda: len(served.orders) == 0)
+        assert ("PyTorchJob", NAMESPACE, name_of(victim)) in served.cluster.objects
+        later = await served.create(attempt=1)
+        assert ("PyTorchJob", NAMESPACE, name_of(later)) in served.cluster.objects
 
     tell(story, tmp_path)
 

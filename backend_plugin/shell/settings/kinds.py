@@ -4,6 +4,7 @@ Beside those of `core.settings.kinds`, which are used where a text is read alike
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,8 @@ _SMALLEST: Final = 64 * 2**10
 # What gRPC counts a message's length with.
 _LARGEST: Final = 2**31 - 1
 _MOST: Final = 1_000_000
+_PLACEHOLDER: Final = re.compile(r"\{\{ {0,8}(?:org|project|domain) {0,8}\}\}")
+_NAMESPACE: Final = re.compile(r"[a-z0-9*?-]{1,253}")
 
 
 def boolean(value: Any) -> bool:
@@ -88,6 +91,17 @@ def prefixes(value: Any) -> Sequence[str]:
         raise Wrong(
             f"is no list of places: {refusal}", "write s3://bucket/, gs://* or file:///directory"
         ) from refusal
+    return said
+
+
+def namespace_template(value: Any) -> str:
+    """Read the name of a namespace with ``{{ project }}`` and ``{{ domain }}`` in it."""
+    said = kinds.text(value).strip()
+    if not _NAMESPACE.fullmatch(_PLACEHOLDER.sub("x", said)):
+        raise Wrong(
+            "is not the template of a namespace",
+            "write Flyte's namespace_mapping.template, such as {{ project }}-{{ domain }}, or * for any",
+        )
     return said
 
 

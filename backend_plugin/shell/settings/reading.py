@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.settings import kinds as platform
 from backend_plugin.core.settings.kinds import Read, Wrong
-from backend_plugin.shell import logs, prefixes
+from backend_plugin.shell import allowed, logs, prefixes
 from backend_plugin.shell.credentials import Tls
 from backend_plugin.shell.discovery import STATE, state_directory
 from backend_plugin.shell.settings import kinds
@@ -40,6 +40,8 @@ KEYS: Final[Mapping[str, Read]] = {
     "concurrency": kinds.count(1),
     "drain": platform.duration,
     "namespaces": kinds.several,
+    "namespace-template": kinds.namespace_template,
+    "refused-namespaces": kinds.several,
     "output-prefixes": kinds.prefixes,
     "metrics.host": platform.text,
     "metrics.port": kinds.count(0, 65_535),
@@ -217,6 +219,8 @@ def _settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:
         "metrics_host": "127.0.0.1" if embedded else "0.0.0.0",  # noqa: S104
         # Whoever may call an embedded cluster may run commands as this user, and so read all files anyway.
         "output_prefixes": (*prefixes.DEFAULT, "file:///") if embedded else prefixes.DEFAULT,
+        # An embedded cluster has no namespaces of others to protect.
+        "namespace_template": allowed.ANY if embedded else allowed.FLYTES,
     }
     return ServerSettings(
         **{

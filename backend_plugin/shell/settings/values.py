@@ -69,6 +69,9 @@ class ServerSettings:
     concurrency: int = 512
     drain: timedelta = timedelta(seconds=20)
     namespaces: Sequence[str] = ("*",)
+    namespace_template: str
+    """Flyte's `namespace_mapping.template`, or a pattern."""
+    refused_namespaces: Sequence[str] = ()
     output_prefixes: Sequence[str]
     metrics_host: str
     metrics_port: int | None = None

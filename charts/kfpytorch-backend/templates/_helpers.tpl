@@ -142,6 +142,8 @@ true
   "kubernetes" (dict "orphans-every" .Values.server.orphansEvery)
 -}}
 {{- with .Values.namespaces }}{{- $_ := set $server "namespaces" . -}}{{- end -}}
+{{- $_ := set $server "namespace-template" .Values.namespaceTemplate -}}
+{{- $_ := set $server "refused-namespaces" (list .Release.Namespace) -}}
 {{- with .Values.outputPrefixes }}{{- $_ := set $server "output-prefixes" . -}}{{- end -}}
 {{- if .Values.metrics.enabled }}{{- $_ := set $server "metrics" (dict "port" (int .Values.metrics.port)) -}}{{- end -}}
 {{- if .Values.server.tokenSecret }}{{- $_ := set $server "token-file" "/etc/kfpytorch/token/token" -}}{{- end -}}

@@ -87,6 +87,9 @@
 {{- if and .Values.service.externalTrafficPolicy (eq .Values.service.type "ClusterIP") -}}
 {{- $problems = append $problems (printf "service.externalTrafficPolicy: %s says nothing of a ClusterIP; write service.type: LoadBalancer or NodePort" .Values.service.externalTrafficPolicy) -}}
 {{- end -}}
+{{- if has .Release.Namespace .Values.namespaces -}}
+{{- $problems = append $problems (printf "namespaces: %s is the namespace of the release, in which no task runs; install the chart in a namespace of its own" .Release.Namespace) -}}
+{{- end -}}
 {{- $volumes := dict -}}
 {{- range .Values.extraVolumes -}}
 {{- if or (has .name (list "settings" "state" "tmp" "tls" "token")) (hasKey $volumes .name) -}}

@@ -46,7 +46,8 @@ class Backend:
         command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
         command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state", self._state]
         command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
-        seen = {**environment(), **(known or {})}
+        # Namespaces of these tests are named after the tests, not after a project and domain.
+        seen = {**environment(), "KFPYTORCH_NAMESPACE_TEMPLATE": "*", **(known or {})}
         self.process = Process(command, folder / "backend.log", environment=seen, directory=folder)
 
     def __enter__(self) -> "Backend":

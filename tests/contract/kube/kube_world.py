@@ -103,7 +103,7 @@ class Heard:
 
 def options(server: KubeServer, directory: Path, **said: Any) -> KubernetesOptions:
     config = kubeconfig(server, directory / "config", {"token": "t"})
-    return KubernetesOptions(**{"kubeconfig": config, "refused_pause": 0.2, "unasked": 0.02, **said})
+    return KubernetesOptions(**{"kubeconfig": config, "refused_pause": 0.2, **said})
 
 
 @asynccontextmanager

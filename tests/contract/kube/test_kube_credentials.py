@@ -159,7 +159,7 @@ async def all_are_over(tmp_path):
 
 def test_a_plugin_that_hangs_is_given_up_and_ended_with_what_it_has_started(server, tmp_path):
     async def check():
-        with pytest.raises(CredentialsUnusable, match="did not come within 5 s"):
+        with pytest.raises(CredentialsUnusable, match="no credentials within 5 s"):
             await KubeConfig(hanging(server, tmp_path), seconds=5.0).load()
         await all_are_over(tmp_path)
 

@@ -19,6 +19,10 @@ def test_an_earlier_attempt_of_the_same_node_is_one() -> None:
     [
         {"namespace": "elsewhere"},
         {"output_prefix": "s3://b/f1/n1/data/0"},
+        {"project": "other"},
+        {"domain": "production"},
+        {"execution": "f2"},
+        {"node_id": "n1"},
         {"attempt": 1, "output_prefix": "s3://b/f1/n0/data/1"},
     ],
 )

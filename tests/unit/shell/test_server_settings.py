@@ -20,6 +20,7 @@ DEFAULTS = ServerSettings(
     metrics_host="127.0.0.1",
     state=Path("/var/state/kfpytorch"),
     output_prefixes=(*prefixes.DEFAULT, "file:///"),
+    namespace_template="*",
 )
 # By key: as YAML has it, as a variable or a flag has it, the field, and what is meant.
 SAID: dict[str, tuple[Any, str, str, Any]] = {
@@ -34,6 +35,8 @@ SAID: dict[str, tuple[Any, str, str, Any]] = {
     "concurrency": (7, "7", "concurrency", 7),
     "drain": ("1m30s", "1m30s", "drain", timedelta(seconds=90)),
     "namespaces": (["a-*", "b"], "a-*, b", "namespaces", ("a-*", "b")),
+    "namespace-template": ("{{ domain }}", " {{ domain }}", "namespace_template", "{{ domain }}"),
+    "refused-namespaces": (["a", "b"], "a,b", "refused_namespaces", ("a", "b")),
     "output-prefixes": (["s3://a", "/b"], "s3://a,/b", "output_prefixes", ("s3://a", "/b")),
     "metrics.host": ("0.0.0.0", "0.0.0.0", "metrics_host", "0.0.0.0"),
     "metrics.port": (0, "0", "metrics_port", 0),

@@ -1,0 +1,74 @@
+"""``kfpytorch serve --cluster kubernetes`` with its defaults: what a caller without credentials may do."""
+
+import grpc
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.execution_pb2 import TaskExecution
+from flyteidl.service import agent_pb2_grpc
+from google.protobuf.json_format import ParseDict
+from kube_nobodys import names
+from kube_served import serve
+from kube_server import served
+
+REFUSED = ("kube-system", "flyte", "flytesnacks-production", "default")
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        for namespace in (*REFUSED, "flytesnacks-development", "development"):
+            server.do(lambda objects, name=namespace: objects.namespaces.update({name: "Active"}))
+        yield server
+
+
+def request(namespace, project="flytesnacks", domain="development"):
+    identity = {"project": project, "domain": domain, "name": "f1"}
+    return ParseDict(
+        {
+            "template": {
+                "type": "pytorch",
+                "taskTypeVersion": 1,
+                "container": {"image": "train:1", "args": ["pyflyte-execute"]},
+                "custom": {"workerReplicas": {"replicas": 1}},
+            },
+            "outputPrefix": "s3://bucket/f1/n0/data/0",
+            "taskExecutionMetadata": {
+                "taskExecutionId": {"nodeExecutionId": {"nodeId": "n0", "executionId": identity}},
+                "namespace": namespace,
+            },
+        },
+        admin.CreateTaskRequest(),
+    )
+
+
+def created(server, tmp_path, *requests, **environment):
+    """Return the phases of the tasks, and the namespaces and names of all jobs."""
+    with (
+        serve(server, tmp_path, **environment) as serving,
+        grpc.insecure_channel(serving.endpoint) as channel,
+    ):
+        stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
+        phases = []
+        for each in requests:
+            meta = stub.CreateTask(each, timeout=20).resource_meta
+            told = stub.GetTask(admin.GetTaskRequest(resource_meta=meta), timeout=20).resource
+            phases.append(TaskExecution.Phase.Name(told.phase))
+    return phases, names(server)
+
+
+def test_by_default_a_task_runs_in_the_namespace_of_its_project_and_domain_only(server, tmp_path):
+    phases, jobs = created(server, tmp_path, *map(request, [*REFUSED, "flytesnacks-development"]))
+    assert phases[:4] == ["FAILED"] * 4
+    assert phases[4] != "FAILED"
+    assert len(jobs) == 1
+
+
+def test_a_platform_with_other_namespaces_says_so(server, tmp_path):
+    phases, jobs = created(
+        server,
+        tmp_path,
+        request("kube-system"),
+        request("development"),
+        KFPYTORCH_NAMESPACE_TEMPLATE="{{ domain }}",
+    )
+    assert (phases[0], phases[1] != "FAILED", len(jobs)) == ("FAILED", True, 1)

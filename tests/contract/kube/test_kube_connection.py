@@ -1,0 +1,117 @@
+"""Requests of `Connection` on the wire, and the API server URLs that it accepts."""
+
+import asyncio
+import http.server
+import threading
+
+import aiohttp
+import pytest
+from kube_server import served
+
+from backend_plugin.kube.connection import Connection, Question
+from backend_plugin.kube.credentials import Access, CredentialsUnusable
+
+
+class Account:
+    """Credentials that do not change."""
+
+    def __init__(self, server):
+        self._access = Access(server=server)
+
+    async def load(self):
+        return self._access
+
+    def forget(self):
+        pass
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Record each request and respond with an empty JSON object."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.server.requests.append((self.requestline, dict(self.headers)))
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    do_POST = do_GET  # noqa: N815 - http.server's name.
+
+    def log_message(self, *_):
+        """Write no log."""
+
+
+def send(question, url):
+    """Send `question` to a server whose URL is `url` with its port; return the port and the request."""
+
+    async def ask(port):
+        connection = Connection(Account(url.format(port=port)))
+        await connection.open()
+        try:
+            return await connection.ask(question, 5)
+        finally:
+            await connection.close()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.requests = []
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            reply = asyncio.run(ask(server.server_port))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert (reply.status, reply.body) == (200, b"{}")
+    return server.server_port, *server.requests[0]
+
+
+def test_a_request_has_the_path_the_query_and_the_headers():
+    query = {"fieldManager": "a b", "continue": "x&y"}
+    question = Question(method="POST", path="/api/v1/x", query=query, body=b"{}")
+    port, line, headers = send(question, "http://127.0.0.1:{port}/k8s/clusters/c-1")
+    assert line == "POST /k8s/clusters/c-1/api/v1/x?fieldManager=a+b&continue=x%26y HTTP/1.1"
+    assert headers == {
+        "Host": f"127.0.0.1:{port}",
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+        "User-Agent": "kfpytorch",
+        "Content-Type": "application/json",
+        "Content-Length": "2",
+    }
+
+
+def test_the_url_may_contain_a_user_and_a_password():
+    _, _, headers = send(Question(path="/api"), "http://u:p%40w@127.0.0.1:{port}")
+    assert headers["Authorization"] == "Basic dTpwQHc="
+
+
+@pytest.mark.parametrize("server", ["", "127.0.0.1:6443", "localhost:6443", "https://", "ftp://localhost:1"])
+def test_an_invalid_url_is_rejected_when_the_connection_opens(server):
+    async def check():
+        connection = Connection(Account(server))
+        with pytest.raises(CredentialsUnusable, match="write https://HOST:PORT"):
+            await connection.open()
+        await connection.close()
+
+    asyncio.run(check())
+
+
+def test_a_header_value_cannot_contain_a_second_header():
+    question = Question(path="/api", accept="application/json\r\nAuthorization: Bearer other")
+    with pytest.raises(ValueError, match="header injection"):
+        send(question, "http://127.0.0.1:{port}")
+
+
+def test_a_closed_connection_sends_no_request():
+    async def check(server):
+        connection = Connection(Account(server.url))
+        await connection.open()
+        await connection.close()
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await connection.ask(Question(path="/api"), 5)
+
+    with served() as server:
+        asyncio.run(check(server))
