@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -248,6 +250,21 @@ def test_a_direct_call_reports_once_that_other_ranks_do_not_run(
 
     assert (called(), called()) == (1, 1)
     assert capfd.readouterr().err.count(f"a world size of 1; to start all {replicas} ranks") == times
+
+
+@pytest.mark.parametrize(
+    "config", [Elastic(nnodes=2), PyTorch(worker=Worker(replicas=1))], ids=["nodes", "replicas"]
+)
+def test_the_timeout_of_a_task_ends_a_local_run(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", "replicas")
+
+    @task(task_config=config, timeout=timedelta(seconds=1.5))
+    def endless() -> int:
+        threading.Event().wait()
+        return 1
+
+    with pytest.raises(FlyteUserRuntimeException, match=r"TaskTimeout: the task ran longer than 1.5 s"):
+        endless()
 
 
 def test_local_can_be_told_how(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 import os
 import sys
+import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +105,24 @@ def _wordless(member: "Member", *, rank: int | None, name: str) -> Failure:
         time_ns=member.ended_ns,
         pid=member.pid,
         stopped=member.stopped,
+    )
+
+
+def timeout(limit: timedelta, stopped: "Sequence[Failure]") -> Failure:
+    """Return the failure of a local run that took longer than the timeout of its task.
+
+    Args:
+        limit: The timeout.
+        stopped: The ends of the ranks that were stopped, with their positions.
+    """
+    text = f"the task ran longer than {limit.total_seconds():g} s, its @task(timeout=...)"
+    return Failure(
+        rank=None,
+        replica="all ranks",
+        exit_code=1,
+        time_ns=time.time_ns(),
+        exception="TaskTimeout",
+        message="\n".join([text, *report.list_positions(stopped)]),
     )
 
 

@@ -51,6 +51,10 @@ class Group:
     client: Client
     console: Console
     members: list[Member] = field(default_factory=list)
+    deadline: float | None = None
+    """When the processes are stopped if they still run, by the monotonic clock."""
+    timed_out: bool = False
+    """The processes were stopped because of `deadline`."""
     _events: bytes = b""
     _signals: Held | None = None
 
@@ -97,11 +101,19 @@ class Group:
         deadline: float | None = None
         while any(member.code is None for member in self.members):
             signals.deliver()
-            self._look(events, _TICK if deadline is None else max(0.0, deadline - time.monotonic()))
+            self._look(events, self._time_to_next(deadline))
             if deadline is None and any(member.code for member in self.members):
                 deadline = time.monotonic() + _SETTLE
             if deadline is not None and time.monotonic() >= deadline:
                 return
+            if deadline is None and self.deadline is not None and time.monotonic() >= self.deadline:
+                self.timed_out = any(member.code is None for member in self.members)
+                return
+
+    def _time_to_next(self, deadline: float | None) -> float:
+        """Return the seconds until the next deadline, at most a tick."""
+        ends = [end for end in (deadline, self.deadline) if end is not None]
+        return min([_TICK, *(max(0.0, end - time.monotonic()) for end in ends)])
 
     def _look(self, events: int, timeout: float) -> None:
         fds = [self.client.fileno(), events, *self.console.readable()]

@@ -5,7 +5,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from kfpytorch_common.forkserver.child import can_fork
 from kfpytorch_common.loaded_modules import get_loaded
 
 if TYPE_CHECKING:
+    from flytekitplugins.kfpytorch.worker.group import Member
     from flytekitplugins.kfpytorch.worker.topology import Topology
     from kfpytorch_common.forkserver.client import Client
 
@@ -96,8 +97,8 @@ def replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
                     name=name, target=_REPLICA, args=place, env=env, slots=(slot,), patience=_PATIENCE_HERE
                 )
             )
-        members = Group(client, run.console).run(processes, run.ends)
-        return _outcome(run, aftermath.of_replicas(members), fitted.ranks)
+        ended = _supervise(run, client, processes, aftermath.of_replicas)
+        return _outcome(run, ended, fitted.ranks)
 
 
 def nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
@@ -121,8 +122,23 @@ def nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
                 **{**vars(settings), "rdzv_configs": hosted, "local_addr": _HOME, "on_one_machine": True}
             )
             processes.append(_agent(run, index, told, env))
-        members = Group(client, run.console).run(processes, run.ends)
-        return _outcome(run, aftermath.of_nodes(members), fitted.ranks)
+        ended = _supervise(run, client, processes, aftermath.of_nodes)
+        return _outcome(run, ended, fitted.ranks)
+
+
+def _supervise(
+    run: Run,
+    client: "Client",
+    processes: Sequence[Process],
+    read: Callable[[Sequence["Member"]], aftermath.Ended],
+) -> aftermath.Ended:
+    """Run the processes of a local run to their end, or until the timeout of the task."""
+    limit = run.task.metadata.timeout
+    group = Group(client, run.console, deadline=run.began + limit.total_seconds() if limit else None)
+    ended = read(group.run(processes, run.ends))
+    if group.timed_out:
+        ended.failures = [aftermath.timeout(limit, ended.failures)]
+    return ended
 
 
 def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:

@@ -199,3 +199,12 @@ def _more(after: Aftermath) -> list[str]:
     return _labelled(
         "more", "pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows all ranks and the traceback"
     )
+
+
+def list_positions(stopped: Sequence[Failure]) -> list[str]:
+    """Return a line for each place at which ranks were stopped: ``ranks 0, 1 at train.py:9 in train``."""
+    ranks: dict[str, list[int]] = {}
+    for each in stopped:
+        if each.rank is not None:
+            ranks.setdefault(_whereabouts(each) or "at an unknown place", []).append(each.rank)
+    return [f"{_named(members)} {place}" for place, members in ranks.items()]
