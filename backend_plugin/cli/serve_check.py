@@ -16,11 +16,12 @@ import rich_click as click
 from backend_plugin.cli import ends, lines, serve_settings
 from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
 from backend_plugin.core.quantity import Quantity
+from backend_plugin.embedded.state_lock import find_foreign_files
 from backend_plugin.shell import credentials, discovery, tracing
 from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.prefixes import STORES, Prefixes
 from backend_plugin.shell.server import not_bound
-from backend_plugin.shell.settings import Flags, InForce, ServerSettings
+from backend_plugin.shell.settings import ClusterKind, Flags, InForce, ServerSettings
 from backend_plugin.shell.settings.reading import KEYS
 
 _DEFAULT: Final = "default"
@@ -84,7 +85,7 @@ def _problems(told: InForce) -> Iterator[Problem]:
             yield _problem(
                 told, key, str(error), "name files that this user can read and that hold what they should"
             )
-    if why_not := _unusable(said.state):
+    if why_not := _unusable(said.state) or _foreign(said):
         yield _problem(told, "state", why_not, "write another directory")
     if why_not := _taken(said):
         yield _problem(told, "port", why_not, "stop what listens there, or write another, or 0")
@@ -112,6 +113,11 @@ def _unusable(directory: Path) -> str | None:
     return (
         None if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written by user {os.geteuid()}"
     )
+
+
+def _foreign(said: ServerSettings) -> str | None:
+    """Return why an embedded cluster would not use the state directory."""
+    return find_foreign_files(said.state) if said.cluster is ClusterKind.EMBEDDED else None
 
 
 def _taken(said: ServerSettings) -> str | None:

@@ -8,16 +8,16 @@ its first process. So without a lock and without a state nothing ever ran. Does 
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ import msgspec
 import backend_plugin
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.pod_status import PodState, decode
-from backend_plugin.embedded.shim import layout
+from backend_plugin.embedded.shim import files, layout
 
 _PACKAGES: Final = Path(backend_plugin.__file__).parent.parent
 # Neither the environment nor installed packages have a say in what a shim is.
@@ -39,7 +39,9 @@ _UID: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
 # Sockets have short names: 104 characters on macOS, of which programs want about 40 for themselves.
 _LONGEST_TMPDIR: Final = 60
 _LONGEST_COMPLAINT: Final = 4096
+_LONGEST_COMPLAINTS: Final = 1 << 24
 _TEMPORARY: Final = "tmp"
+_SHORT: Final = "/tmp"  # noqa: S108 - what is made there has a random name.
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,17 @@ class PodDirectory:
 
     @classmethod
     def all(cls, root: Path) -> "Sequence[PodDirectory]":
-        """Those of all pods that there are or were."""
-        return [cls(path) for path in root.iterdir() if path.is_dir() and _UID.fullmatch(path.name)]
+        """Return those of all pods that there are or were; what has no marker is not among them."""
+        found = [cls(path) for path in root.iterdir() if _UID.fullmatch(path.name)]
+        return [each for each in found if each.is_ours]
+
+    @property
+    def is_ours(self) -> bool:
+        """True if a server has made it for a pod, and it is no link."""
+        if not _is(stat.S_ISDIR, self.path):
+            return False
+        # A release without a marker has left pipes.
+        return _is(stat.S_ISREG, self.path / layout.MARKER) or _is(stat.S_ISFIFO, self.path / layout.WAKE)
 
     @property
     def exists(self) -> bool:
@@ -91,12 +102,13 @@ class PodDirectory:
         """Its TMPDIR; made if it cannot be below the directory itself."""
         inside = self.path / _TEMPORARY
         if not inside.is_symlink() and len(str(inside)) > _LONGEST_TMPDIR:
-            inside.symlink_to(tempfile.mkdtemp(prefix="kfp-", dir="/tmp"))
+            inside.symlink_to(tempfile.mkdtemp(prefix=self._temporary_prefix, dir=_SHORT))
         return str(inside.readlink() if inside.is_symlink() else inside)
 
     def make(self) -> None:
         """Make it, with its pipes; nothing happens to what is there."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.path / layout.MARKER).touch(mode=0o600)
         for name in (layout.WAKE, layout.CONTROL):
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(self.path / name, 0o600)
@@ -138,24 +150,27 @@ class PodDirectory:
     def state(self) -> PodState | None:
         """What its shim has written last; None: there never was one."""
         try:
-            return decode((self.path / layout.STATE).read_bytes())
+            return decode(files.read_regular(str(self.path / layout.STATE), layout.LONGEST_STATE))
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError:  # Something has been started, whatever became of it.
+        except (msgspec.DecodeError, UnicodeDecodeError):  # Something has been started.
             return PodState(since=0, containers={})
+        except OSError as error:
+            if error.errno not in files.REPLACED:
+                raise
+            return PodState(since=0, containers={})  # A program has put something else in its place.
 
     def complaints(self) -> str:
         """What a shim wrote that broke: the end of it."""
         try:
-            return (self.path / layout.COMPLAINTS).read_text(errors="replace")[-_LONGEST_COMPLAINT:]
-        except FileNotFoundError:
+            said = files.read_regular(str(self.path / layout.COMPLAINTS), _LONGEST_COMPLAINTS)
+        except OSError:
             return ""
+        return said.decode(errors="replace")[-_LONGEST_COMPLAINT:]
 
     def conclude(self, state: bytes) -> None:
         """Write what a shim could not any more."""
-        new = self.path / f"{layout.STATE}.new"
-        new.write_bytes(state)
-        new.replace(self.path / layout.STATE)
+        files.replace(str(self.path / layout.STATE), state)
 
     def start(self, lock: int, lifeline: int) -> Shim:
         """Start the shim, which inherits the lock, and ends with the other end of `lifeline`; -1 for none."""
@@ -196,9 +211,9 @@ class PodDirectory:
     def order(self, *words: str) -> bool:
         """Tell the shim; whether there is one."""
         try:
-            fd = os.open(self.path / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK)
+            fd = os.open(self.path / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError as wrong:
-            if wrong.errno in (errno.ENXIO, errno.ENOENT):
+            if wrong.errno in (errno.ENXIO, errno.ENOENT, errno.ELOOP):
                 return False
             raise
         try:
@@ -217,33 +232,48 @@ class PodDirectory:
         return any(unread)
 
     def remove(self) -> None:
-        """Remove all of it, as far as its processes' own permissions let us."""
+        """Remove all of it, as far as its processes' own permissions let us; no link is followed."""
+        if not self.is_ours:
+            return
         temporary = self.path / _TEMPORARY
         if temporary.is_symlink():
-            _remove(temporary.readlink())
-        _remove(self.path)
+            target = temporary.readlink()
+            # The link is the program's to change; only what was made for this pod is removed.
+            if target.parent == Path(_SHORT) and target.name.startswith(self._temporary_prefix):
+                files.remove_tree(str(target))
+        files.remove_tree(str(self.path))
+
+    @property
+    def _temporary_prefix(self) -> str:
+        return f"kfp-{hashlib.sha256(self.path.name.encode()).hexdigest()[:12]}-"
 
     def _wake(self) -> int:
-        return os.open(self.path / layout.WAKE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return _pipe(self.path / layout.WAKE, os.O_RDONLY)
 
 
 @contextlib.contextmanager
 def _both_ends(pipe: Path) -> Iterator[int]:
-    fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = _pipe(pipe, os.O_RDWR)
     try:
         yield fd
     finally:
         os.close(fd)
 
 
+def _pipe(path: Path, how: int) -> int:
+    fd = os.open(path, how | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "is no pipe any more", str(path))
+    return fd
+
+
 def _has(words: Sequence[str], part: Sequence[str]) -> bool:
     return any(list(words[at : at + len(part)]) == part for at in range(len(words)))
 
 
-def _remove(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
-    if path.is_dir():  # A program has protected some of it from being changed.
-        for folder, _, _ in os.walk(path):
-            with contextlib.suppress(OSError):  # Somebody else's; what can be removed is.
-                Path(folder).chmod(stat.S_IRWXU)
-        shutil.rmtree(path, ignore_errors=True)
+def _is(kind: Callable[[int], bool], path: Path) -> bool:
+    try:
+        return kind(path.lstat().st_mode)
+    except OSError:
+        return False

@@ -5,11 +5,13 @@ Lives here: reading what `shim.logfile` writes. Does not: waking whoever waits f
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 from backend_plugin.embedded.pod_status import PodState
+from backend_plugin.embedded.shim import files
 from backend_plugin.embedded.shim.layout import log_name
 from backend_plugin.embedded.shim.logfile import TEXT_AT
 from backend_plugin.shell.cluster import LogLine, LogRequest
@@ -18,6 +20,12 @@ _CHUNK: Final = 1 << 18
 _TAG: Final = TEXT_AT - 2
 _PART: Final = ord("P")
 _TIME: Final = TEXT_AT - len(" stdout F ")
+_NAME_PARTS: Final = 3
+_LINE: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err) [FP] ")
+"""A line as a shim writes it; what a program has written into the file is shown as it is."""
+_LONGEST_SEGMENT: Final = 1 << 26
+_LONGEST_REST: Final = 1 << 20
+_MOST_PARTS: Final = 1 << 12
 
 
 class Source(Protocol):
@@ -47,19 +55,20 @@ class RunLog:
         self._file: int | None = None
         self._rest = b""
         self._parts: list[bytes] = []
+        self._time = "1970-01-01T00:00:00.000000000Z"
 
     def skip_to(self, tail: int) -> None:
         """Begin so many lines before the end of what there is now."""
         for segment in reversed(self._segments()):
             self._segment = segment
             try:
-                data = self._path(segment).read_bytes()
-            except FileNotFoundError:  # It has gone meanwhile, and so has all before it.
+                data = files.read_regular(str(self._path(segment)), _LONGEST_SEGMENT)
+            except OSError:  # It has gone meanwhile, and so has all before it; or a program has replaced it.
                 return
             at = data.rfind(b"\n") + 1
             while at:
                 begin = data.rfind(b"\n", 0, at - 1) + 1
-                if data[begin + _TAG] != _PART:
+                if not _is_part(data[begin : begin + TEXT_AT]):
                     tail -= 1
                 if tail < 0:
                     self._seek(at)
@@ -87,12 +96,17 @@ class RunLog:
 
     def _lines(self, data: bytes) -> Sequence[LogLine]:
         *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST_REST:
+            lines, self._rest = [*lines, self._rest], b""
         found = []
         for line in lines:
-            self._parts.append(line[TEXT_AT:])
-            if line[_TAG] != _PART:
+            is_ours = _LINE.match(line) is not None
+            self._parts.append(line[TEXT_AT:] if is_ours else line)
+            if is_ours:
+                self._time = line[:_TIME].decode()
+            if not (is_ours and _is_part(line)) or len(self._parts) > _MOST_PARTS:
                 text = b"".join(self._parts).decode(errors="replace")
-                found.append(LogLine(time=line[:_TIME].decode(), text=text))
+                found.append(LogLine(time=self._time, text=text))
                 self._parts = []
         return found
 
@@ -105,8 +119,10 @@ class RunLog:
     def _open(self) -> bool:
         while self._file is None:
             try:
-                self._file = os.open(self._path(self._segment), os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
+                self._file = files.open_regular(str(self._path(self._segment)))
+            except OSError as error:
+                if error.errno not in files.REPLACED:
+                    raise
                 # Whoever writes more than is kept while nobody reads has removed it.
                 later = self._later()
                 if not later:
@@ -121,10 +137,15 @@ class RunLog:
         return [each for each in self._segments() if each > self._segment]
 
     def _segments(self) -> Sequence[int]:
-        return sorted(int(path.name.split(".")[1]) for path in self._directory.glob(f"{self.run}.*.log"))
+        names = (path.name.split(".") for path in self._directory.glob(f"{self.run}.*.log"))
+        return sorted(int(name[1]) for name in names if len(name) == _NAME_PARTS and name[1].isdecimal())
 
     def _path(self, segment: int) -> Path:
         return self._directory / log_name(self.run, segment)
+
+
+def _is_part(line: bytes) -> bool:
+    return len(line) >= TEXT_AT and line[_TAG] == _PART
 
 
 async def read(source: Source, request: LogRequest) -> AsyncIterator[LogLine]:

@@ -5,7 +5,7 @@ PURE. Lives here: phases, conditions, states of containers. Does not: how any of
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,9 @@ from backend_plugin.embedded.objects import name_of, node_of, stamp
 from backend_plugin.embedded.pod_names import LOOPBACK
 from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR, node_lost
 
+Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]
+"""Seconds since 1970, before the year 10000: later ones cannot be written as a time."""
+
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How one run of a container ended."""
@@ -22,8 +25,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int
     reason: str
     message: str = ""
-    started: float
-    finished: float
+    started: Moment
+    finished: Moment
 
     def as_json(self) -> Manifest:
         """`ContainerStateTerminated`."""
@@ -44,7 +47,7 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = False
     """It has ended for good."""
     waiting: tuple[str, str] | None = None
-    running_since: float | None = None
+    running_since: Moment | None = None
     ended: Ended | None = None
     """The last run that did."""
     previous: Ended | None = None
@@ -67,7 +70,7 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
 class PodState(msgspec.Struct, frozen=True, kw_only=True):
     """What has become of a pod."""
 
-    since: float
+    since: Moment
     final: bool = False
     """No process is left, and none will be started."""
     reason: str = ""

@@ -4,6 +4,7 @@ Lives here: names, uids, versions and times of objects, durable before a call re
 object may say (`admission`), and what follows from it.
 """
 
+import os
 import sqlite3
 import uuid
 from collections import deque
@@ -20,7 +21,7 @@ from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import number, section
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import RESOURCES, Key, key_of, owner_of, stamp, uid_of, with_metadata
-from backend_plugin.embedded.state_lock import USABLE, StateLock, StateUnusable
+from backend_plugin.embedded.state_lock import USABLE, StateLock, StateUnusable, open_own
 from backend_plugin.shell.cluster import AlreadyExists, Unavailable
 
 _SCHEMA: Final = 1
@@ -280,7 +281,10 @@ def _version(manifest: Manifest) -> str:
 
 def _open(path: Path) -> sqlite3.Connection:
     try:
+        os.close(open_own(path))  # For its owner only; SQLite gives its other files the same mode.
         file = sqlite3.connect(path, isolation_level=None)
+    except OSError as error:
+        raise StateUnusable(f"{path}: {error.strerror or error}; {USABLE}") from error
     except sqlite3.OperationalError as error:
         raise StateUnusable(f"{path}: {error}; {USABLE}") from error
     try:

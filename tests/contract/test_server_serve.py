@@ -21,6 +21,7 @@ from grpc_health.v1 import health_pb2
 
 from backend_plugin.doctor import outside
 from backend_plugin.doctor.facts import Facts, Tried
+from backend_plugin.embedded.state_lock import MARKER
 
 FOREIGN = Path(__file__).parents[1] / "e2e/scripts/foreign.py"
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
@@ -215,7 +216,7 @@ def test_a_token_that_is_not_there_is_told(tmp_path: Path) -> None:
     [
         (
             "objects.sqlite/",
-            "state/objects.sqlite: unable to open database file; see that this user may write",
+            "state/objects.sqlite: Is a directory; see that this user may write",
         ),
         ("pods", "state: [Errno 17] File exists: "),
         ("lock/", "state: Is a directory; see that this user may write there"),
@@ -229,11 +230,28 @@ def test_a_state_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, there
         path.mkdir()
     else:
         path.touch()
+    (tmp_path / "state" / MARKER).touch()
     command = [str(KFPYTORCH), "serve", "--state", str(tmp_path / "state"), "--port", "0"]
     told = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
     assert told.returncode == 1
     assert said in told.stderr
     assert "Traceback" not in told.stderr
+
+
+def test_a_directory_that_holds_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    data = tmp_path / "pods" / "f3a4" / "data.csv"
+    data.parent.mkdir(parents=True)
+    data.write_text("years of work")
+    tmp_path.chmod(0o755)
+    command = [str(KFPYTORCH), "serve", "--state", str(tmp_path), "--port", "0"]
+    for check in ([], ["--check"]):
+        done = subprocess.run(
+            [*command, *check], check=False, capture_output=True, text=True, env=ENVIRON, timeout=60
+        )
+        assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+        assert "holds files that are not of an embedded cluster, such as 'pods'; name a new" in done.stderr
+    assert (data.read_text(), tmp_path.stat().st_mode & 0o777) == ("years of work", 0o755)
+    assert [path.name for path in tmp_path.iterdir()] == ["pods"]
 
 
 def test_a_command_whose_output_nobody_wants_does_its_work() -> None:

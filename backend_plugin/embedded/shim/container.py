@@ -9,7 +9,7 @@ import os
 import signal
 import time
 
-from backend_plugin.embedded.shim import layout, logfile, program
+from backend_plugin.embedded.shim import files, layout, logfile, program
 from backend_plugin.embedded.shim.lifecycle import Ended
 
 TYPE_CHECKING = False
@@ -39,11 +39,11 @@ class Run:
         self.pid = 0
         self.streams: dict[int, bytes] = {}
         work = f"{directory}/{layout.WORK}/{self.name}"
-        _forget_work(f"{work}.{number - 1}")
+        files.remove_tree(f"{work}.{number - 1}")
         cwd = spec["cwd"] or f"{work}.{number}"
         for path in (*spec["directories"], *(() if spec["cwd"] else (cwd,))):
             os.makedirs(path, exist_ok=True)  # noqa: PTH103 - pathlib costs a shim more than it brings.
-        _empty(spec["termination"])
+        files.write_new(spec["termination"], b"")
         logs = f"{directory}/{layout.LOGS}/{self.name}"
         logfile.forget(logs, number - 1)
         self.log = logfile.LogFile(logs, number, *spec["log"])
@@ -107,8 +107,8 @@ class Run:
 
     def _message(self, code: int) -> str:
         try:
-            fd = os.open(self.spec["termination"], os.O_RDONLY)
-        except OSError:  # The program has removed it.
+            fd = files.open_regular(self.spec["termination"])
+        except OSError:  # The program has removed it, or put something else in its place.
             said = b""
         else:
             size = os.fstat(fd).st_size
@@ -122,23 +122,3 @@ class Run:
 def exit_code(status: int) -> int:
     """What a shell would say of it: the code, or 128 and the signal."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-
-
-def _empty(path: str) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-
-
-def _forget_work(path: str) -> None:
-    """The files of the run before: a container starts with those of its image, and there is none."""
-    for folder, folders, files in os.walk(path, topdown=False):
-        for name in (*files, *folders):
-            each = f"{folder}/{name}"
-            remove = os.unlink if os.path.islink(each) or name in files else os.rmdir  # noqa: PTH114
-            try:
-                remove(each)
-            except OSError:  # What it has protected from itself is removed with the pod, or not at all.
-                continue
-    try:
-        os.rmdir(path)  # noqa: PTH106
-    except OSError:
-        return

@@ -3,6 +3,8 @@
 Lives here: names of files, words of the control pipe. Does not: who may start what; see `pod_directory`.
 """
 
+MARKER = "kfpytorch-pod"
+"""An empty file; only a directory that has it is removed as that of a pod."""
 LAUNCH = "launch.json"
 """What is to be run; written once, before the shim is started."""
 STATE = "state.json"
@@ -22,6 +24,9 @@ TERMINATION = "termination"
 
 MARK = "KFPYTORCH_POD"
 """A variable of every process of a pod, ``<uid>/<container>``, to find the ones that got away."""
+
+LONGEST_STATE = 1 << 22
+"""Bytes of a state; 1,000 containers with messages of 4 KiB each."""
 
 NEWS_STATE = b"s"
 NEWS_LOG = b"l"

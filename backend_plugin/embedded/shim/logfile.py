@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 
+from backend_plugin.embedded.shim.files import open_regular
 from backend_plugin.embedded.shim.layout import log_name
 
 # As containerd cuts lines.
@@ -83,7 +84,7 @@ class LogFile:
 
     def _tail(self, segment: int) -> list[bytes]:
         try:
-            fd = os.open(self._path(segment), os.O_RDONLY)
+            fd = open_regular(self._path(segment))
         except OSError:  # A program may remove what it wrote.
             return []
         try:
@@ -124,7 +125,7 @@ class LogFile:
             _remove(self._path(self._segment - self._kept))
 
     def _open(self, segment: int) -> int:
-        return os.open(self._path(segment), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return open_regular(self._path(segment), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def _path(self, segment: int) -> str:
         return f"{self._directory}/{log_name(self._run, segment)}"

@@ -14,7 +14,7 @@ import sys
 import time
 from functools import partial
 
-from backend_plugin.embedded.shim import layout
+from backend_plugin.embedded.shim import files, layout
 from backend_plugin.embedded.shim.lifecycle import node_lost
 from backend_plugin.embedded.shim.process_tree import ProcessTree
 from backend_plugin.embedded.shim.program import adopt_orphans
@@ -154,9 +154,7 @@ class Shim:
         path = f"{self._directory}/{layout.STATE}"
         said = json.dumps(self._supervisor.as_json())
         try:
-            with open(f"{path}.new", "w", encoding="utf-8") as file:  # noqa: PTH123
-                file.write(said)
-            os.replace(f"{path}.new", path)  # noqa: PTH105
+            files.replace(path, said.encode())
         except FileNotFoundError:
             # Somebody has removed the directory: nothing can be told any more, and nobody asks for it.
             self._is_left = True

@@ -195,7 +195,7 @@ def test_the_state_of_a_later_release_is_left_alone(state):
 
 
 def test_a_file_that_is_no_database_is_named(state):
-    state.mkdir()
+    Store.open(state).close()
     (state / "objects.sqlite").write_text("no database at all, but long enough to be looked at" * 100)
     with pytest.raises(StateUnusable, match=r"objects\.sqlite: file is not a database; move it away"):
         Store.open(state)

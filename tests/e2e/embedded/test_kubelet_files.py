@@ -1,0 +1,86 @@
+"""Pods that put something else in place of the files of their own directory."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from backend_plugin.embedded.pod_directory import PodDirectory
+from backend_plugin.embedded.pod_status import PodState
+from e2e.embedded.running_pods import ended, node, pod, shell, uid
+
+PUT = {
+    "a pipe": "mkfifo {0}",
+    "a directory": "mkdir {0}",
+    "a link to nowhere": "ln -s /nowhere/file {0}",
+    "a link to a pipe": "mkfifo {0}.pipe; ln -s {0}.pipe {0}",
+    "a device": "mknod {0} c 1 3 || ln -s /dev/null {0}",
+}
+FILES = ("../../state.json", "../../state.json.new", "/dev/termination-log", "../../logs/main/0.0.log")
+
+
+@pytest.mark.parametrize("put", PUT.values(), ids=PUT)
+def test_a_pod_that_replaces_our_files_ends_all_the_same(tmp_path: Path, put: str) -> None:
+    script = "; ".join(f"rm -f {file}; {put.format(file)}" for file in FILES)
+
+    async def run() -> None:
+        async with node(tmp_path) as here:
+            one = pod(shell(f"{script}; exit 3"))
+            status = await here.ran(one)
+            assert (status["phase"], ended(status)["exitCode"]) == ("Failed", 3)
+            assert await asyncio.wait_for(here.lines(one), 10) == []
+
+    asyncio.run(run())
+
+
+def test_a_container_starts_again_beside_what_it_has_put_there(tmp_path: Path) -> None:
+    script = "echo said >> /dev/termination-log; rm /dev/termination-log; mkfifo /dev/termination-log; exit 1"
+
+    async def run() -> None:
+        async with node(tmp_path) as here:
+            one = pod(shell(script), policy="OnFailure")
+            await here.run(one)
+            await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
+
+    asyncio.run(run())
+
+
+def test_a_work_directory_that_became_a_link_is_not_followed_at_a_restart(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "file").write_text("mine")
+    script = f'd=$(basename "$PWD"); cd ..; mv $d moved; ln -s {mine} $d; exit 1'
+
+    async def run() -> None:
+        async with node(tmp_path) as here:
+            one = pod(shell(script), policy="OnFailure")
+            await here.run(one)
+            await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
+            assert (mine / "file").read_text() == "mine"
+            await here.kubelet.forget(uid(one))
+            assert not (here.root / uid(one)).exists()
+
+    asyncio.run(run())
+    assert (mine / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("put", PUT.values(), ids=PUT)
+@pytest.mark.parametrize("file", ["state.json", "shim.log"])
+def test_a_server_that_finds_something_else_does_not_wait_for_it(tmp_path: Path, put: str, file: str) -> None:
+    async def run() -> None:
+        async with node(tmp_path) as here:
+            change = f"rm -f ../../{file}; {put.format(f'../../{file}')}; touch ../../done"
+            one = pod(shell(f"until [ -e ../../go ]; do sleep 0.01; done; {change}; sleep 60"))
+            await here.run(one)
+            await here.phase(one, "Running")
+            directory = PodDirectory.of(here.root, uid(one))
+            (directory.path / "go").touch()
+            while not (directory.path / "done").exists():
+                await asyncio.sleep(0.01)
+            found = await asyncio.wait_for(asyncio.to_thread(directory.state), 10)
+            assert found is not None
+            assert (found == PodState(since=0, containers={})) is (file == "state.json")
+            assert await asyncio.wait_for(asyncio.to_thread(directory.complaints), 10) == ""
+            await here.terminated(one, 0)
+
+    asyncio.run(run())

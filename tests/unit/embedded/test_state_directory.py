@@ -1,0 +1,147 @@
+"""Which directories an embedded cluster uses, and what it changes and removes there."""
+
+from pathlib import Path
+
+import pytest
+
+from backend_plugin.embedded.pod_directory import PodDirectory
+from backend_plugin.embedded.shim import files
+from backend_plugin.embedded.state_lock import MARKER, StateUnusable, find_foreign_files
+from backend_plugin.embedded.store import Store
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_new_directory_is_marked_and_its_owners_only(tmp_path: Path) -> None:
+    state = tmp_path / "a" / "state"
+    Store.open(state).close()
+    assert (mode(state), (state / MARKER).is_file()) == (0o700, True)
+
+
+@pytest.mark.parametrize("names", [[], ["server.json"], ["lost+found", "runs"]], ids=str)
+def test_an_empty_directory_is_used_and_keeps_its_mode(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    tmp_path.chmod(0o755)
+    Store.open(tmp_path).close()
+    assert mode(tmp_path) == 0o755
+    kept = {path.name: mode(path) for path in tmp_path.iterdir() if path.name not in names}
+    assert set(kept.values()) == {0o600}
+    Store.open(tmp_path).close()
+
+
+def test_a_directory_with_other_files_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    data = project / "pods" / "f3a4" / "data.csv"
+    data.parent.mkdir(parents=True)
+    data.write_text("years of work")
+    project.chmod(0o755)
+    with pytest.raises(StateUnusable) as refusal:
+        Store.open(project)
+    assert str(refusal.value) == (
+        f"{project}: holds files that are not of an embedded cluster, such as 'pods'; name a new or an empty "
+        f"directory (--state), or create {project / MARKER} if this one may be used"
+    )
+    assert (mode(project), [*project.iterdir()], data.read_text()) == (
+        0o755,
+        [project / "pods"],
+        "years of work",
+    )
+
+
+def test_the_remedy_that_is_named_helps(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "create" in find_foreign_files(tmp_path)
+    (tmp_path / MARKER).touch()
+    Store.open(tmp_path).close()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_the_state_of_a_release_without_a_marker_is_taken_over(tmp_path: Path) -> None:
+    Store.open(tmp_path).close()
+    (tmp_path / "pods").mkdir()
+    (tmp_path / MARKER).unlink()
+    Store.open(tmp_path).close()
+    assert (tmp_path / MARKER).is_file()
+
+
+@pytest.mark.parametrize("name", ["lock", "objects.sqlite"])
+def test_a_link_in_place_of_a_file_of_ours_is_not_written_to(tmp_path: Path, name: str) -> None:
+    state, mine = tmp_path / "state", tmp_path / "mine"
+    Store.open(state).close()
+    mine.write_text("mine")
+    (state / name).unlink()
+    (state / name).symlink_to(mine)
+    with pytest.raises(StateUnusable, match=str(state)):
+        Store.open(state)
+    assert mine.read_text() == "mine"
+
+
+# ---- the directories of pods
+
+
+def test_only_marked_directories_are_those_of_pods(tmp_path: Path) -> None:
+    ours, theirs, link = (PodDirectory.of(tmp_path, name) for name in ("ours", "theirs", "link"))
+    ours.make()
+    theirs.path.mkdir()
+    link.path.symlink_to(ours.path)
+    assert PodDirectory.all(tmp_path) == [ours]
+    for each in (theirs, link, ours):
+        each.remove()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "theirs"]
+
+
+def test_what_a_release_without_a_marker_left_of_a_pod_is_one(tmp_path: Path) -> None:
+    pod = PodDirectory.of(tmp_path, "u")
+    pod.make()
+    (pod.path / "kfpytorch-pod").unlink()
+    assert PodDirectory.all(tmp_path) == [pod]
+
+
+@pytest.mark.parametrize("where", ["work", "tmp", "logs/main/0.0.log", "work/deep/er"])
+def test_a_link_that_a_pod_has_left_leads_nowhere(tmp_path: Path, where: str) -> None:
+    mine, pod = tmp_path / "mine", PodDirectory.of(tmp_path / "pods", "u")
+    (mine / "below").mkdir(parents=True)
+    (mine / "below" / "file").write_text("mine")
+    mine.chmod(0o755)
+    pod.make()
+    link = pod.path / where
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(mine)
+    pod.remove()
+    assert not pod.path.exists()
+    assert ((mine / "below" / "file").read_text(), mode(mine)) == ("mine", 0o755)
+
+
+def test_its_own_short_temporary_directory_goes_with_a_pod(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 80)
+    pods = [PodDirectory.of(long, name) for name in ("one", "two")]
+    for each in pods:
+        each.make()
+    shorts = [Path(each.temporary()) for each in pods]
+    (shorts[0] / "file").touch()
+    link = pods[1].path / "tmp"
+    link.unlink()
+    link.symlink_to(shorts[0])  # Another pod's.
+    pods[1].remove()
+    assert (shorts[0] / "file").exists()
+    pods[0].remove()
+    assert not shorts[0].exists()
+    shorts[1].rmdir()
+
+
+def test_protected_and_deeply_nested_directories_are_removed(tmp_path: Path) -> None:
+    top, mine = tmp_path / "top", tmp_path / "mine"
+    mine.touch()
+    deep = top
+    for _ in range(120):
+        deep = deep / "d"
+    deep.mkdir(parents=True)
+    (deep / "file").touch()
+    (deep / "link").symlink_to(mine)
+    deep.chmod(0)
+    top.chmod(0o500)
+    files.remove_tree(str(top))
+    assert [*tmp_path.iterdir()] == [mine]
