@@ -3,8 +3,9 @@
 import enum
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 
@@ -78,14 +79,17 @@ class Failure:
 
 # A rank that loses its peer, or waits for one that never comes, says so in these words
 # (gloo, NCCL, TCPStore and c10d of torch 2.x).
-_CONSEQUENCE: Final = re.compile(
-    r"connection (closed|reset|refused|was closed)|socket (closed|timeout)|broken pipe|read error|"
-    r"recvvalue failed|failed to recv|sendbytes failed|writev? \[|readall|remote process exited|"
-    r"ncclremoteerror|ncclsystemerror|unhandled system error|"
-    r"timed out (after \d+ ?(seconds|ms)? )?(waiting|while trying to connect)|timed out waiting|wait timeout|"
-    r"watchdog caught collective|collective operation timeout|"
-    r"store is down|broken ?barrier|application timeout caused pair closure",
-    re.IGNORECASE,
+_CONSEQUENCE: Final = (
+    "connection closed", "connection reset", "connection refused", "connection was closed",
+    "socket closed", "socket timeout", "broken pipe", "read error",
+    "recvvalue failed", "failed to recv", "sendbytes failed", "write [", "writev [", "readall",
+    "remote process exited", "ncclremoteerror", "ncclsystemerror", "unhandled system error",
+    "timed out waiting", "timed out while trying to connect", "wait timeout",
+    "watchdog caught collective", "collective operation timeout",
+    "store is down", "brokenbarrier", "broken barrier", "application timeout caused pair closure",
+)  # fmt: skip
+_TIMED_OUT: Final = re.compile(
+    r"timed out after \d{1,12} ?(?:seconds|ms)? (?:waiting|while trying to connect)", re.IGNORECASE
 )
 _PEER_EXCEPTIONS: Final = frozenset(
     {"DistNetworkError", "DistStoreError", "DistBackendError", "ConnectionResetError", "BrokenPipeError",
@@ -98,7 +102,15 @@ def is_consequence(failure: Failure) -> bool:
     name = failure.exception.rpartition(".")[2]
     # A DataLoader raises again, from torch, what the user's own code raised in its worker.
     named = failure.from_torch and name in _PEER_EXCEPTIONS and "in DataLoader worker" not in failure.message
-    return named and _CONSEQUENCE.search(failure.message) is not None
+    return named and (
+        _has_any(_CONSEQUENCE, failure.message) or _TIMED_OUT.search(failure.message) is not None
+    )
+
+
+def _has_any(phrases: Sequence[str], text: str) -> bool:
+    """Return True if a text has any of these phrases, in lower or upper case."""
+    lowered = text.lower()
+    return any(phrase in lowered for phrase in phrases)
 
 
 def root_cause(failures: Iterable[Failure]) -> Failure:
@@ -122,23 +134,37 @@ def _order(failure: Failure) -> tuple[int, int]:
 
 
 # RMM and thrust tell of a GPU's memory in a std::bad_alloc, so this is looked for before _REFUSED_MEMORY.
-_GPU_MEMORY: Final = re.compile(
-    r"(cuda|hip)( error:)? out of memory|outofmemoryerror|cudaErrorMemoryAllocation", re.IGNORECASE
-)
+_GPU_MEMORY: Final = (
+    "cuda out of memory", "cuda error: out of memory", "hip out of memory", "hip error: out of memory",
+    "outofmemoryerror", "cudaerrormemoryallocation",
+)  # fmt: skip
 # The class with which it begins: numpy's and pyarrow's are subclasses, and a message may name any.
-_REFUSED_MEMORY: Final = re.compile(
-    r"^[\w.]*MemoryError\b|DefaultCPUAllocator: (can't|not enough)|\bstd::bad_alloc\b|"
-    r"\[Errno 12\]|Cannot allocate memory \(12\)"
-)
-_COLLECTIVE: Final = re.compile(
-    r"watchdog caught collective|nccl[^:]* operation timed out|collective timed out", re.IGNORECASE
-)
-_WAITING: Final = re.compile(r"timed out|timeout", re.IGNORECASE)
+_MEMORY_ERROR: Final = re.compile(r"[\w.]{0,200}MemoryError\b")
+_REFUSED_MEMORY: Final = (
+    "DefaultCPUAllocator: can't", "DefaultCPUAllocator: not enough", "std::bad_alloc", "[Errno 12]",
+    "Cannot allocate memory (12)",
+)  # fmt: skip
+_COLLECTIVE: Final = ("watchdog caught collective", "collective timed out")
+_OPERATION: Final = " operation timed out"
+_WAITING: Final = ("timed out", "timeout")
 
-_BY_WORDS: Final[tuple[tuple[re.Pattern[str], Cause], ...]] = (
-    (_GPU_MEMORY, Cause.OOM_GPU),
-    (_REFUSED_MEMORY, Cause.OOM_HOST),
-    (_COLLECTIVE, Cause.NCCL_TIMEOUT),
+
+def _is_refused_memory(said: str) -> bool:
+    return _MEMORY_ERROR.match(said) is not None or any(phrase in said for phrase in _REFUSED_MEMORY)
+
+
+def _is_collective_timeout(said: str) -> bool:
+    if _has_any(_COLLECTIVE, said):
+        return True
+    # No colon stands between NCCL's name and its operation.
+    parts = said.lower().split(":") if _has_any((_OPERATION,), said) else ()
+    return any("nccl" in part.rpartition(_OPERATION)[0] for part in parts)
+
+
+_BY_WORDS: Final[Sequence[tuple[Callable[[str], bool], Cause]]] = (
+    (partial(_has_any, _GPU_MEMORY), Cause.OOM_GPU),
+    (_is_refused_memory, Cause.OOM_HOST),
+    (_is_collective_timeout, Cause.NCCL_TIMEOUT),
 )
 """The first that applies."""
 
@@ -158,11 +184,13 @@ def _said(failure: Failure) -> str:
 
 
 # How torch tells of a process that a rank, or torchrun, had started: its DataLoader, its `spawn`, its agent.
-_OWN_PROCESS: Final = re.compile(
-    r"DataLoader worker \(pid \d+\) is killed by signal: (?P<described>[A-Z][a-z ]+)|"
-    r"process \d+ terminated with signal (?P<named>SIG[A-Z0-9]+)|"
-    r"Root Cause \(first observed failure\):[\s\S]{0,1000}?exitcode {1,20}: -(?P<number>\d{1,2}) \(pid: "
+_OWN_PROCESS: Final = (
+    re.compile(r"DataLoader worker \(pid \d{1,9}\) is killed by signal: (?P<described>[A-Z][a-z ]{1,40})"),
+    re.compile(r"process \d{1,9} terminated with signal (?P<named>SIG[A-Z0-9]{1,20})"),
 )
+_ROOT: Final = "Root Cause (first observed failure):"
+_ROOT_SIGNAL: Final = re.compile(r"exitcode {1,20}: -(?P<number>\d{1,2}) \(pid: ")
+_ROOT_LENGTH: Final = 1000
 # As strsignal(3) describes them.
 _DESCRIBED: Final = {
     "Killed": "SIGKILL",
@@ -174,19 +202,22 @@ _DESCRIBED: Final = {
 }
 # Of a DataLoader it is raised from what its worker died of, where that is known.
 _LOST_PROCESS: Final = re.compile(
-    r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly|^[\w.]*BrokenProcessPool\b"
+    r"DataLoader worker \(pid\(s\) [\d, ]{1,200}\) exited unexpectedly|^[\w.]{0,200}BrokenProcessPool\b"
 )
 
 
 def _signal_within(failure: Failure) -> str:
     """The signal's name that ended a process which the failed one had started, or an empty string."""
     said = _said(failure)
-    ended = _OWN_PROCESS.search(failure.traceback if _LOST_PROCESS.search(said) else said)
-    if ended is None:
-        return ""
-    if ended["number"]:
-        return replace(failure, exit_code=-int(ended["number"])).signal
-    return ended["named"] or _DESCRIBED.get(ended["described"], "")
+    text = failure.traceback if _LOST_PROCESS.search(said) else said
+    worker, process = (each.search(text) for each in _OWN_PROCESS)
+    if worker is not None:
+        return _DESCRIBED.get(worker["described"], "")
+    if process is not None:
+        return process["named"]
+    causes = (each[:_ROOT_LENGTH] for each in text.split(_ROOT)[1:])
+    number = next((found["number"] for each in causes if (found := _ROOT_SIGNAL.search(each))), None)
+    return "" if number is None else replace(failure, exit_code=-int(number)).signal
 
 
 def is_unexplained(failure: Failure) -> bool:
@@ -198,11 +229,11 @@ def classify(failure: Failure) -> Cause:
     """The word for a failure of a process; what only a cluster can know is not guessed."""
     said = _said(failure)
     for words, cause in _BY_WORDS:
-        if words.search(said):
+        if words(said):
             return cause
     if "SIGKILL" in (failure.signal, _signal_within(failure)):
         return Cause.OOM_HOST
-    if failure.exception == "NobodyCame" or (is_consequence(failure) and _WAITING.search(failure.message)):
+    if failure.exception == "NobodyCame" or (is_consequence(failure) and _has_any(_WAITING, failure.message)):
         return Cause.HANG
     if failure.signal == "SIGTERM":
         return Cause.PREEMPTED
@@ -252,7 +283,7 @@ _UNEXPLAINED: Final = (
 def remedy(failure: Failure) -> str:
     """A sentence on what to do, or an empty string."""
     cause = classify(failure)
-    if cause is Cause.OOM_HOST and _REFUSED_MEMORY.search(_said(failure)):
+    if cause is Cause.OOM_HOST and _is_refused_memory(_said(failure)):
         return _REFUSED  # Nobody has killed it.
     if cause is not Cause.USER_ERROR:
         return REMEDIES[cause]

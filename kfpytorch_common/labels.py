@@ -5,8 +5,10 @@ from typing import Final
 
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _VALUE: Final = re.compile(f"({_NAME})?")
-_KEY: Final = re.compile(f"(?P<prefix>[^/]+/)?{_NAME}")
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_KEY: Final = re.compile(f"(?P<prefix>[^/]{{1,253}}/)?{_NAME}")
+_SUBDOMAIN: Final = re.compile(
+    r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?){0,126}"
+)
 _LONGEST_SUBDOMAIN: Final = 253
 
 KEY: Final = "at most 63 letters, digits, '-', '_' and '.', after a domain and '/' or by itself"

@@ -88,11 +88,14 @@ class TerminalLines:
 
 
 _TOKENS = re.compile(rb"\n|\r|" + _CSI + rb"|" + _OSC + rb"|\x1b[^\[\]\x1b]|[^\n\r\x1b]+|\x1b")
-_OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b\r\n]{0,4096}\x1b?)?\Z")
+_OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|\](?=([^\x07\x1b\r\n]{0,4096}))\1\x1b?)?\Z")
 
 
 def _split_partial_escape(text: bytes) -> tuple[bytes, bytes]:
-    found = _OPEN_ESCAPE.search(text)
-    if found is None:
-        return text, b""
-    return text[: found.start()], text[found.start() :]
+    last = text.rfind(b"\x1b")
+    # The end of an operating system command begins with another escape.
+    before = text.rfind(b"\x1b", 0, last) if last == len(text) - 1 else -1
+    for start in (before, last):
+        if start >= 0 and _OPEN_ESCAPE.match(text, start):
+            return text[:start], text[start:]
+    return text, b""

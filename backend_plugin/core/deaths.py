@@ -3,7 +3,6 @@
 Lives here: the tables from what it says to a cause. Does not: which of many ends is the cause of the others.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -225,16 +224,21 @@ def cause_of_end(ended: Termination, exit_codes: Mapping[int, Cause]) -> Cause:
 # runc's, of a limit below what it takes to start anything.
 _STARVED: Final = "container init was OOM-killed"
 # What a runtime says when the container itself cannot work, and not the runtime.
-_HOPELESS: Final = re.compile(
-    r"no such file|executable file not found|permission denied|not a directory|no command specified|invalid|"
-    r"argument list too long",
-    re.IGNORECASE,
+_HOPELESS: Final = (
+    "no such file",
+    "executable file not found",
+    "permission denied",
+    "not a directory",
+    "no command specified",
+    "invalid",
+    "argument list too long",
 )
 
 
 def is_hopeless(message: str) -> bool:
-    """Whether a runtime that could not start a container says that no other could."""
-    return _HOPELESS.search(message) is not None
+    """Return True if the message of a container runtime shows that no other runtime could start it."""
+    lowered = message.lower()
+    return any(words in lowered for words in _HOPELESS)
 
 
 def _said(pod: Pod, container: Container | None, ended: Termination | None) -> str:

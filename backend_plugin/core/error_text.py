@@ -15,32 +15,34 @@ from kfpytorch_common.causes import Cause, Failure
 _SEPARATOR: Final = "\nMessage:\n\n"
 # flytekitplugins.kfpytorch.worker.report.render, the first line of a report.
 _REPORT: Final = re.compile(
-    r"✗ (?P<task>.{0,300}?) failed on (?:rank (?P<rank>\d{1,9}))?\s{0,2}\(?(?P<where>[\w .-]{0,63})\)?"
-    r" after [\d.]{1,20} s \((?P<cause>[a-z-]{1,20})\)"
+    r"✗ [^✗\n]{0,300}? failed on (?P<who>[^✗\n]{0,90}?) after [\d.]{1,20} s \((?P<cause>[a-z-]{1,20})\)"
 )
-# torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg. Where a line ends is
-# never in doubt: otherwise a text made for it would be tried in billions of ways.
+_WHO: Final = re.compile(r"(?:rank (?P<rank>\d{1,9}))? ?\(?(?P<where>[\w.-]{0,63})\)?")
+# torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg, up to its traceback. Each
+# part ends where the next begins: otherwise the time for a hostile text would grow with its square.
 _CHILD: Final = re.compile(
     r"Root Cause \(first observed failure\):\s{1,40}\[\d{1,9}\]:\s{1,40}"
     r"time .{0,300}\n\s{0,40}host .{0,300}\n\s{0,40}rank {1,20}: (?P<rank>\d{1,9}).{0,100}\n\s{0,40}"
     r"exitcode {1,20}: (?P<code>-?\d{1,9}).{0,100}\n\s{0,40}error_file: .{0,500}\n\s{0,40}"
-    r"traceback : (?P<trace>[\s\S]{0,20000}?)(?:\n=====|$)"
+    r"traceback : "
 )
+_END_OF_CHILD: Final = "\n====="
 _EXCEPTION: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<said>[\s\S]*)|:)?$")
 _KILLED: Final = re.compile(
     r"killed by (?P<signal>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}), without a word"
 )
 _LAST_FILE: Final = re.compile(r'File "([^"\n]{1,500})", line \d+')
-_TRANSPORT: Final = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp|^Dist\w*Error")
-_EXITED: Final = re.compile(
-    r"Pod: (?:[^.\s]{1,63}\.)?([^\s.]{1,253}) exited with code (-?\d{1,9})|"
-    r"Error pod (\S{1,253}) container pytorch exitCode: (-?\d{1,9})"
+_TRANSPORT: Final = ("third_party/gloo/", "ProcessGroupGloo.cpp", "ProcessGroupNCCL.cpp")
+_TRANSPORT_ERROR: Final = re.compile(r"Dist\w{0,60}Error")
+_EXITED: Final = (
+    re.compile(r"Pod: (\S{1,317}) exited with code (-?\d{1,9})"),
+    re.compile(r"Error pod (\S{1,253}) container pytorch exitCode: (-?\d{1,9})"),
 )
 _REPLICA: Final = re.compile(r"(?:.*-)?((?:master|worker)-\d{1,9})")
 _NAME: Final = re.compile(r"[\w.-]{1,253}", re.ASCII)
-_NUMBERED: Final = re.compile(r"(.*?)(\d{1,9})")
 _CAUSES: Final = {cause.value: cause for cause in Cause}
 
+_MOST_DIGITS: Final = 9
 # Enough for any message that a person reads; a tensor in one may have megabytes.
 _LONGEST: Final = 20_000
 
@@ -72,25 +74,31 @@ def failure(file: ErrorFile) -> Failure:
         exception=name,
         message=message,
         traceback=told.trace,
-        from_torch=bool(files and "/torch/" in files[-1])
-        or _TRANSPORT.search(f"{name}: {message}") is not None,
+        from_torch=bool(files and "/torch/" in files[-1]) or _is_of_transport(name, message),
         recoverable=file.recoverable,
     )
+
+
+def _is_of_transport(name: str, message: str) -> bool:
+    """Return True if an exception shows that the transport of torch raised it."""
+    return _TRANSPORT_ERROR.match(name) is not None or any(part in message for part in _TRANSPORT)
 
 
 def _told(message: str) -> _Told:
     trace, said = _parts(message)
     if report := _REPORT.search(said):
         code = _exit_code(_KILLED.search(said))
-        return _Told(_inner(said), trace, rank=report["rank"], where=report["where"], exit_code=code)
+        who = _WHO.fullmatch(report["who"])
+        rank, where = (who["rank"], who["where"]) if who else (None, "")
+        return _Told(_inner(said), trace, rank=rank, where=where, exit_code=code)
     if child := _CHILD.search(said):
-        return _of_child(child)
+        return _of_child(child, said[child.end() :].partition(_END_OF_CHILD)[0])
     return _Told(said, trace)
 
 
-def _of_child(child: "re.Match[str]") -> _Told:
-    """What torchrun says of the first of its processes that failed."""
-    lines = textwrap.dedent(f"  {child['trace']}").splitlines()
+def _of_child(child: "re.Match[str]", trace: str) -> _Told:
+    """Return what torchrun reports of the first of its processes that failed."""
+    lines = textwrap.dedent(f"  {trace}").splitlines()
     raised = [line for line in lines[1:] if line[:1].strip()]
     if lines[0].startswith("Traceback") and raised:
         return _Told("\n".join(raised), "\n".join(lines), rank=child["rank"])
@@ -142,12 +150,13 @@ def replica(pod: str) -> str:
 
 
 def order(replica: str) -> tuple[str, int]:
-    """By role, and then by number: worker-2 before worker-10."""
-    match = _NUMBERED.fullmatch(replica)
-    return (match[1], int(match[2])) if match else (replica, -1)
+    """Return a sort key by role and then by number: worker-2 before worker-10."""
+    role = replica.rstrip("0123456789")
+    number = replica[len(role) :]
+    return (role, int(number)) if 0 < len(number) <= _MOST_DIGITS else (replica, -1)
 
 
 def exited(message: str) -> tuple[str, int]:
-    """The pod and its exit code of the operator's events; no pod and 0 for any other text."""
-    match = _EXITED.search(message)
-    return (match[1] or match[3], int(match[2] or match[4])) if match else ("", 0)
+    """Return the pod and its exit code of an event of the operator; no pod and 0 for any other text."""
+    match = next((found for each in _EXITED if (found := each.search(message))), None)
+    return (match[1].rpartition(".")[2], int(match[2])) if match else ("", 0)

@@ -99,7 +99,7 @@ VARIABLES: Final[Mapping[str, Callable[[Place], str]]] = {
 }
 """Flyte's names, in lower case: templates may write them in any."""
 
-_VARIABLE: Final = re.compile(r"\{\{\s*[.$](\w{1,40}(?:\.[\w-]{1,100})?)\s*\}\}")
+_VARIABLE: Final = re.compile(r"\{\{\s*[.$](?=(?P<name>\w{1,40}(?:\.[\w-]{1,100})?))(?P=name)\s*\}\}")
 _KUBERNETES: Final = "/#!/log/{{ .namespace }}/{{ .podName }}/pod?namespace={{ .namespace }}"
 _CLOUDWATCH: Final = (
     "https://console.aws.amazon.com/cloudwatch/home?region=%s#logEventViewer:group=%s;"

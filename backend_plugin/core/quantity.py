@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 _NUMBER: Final = re.compile(
-    r"(?P<sign>[+-]?)0*(?=[0-9]|\.[0-9])(?P<whole>[0-9]*)\.?(?P<part>[0-9]*)"
+    r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]{0,60})(?:\.(?P<part>[0-9]{0,60}))?"
     r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,2}))?"
 )
 _NANO: Final = 10**9
@@ -61,7 +61,7 @@ def parse(text: str) -> Quantity:
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise NotAQuantity(text)
-    whole, part = match["whole"] or "0", match["part"]
+    whole, part = match["whole"].lstrip("0") or "0", match["part"] or ""
     number, parts = int(match["sign"] + whole + part), 10 ** len(part)
     if match["suffix"] in _BINARY:
         power = _BINARY[match["suffix"]]

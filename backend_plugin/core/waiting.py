@@ -17,7 +17,7 @@ from backend_plugin.core.scheduling.table import WORDS
 from backend_plugin.core.waits import Said, Stage, Wait
 from kfpytorch_common.causes import Cause
 
-_NODES: Final = re.compile(r"(\d{1,9})/(\d{1,9}) nodes are available: ?(.{0,2000})", re.DOTALL)
+_NODES: Final = re.compile(r"(?<!\d)(\d{1,9})/(?=(\d{1,9}))\2 nodes are available: ?(.{0,2000})", re.DOTALL)
 _LACKING: Final = re.compile(r"^(\d{1,9}) Insufficient ([\w./-]{1,253})$")
 _OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (.+)$", re.DOTALL)
 
@@ -194,7 +194,7 @@ def unschedulable(message: str) -> str:
     nodes = _NODES.search(message)
     if nodes is None:
         return message.strip() or "no node has been found"
-    why = re.split(r"\.? {0,2}preemption:|\.(?:\s|$)", nodes[3], maxsplit=1)[0]
+    why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
     return f"no node of {nodes[2]} fits: {'; '.join(_why(part) for part in why.split(', ') if part)}"
 
 

@@ -19,12 +19,19 @@ from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause, classify,
 from kfpytorch_common.causes import remedy as remedy_of
 
 LONGEST: Final = 1_000
+# Escapes become shorter, and of a text that is longer only this much is looked at.
+_READ: Final = 8 * LONGEST
 # A terminal's escapes, and halves of characters, which no encoder takes.
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
 _USER_FRAME: Final = re.compile(r'File "([^"\n]{1,300})", line (\d{1,7}), in (\S{1,100})')
 # Ours among them, for whoever works on us and has not installed us.
-_INSTALLED: Final = re.compile(
-    r"site-packages/|dist-packages/|/lib/python3|/flytekit(?:plugins)?/|/kfpytorch_common/|^<"
+_INSTALLED: Final = (
+    "site-packages/",
+    "dist-packages/",
+    "/lib/python3",
+    "/flytekit/",
+    "/flytekitplugins/",
+    "/kfpytorch_common/",
 )
 _WORD: Final = re.compile(r"(?:restarted \d{1,10} times, after )?([A-Z][A-Za-z]{2,60})(?=[:,]|$)")
 _NAMED: Final = 4
@@ -50,7 +57,8 @@ LOSS: Final = {State.DELETED: "is being deleted", State.GONE: "is no longer ther
 
 def shortened(message: str) -> str:
     """At most `LONGEST` characters, cut at the end, of text that any encoder takes."""
-    clean = _CONTROL.sub(" ", message) if not message.isprintable() else message
+    begin = message[:_READ]
+    clean = begin if begin.isprintable() else _CONTROL.sub(" ", begin)
     return clean if len(clean) <= LONGEST else clean[: LONGEST - 2].rstrip() + " …"
 
 
@@ -152,9 +160,13 @@ def _chances(death: Death, *, retry: bool) -> str:
 
 
 def _place(traceback: str) -> str:
-    """The innermost line of the user's own code."""
-    users = [match for match in _USER_FRAME.findall(traceback) if not _INSTALLED.search(match[0])]
+    """Return the innermost line of the user's own code."""
+    users = [match for match in _USER_FRAME.findall(traceback) if not _is_installed(match[0])]
     return f", at {users[-1][0]}:{users[-1][1]} in {users[-1][2]}" if users else ""
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith("<") or any(part in file for part in _INSTALLED)
 
 
 def _more(death: Death) -> str:

@@ -17,9 +17,8 @@ from backend_plugin.embedded.kubelet_options import Machine
 from backend_plugin.embedded.pod_names import LOOPBACK, Names, shielded, unshielded
 from backend_plugin.embedded.pod_volumes import Paths, Unconfigured
 
-# As Kubernetes reads them: `$$` is one `$`, and what is no reference stays.
-_REFERENCE: Final = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
-_SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>[^']*)'\]")
+_REFERENCE: Final = re.compile(r"\$[$(]")
+_SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>[^']{0,400})'\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +43,20 @@ class Declared:
 
 
 def expand(value: str, variables: Mapping[str, str]) -> str:
-    """Replace ``$(NAME)`` where there is such a variable, and nowhere else."""
-
-    def found(match: re.Match[str]) -> str:
-        name = match["name"]
-        return "$" if name is None else variables.get(name, match[0])
-
-    return _REFERENCE.sub(found, value)
+    """Replace ``$(NAME)`` where there is such a variable, and ``$$`` by ``$``, as Kubernetes does."""
+    parts: list[str] = []
+    done, last = 0, value.rfind(")")
+    for match in _REFERENCE.finditer(value):
+        start, end = match.span()
+        if start < done or (match[0] == "$(" and end > last):
+            continue  # Inside of the reference before it, or without an end.
+        replacement = "$"
+        if match[0] == "$(":
+            end = value.index(")", end) + 1
+            replacement = variables.get(value[start + 2 : end - 1], value[start:end])
+        parts += [value[done:start], replacement]
+        done = end
+    return "".join([*parts, value[done:]])
 
 
 def declared(pod: Manifest, container: Manifest, paths: Paths, machine: Machine) -> Declared:

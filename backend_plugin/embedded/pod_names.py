@@ -24,11 +24,11 @@ _PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
 _SHIELD: Final = "\0"
 # Where torchrun is told of a port that stands in no manifest, within one word or in the next one. A host has
 # 253 characters at most; without a limit a word of a hundred thousand takes seconds.
-_TOLD: Final = re.compile(r"(--(?:rdzv[-_]endpoint[= ]\S{0,255}:|master[-_]port[= ]))\d+")
-_TOLD_NEXT: Final = {
-    **dict.fromkeys(("--rdzv-endpoint", "--rdzv_endpoint"), re.compile(r"(.*:)\d+")),
-    **dict.fromkeys(("--master-port", "--master_port"), re.compile(r"()\d+")),
-}
+_TOLD: Final = re.compile(
+    r"(--(?:rdzv[-_]endpoint[= ](?:\[[^\s=\]]{0,45}\]|[^\s:=\[]{0,255}):|master[-_]port[= ]))\d+"
+)
+_ENDPOINTS: Final = ("--rdzv-endpoint", "--rdzv_endpoint")
+_TOLD_NEXT: Final = (*_ENDPOINTS, "--master-port", "--master_port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Names:
             return words
         found = [_TOLD.sub(rf"\g<1>{self.port}", word) for word in words]
         for at, flag in enumerate(words[:-1]):
-            told = _TOLD_NEXT.get(flag)
-            if told is not None and (match := told.fullmatch(found[at + 1])):
-                found[at + 1] = match[1] + self.port
+            host, colon, port = found[at + 1].rpartition(":")
+            if flag in _TOLD_NEXT and bool(colon) == (flag in _ENDPOINTS) and port.isdecimal():
+                found[at + 1] = host + colon + self.port
         return found
 
     def rendezvous(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
@@ -107,11 +107,13 @@ def _ports(pod: Manifest) -> frozenset[str]:
 
 
 def _pattern(job: str, namespace: str) -> re.Pattern[str]:
-    replica = rf"(?P<replica>{re.escape(job)}-(?:master-0|worker-\d+))"
-    domain = rf"(?:\.{re.escape(namespace)}(?:\.svc(?:\.cluster\.local)?)?)?"
     # A part of a longer word, of a path or of a file's name is none; what follows the // of a URL is.
-    before = r"(?<![\w.\-])(?<!(?<!/)/)"
-    return re.compile(rf"{before}{replica}{domain}(?![\w\-]|\.\w)(?::(?P<port>\d+))?")
+    # The name comes first in the pattern, because a literal is found quickly.
+    name = re.escape(job)
+    before = rf"(?<![\w.\-]{name})(?<!(?<!/)/{name})"
+    replica = rf"(?P<replica>{name}{before}-(?:master-0|worker-\d{{1,9}}))"
+    domain = rf"(?:\.{re.escape(namespace)}(?:\.svc(?:\.cluster\.local)?)?)?"
+    return re.compile(rf"{replica}{domain}(?![\w\-]|\.\w)(?::(?P<port>\d{{1,9}}))?")
 
 
 def shielded(value: str) -> str:

@@ -76,11 +76,13 @@ class Paths:
     @classmethod
     def of(cls, directories: Mapping[str, str]) -> "Paths":
         """Those below the keys; a longer key goes before a shorter one."""
-        ordered = sorted(directories, key=len, reverse=True)
+        ordered = sorted((each for each in directories if each.startswith("/")), key=len, reverse=True)
         if not ordered:
             return cls(directories, None)
-        # A path begins where no other one goes on, or after the // of a URL; and ends between two names.
-        pattern = rf"(?:(?<![\w./\-])|(?<=://))(?:{'|'.join(map(re.escape, ordered))})(?![\w\-]|\.[\w\-])"
+        # A path begins where no other one goes on, or after the // of a URL; and ends between two names. Its
+        # slash comes first in the pattern, for it is quickly found.
+        names = "|".join(re.escape(each.removeprefix("/")) for each in ordered)
+        pattern = rf"/(?:(?<![\w./\-]/)|(?<=:///))(?:{names})(?![\w\-]|\.[\w\-])"
         return cls(directories, re.compile(pattern))
 
     def rewrite(self, value: str) -> str:

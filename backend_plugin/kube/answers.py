@@ -23,7 +23,7 @@ from kfpytorch_idl.kubernetes import envelope_pb2 as wire
 
 # A proxy in between may answer with a page.
 _LONGEST: Final = 2_000
-_NOT_AUTHORIZED: Final = re.compile(r"\bcannot \w+ resource\b")
+_NOT_AUTHORIZED: Final = re.compile(r"cannot \w{1,63} resource\b")
 _SERVER_ERROR: Final = 500
 _TOO_LARGE: Final = "request is too large"
 """etcd's message, which arrives with code 500."""

@@ -165,7 +165,7 @@ def member(cls: type[E], aliases: Mapping[str, E]) -> Reader:
 
 
 def _letters(text: str) -> str:
-    return re.sub(r"[^a-z]", "", text.lower())
+    return re.sub(r"[^a-z]+", "", text.lower())
 
 
 def image(value: object) -> object:

@@ -13,7 +13,9 @@ from flytekit import Resources
 from flytekitplugins.kfpytorch.problems import Problem, Wrong, nearest, wrong
 
 RESOURCE_FIELDS: Final = ("cpu", "mem", "gpu", "ephemeral_storage")
-_QUANTITY: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([A-Za-z]*|[eE][+-]?[0-9]+)")
+_QUANTITY: Final = re.compile(
+    r"([+-]?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60}))([A-Za-z]{0,60}|[eE][+-]?[0-9]{1,60})"
+)
 _SUFFIXES: Final = {
     **{name: Decimal(10) ** power for name, power in zip(("n", "u", "m", ""), (-9, -6, -3, 0), strict=True)},
     **{name: Decimal(1000) ** power for power, name in enumerate("kMGTPE", start=1)},

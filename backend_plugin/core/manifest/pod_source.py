@@ -20,8 +20,9 @@ from backend_plugin.core.settings import Settings
 PRIMARY_KEY: Final = "primary_container_name"
 # Present in every container that propeller has been at, and in no other.
 DECORATED: Final = "FLYTE_INTERNAL_EXECUTION_ID"
+# A name ends before the next brace: otherwise the time for many beginnings would grow with their square.
 _PLACEHOLDER: Final = re.compile(
-    r"{{\s*[.$](?:inputs?(?:Prefix|\.[^}\s]+)?|outputPrefix|rawOutputDataPrefix|checkpointOutputPrefix"
+    r"{{\s*[.$](?:inputs?(?:Prefix|\.[^{}\s]+)?|outputPrefix|rawOutputDataPrefix|checkpointOutputPrefix"
     r"|prevCheckpointPrefix|perRetryUniqueKey|taskTemplatePath|namespace)\s*}}",
     re.IGNORECASE,
 )

@@ -24,7 +24,7 @@ Read: TypeAlias = Callable[[Any], Any]
 # It may quote the value.
 _LONGEST: Final = 200
 _UNKNOWN: Final = re.compile(r"unknown field `(?P<name>[^`]*)`")
-_DURATION: Final = re.compile(r"([0-9]{1,99}(?:\.[0-9]{1,99})?)(ms|us|s|m|h)")
+_DURATION: Final = re.compile(r"(?<![0-9.])([0-9]{1,99}(?:\.[0-9]{1,99})?)(ms|us|s|m|h)")
 _UNITS: Final = {
     "us": timedelta(microseconds=1),
     "ms": timedelta(milliseconds=1),

@@ -27,7 +27,7 @@ _REPLACED: Final = "CANCELLED"
 _OLDEST: Final = (1, 16, 7)
 """Before it connectors get pods with their placeholders; before 1.16 they have another name in settings."""
 _ENDPOINT: Final = re.compile(
-    r"(?:dns:///|k8s://)?(?P<service>[a-z0-9-]+)\.(?P<namespace>[a-z0-9-]+)(?:\.svc(?:\.[a-z0-9.-]+)?)?:(?P<port>\d+)"
+    r"(?:dns:///|k8s://)?(?P<service>[a-z0-9-]{1,63})\.(?P<namespace>[a-z0-9-]{1,63})(?:\.svc(?:\.[a-z0-9.-]{1,253})?)?:(?P<port>\d{1,5})"
 )
 
 

@@ -28,7 +28,7 @@ _PROGRAMS: Final[Mapping[str, str]] = {
 }
 """By a part of an image's name: what pods call that scheduler where nobody has named it otherwise."""
 _DEFAULT: Final = "default-scheduler"
-_PROFILE: Final = re.compile(r"^[\s-]*\"?schedulerName\"?:\s*\"?([\w.-]+)", re.MULTILINE)
+_PROFILE: Final = re.compile(r"^[ \t-]{0,200}\"?schedulerName\"?:\s{0,200}\"?([\w.-]+)", re.MULTILINE)
 _FLAGS: Final[Mapping[str, str]] = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcano"}
 """The operator's ``--gang-scheduler-name``; all but ``volcano`` mean co-scheduling, by its profile."""
 _FLAG: Final = "gang-scheduler-name"

@@ -19,7 +19,7 @@ _CONTEXTS: Final = (
 )
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 _IMAGE: Final = re.compile(
-    r"(?:(?P<host>[A-Za-z0-9.-]+(?::\d+)?)/)?[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+    r"(?=.{1,600}\Z)(?:(?P<host>[A-Za-z0-9.-]+(?::\d+)?)/)?[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
     r"(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?"
     r"(?:@[A-Za-z][A-Za-z0-9]*:[0-9a-fA-F]{32,})?"
 )

@@ -16,6 +16,7 @@ _LABEL_VALUE: Final = f"({_QUALIFIED})?"
 LABEL_LENGTH: Final = 63
 SUBDOMAIN_LENGTH: Final = 253
 _PORT_NAME_LENGTH: Final = 15
+_LOOKED_AT: Final = 4_096
 
 _QUALIFIED_RULE: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric"
@@ -106,4 +107,5 @@ def _longer(value: str, most: int) -> list[str]:
 
 
 def _unlike(value: str, pattern: str, rule: str) -> list[str]:
-    return [] if re.fullmatch(pattern, value) else [rule]
+    # A longer one is refused for its length.
+    return [] if len(value) > _LOOKED_AT or re.fullmatch(pattern, value) else [rule]

@@ -37,6 +37,7 @@ _QUANTITY: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
+_AMOUNT: Final = re.compile(rf"(?=.{{0,200}}\Z){_QUANTITY}")
 
 
 @cache
@@ -123,7 +124,7 @@ def _type(value: Any) -> str:
 
 def _of_int_or_string(value: Any, kind: str, path: str) -> Iterator[Cause]:
     if isinstance(value, str):
-        if kind == "quantity" and re.search(_QUANTITY, value) is None:
+        if kind == "quantity" and _AMOUNT.match(value) is None:
             yield invalid(path, value, f"{path} in body should match '{_QUANTITY}'")
     elif _type(value) != "integer":
         yield invalid("<nil>", "", f'"{path}" must validate at least one schema (anyOf)')

@@ -5,7 +5,8 @@ queues; the priority of a gang is that of its pods.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 from backend_plugin.core.observed import Observed, PodGroup
@@ -87,9 +88,9 @@ def _operator(found: Findings, _: str) -> Seen | None:
 # ---- its words
 
 
-_GAP: Final = re.compile(r"resource gap: map\[(.{0,1000})\]", re.DOTALL)
+_GAP: Final = re.compile(r"resource gap: map\[([^][]{0,1000})\]")
 # The dump of a Go struct: the value, and the power of ten that it is to be multiplied with.
-_ENTRY: Final = re.compile(r"([a-zA-Z][\w./-]{0,252}):\{\{(\d{1,18}) (-?\d{1,2})\}")
+_AMOUNT: Final = re.compile(r"(\d{1,18}) (-?\d{1,2})\}")
 _SIBLINGS: Final = re.compile(
     r"enough sibling pods, current pods number: (\d{1,9}), minMember of group: (\d{1,9})"
 )
@@ -108,11 +109,19 @@ _OTHERS: Final = (
 _GROUPLESS: Final = "PodGroup not found"
 
 
+def _entries(gap: str) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and power of ten of each amount that a Go struct was printed with."""
+    for before, after in pairwise(gap.split(":{{")):
+        name, amount_of = before.rpartition(" ")[2], _AMOUNT.match(after)
+        if name and amount_of:
+            yield name, amount_of[1], amount_of[2]
+
+
 def _message(message: str) -> Said | None:
     if gap := _GAP.search(message):
         lacks = [
             Lack(resource=name, missing=amount(name, f"{value}e{scale}"), counts_own=True)
-            for name, value, scale in _ENTRY.findall(gap[1])
+            for name, value, scale in _entries(gap[1])
         ]
         return Said(lacks=tuple(lacks)) if lacks else None
     if found := _SIBLINGS.search(message):

@@ -100,7 +100,7 @@ _FULL: Final = re.compile(
     r"(?:queue resource quota insufficient|resource in cluster is overused)\b:?(.{0,1000})"
 )
 _RESOURCE: Final = re.compile(r"(?:insufficient|overused) ([\w./-]{1,253})")
-_UNPLACED: Final = re.compile(r"(\d{1,9})/(\d{1,9}) tasks in gang unschedulable")
+_UNPLACED: Final = re.compile(r"(?<!\d)(\d{1,9})/(?=(\d{1,9}))\2 tasks in gang unschedulable")
 
 
 def _message(message: str) -> Said | None:

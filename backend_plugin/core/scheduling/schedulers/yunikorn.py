@@ -86,12 +86,13 @@ def _rewritten(found: Findings, _: str) -> Seen | None:
 
 
 _NO_ROOM: Final = re.compile(
-    r"does not fit in queue '([^']{1,253})' \(requested map\[(.{0,1000}?)\], available map\[(.{0,1000}?)\]\)"
+    r"does not fit in queue '([^']{1,253})' "
+    r"\(requested map\[([^][]{0,1000})\], available map\[([^][]{0,1000})\]\)"
 )
 _OVER_QUOTA: Final = re.compile(
-    r"exceeds the available user quota \(requested map\[(.{0,1000}?)\], available map\[(.{0,1000}?)\]\)"
+    r"exceeds the available user quota \(requested map\[([^][]{0,1000})\], available map\[([^][]{0,1000})\]\)"
 )
-_ENTRY: Final = re.compile(r"([a-zA-Z][\w./-]{0,252}):(-?\d{1,18})")
+_WHOLE: Final = re.compile(r"-?\d{1,18}")
 _WAITS: Final = re.compile(r"waiting for cluster resources|pending for the requested resources")
 _SKIPPED: Final = re.compile(r"queue quota has been exceed")
 _REJECTED: Final = re.compile(r"ApplicationRejected: (.{1,2000})", re.DOTALL)
@@ -117,11 +118,17 @@ def _of_queue(said: str, requested: str = "", available: str = "", queue: str = 
     return Said(said=said, lacks=_lacks(requested, available), queue=queue, cause=Cause.QUEUE, gang=False)
 
 
+def _entries(amounts: str) -> list[tuple[str, str]]:
+    """Return the names and whole numbers of a map that Go printed: ``memory:1000 vcore:4``."""
+    parts = (each.rpartition(":") for each in amounts.split())
+    return [(name, number) for name, _, number in parts if name and _WHOLE.fullmatch(number)]
+
+
 def _lacks(requested: str, available: str) -> tuple[Lack, ...]:
     """What is short; a resource without a limit is not among the available."""
-    free = dict(_ENTRY.findall(available))
+    free = dict(_entries(available))
     found = []
-    for each, wanted in _ENTRY.findall(requested):
+    for each, wanted in _entries(requested):
         if each in free and int(free[each]) < int(wanted):
             # It counts processors in thousandths, under a name of its own.
             resource, unit = ("cpu", "m") if each == "vcore" else (each, "")

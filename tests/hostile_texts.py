@@ -1,0 +1,219 @@
+"""Every regular expression of the project, and texts of any length that are chosen against one."""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if hasattr(re, "_parser"):
+    from re import _constants as constants  # type: ignore[attr-defined]
+    from re import _parser as parser  # type: ignore[attr-defined]
+else:  # Python 3.10
+    import sre_constants as constants  # type: ignore[no-redef]
+    import sre_parse as parser  # type: ignore[no-redef]
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("backend_plugin", "kfpytorch_common", "flytekitplugins")
+_METHODS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split")
+_CALLS = tuple(f"re.{each}" for each in ("compile", *_METHODS))
+# A path through a pattern is one of its alternatives; more of them only repeat the same parts.
+_PATHS = 100
+# A repetition is tried short, long, and longer than any that ends.
+_LONG = 300
+_RUNS = "aZ0 \t\n\r\x00\x1b.-_/:,;\"'=()[]{}$\\✗é\ud800"
+
+
+class Use(NamedTuple):
+    """A place in the source that applies a regular expression."""
+
+    where: str
+    pattern: "re.Pattern[Any]"
+    methods: tuple[str, ...]
+
+
+class Unknown(NamedTuple):
+    """A place whose regular expression is made while the program runs."""
+
+    where: str
+    source: str
+
+
+def read_uses() -> tuple[list[Use], list[Unknown]]:
+    """Return every use of `re` in the packages, and those that depend on local variables."""
+    uses: list[Use] = []
+    unknown: list[Unknown] = []
+    files = sorted(each for package in PACKAGES for each in (ROOT / package).rglob("*.py"))
+    by_attribute = _methods_by_attribute(ast.parse(file.read_text()) for file in files)
+    for file in files:
+        tree = ast.parse(file.read_text())
+        methods = {**by_attribute, **_methods_by_name(tree)}
+        name = str(file.relative_to(ROOT))
+        for node, target in _calls(tree):
+            where = f"{name}:{node.lineno}"
+            pattern = _evaluate(node, name)
+            method = node.func.attr
+            if pattern is None:
+                unknown.append(Unknown(f"{name}: {ast.unparse(node.args[0])}", ast.unparse(node)))
+            else:
+                found = methods.get(target, ("search",)) if method == "compile" else (method,)
+                uses.append(Use(where, pattern, found))
+    return uses, unknown
+
+
+def _calls(tree: ast.Module) -> Iterator[tuple[Any, str]]:
+    """Yield the calls of `re`, each with the name that its result is assigned to."""
+    targets = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            targets[id(node.value)] = target.id if isinstance(target, ast.Name) else ""
+        elif isinstance(node, ast.keyword):
+            targets[id(node.value)] = node.arg or ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _CALLS:
+            yield node, targets.get(id(node), "")
+
+
+def _methods_by_name(tree: ast.Module) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in _METHODS:
+            found.setdefault(node.value.id, set()).add(node.attr)
+    return {name: tuple(sorted(methods)) for name, methods in found.items()}
+
+
+def _methods_by_attribute(trees: Iterable[ast.Module]) -> dict[str, tuple[str, ...]]:
+    """Return the methods of patterns that are kept in records, by the name of the field."""
+    found: dict[str, tuple[str, ...]] = {}
+    for node in (each for tree in trees for each in ast.walk(tree)):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Attribute)
+            and node.attr in _METHODS
+        ):
+            found[node.value.attr] = (*found.get(node.value.attr, ()), node.attr)
+    return found
+
+
+def _evaluate(node: ast.Call, file: str) -> "re.Pattern[Any] | None":
+    module = importlib.import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+    flags = [each.value for each in node.keywords if each.arg == "flags"]
+    if node.func.attr == "compile":
+        flags += node.args[1:]
+    try:
+        said = [eval(ast.unparse(each), vars(module)) for each in (node.args[0], *flags)]
+    except NameError:
+        return None
+    return re.compile(*said)
+
+
+class Recipe(NamedTuple):
+    """A text of any length that is chosen against a pattern."""
+
+    head: str
+    pump: str
+    is_head_last: bool = False
+
+    def text(self, pattern: "re.Pattern[Any]", length: int) -> Any:
+        """Return the text, of the type that the pattern takes."""
+        many = (self.pump * (length // len(self.pump) + 1))[: length - len(self.head)]
+        text = many + self.head if self.is_head_last else self.head + many
+        return text if isinstance(pattern.pattern, str) else text.encode("utf-8", "replace")[:length]
+
+
+def recipes(pattern: "re.Pattern[Any]") -> list[Recipe]:
+    """Return runs of each kind of character, and what nearly matches the pattern, repeated."""
+    tree = parser.parse(pattern.pattern, pattern.flags)
+    found = {Recipe("", run) for run in _RUNS}
+    for path in (*_paths(tree, least=False), *_paths(tree, least=True)):
+        for head, pump in _cuts(path):
+            found |= {Recipe("", head or pump), Recipe(head, pump), Recipe(head, pump, is_head_last=True)}
+    return sorted(found)
+
+
+_Path = list[tuple[str, str]]
+"""Parts of a text that a pattern matches: each with what may be repeated there, or nothing."""
+
+
+def _paths(tree: Any, *, least: bool) -> list[_Path]:
+    """Return the parts of texts that match: each part in each of its forms, the others in their first."""
+    choices = [_choices(name, value, least=least) for name, value in tree]
+    first: list[_Path] = [each[0] for each in choices]
+    found = [first]
+    for at, others in enumerate(choices):
+        found += [[*first[:at], other, *first[at + 1 :]] for other in others[1:]]
+    return [[part for parts in path for part in parts] for path in found][:_PATHS]
+
+
+def _choices(name: Any, value: Any, *, least: bool) -> list[_Path]:
+    if name in _CHARACTERS:
+        return [[(_character(name, value), "")]]
+    if "REPEAT" in str(name):
+        return _repetitions(*value, least=least)
+    if name in (constants.ASSERT, constants.ASSERT_NOT, constants.AT, constants.GROUPREF):
+        return [[]]
+    inner = list(value[1]) if name is constants.BRANCH else [value[3]]
+    return [path for each in inner for path in _paths(each, least=least)]
+
+
+_CHARACTERS = (constants.LITERAL, constants.NOT_LITERAL, constants.ANY, constants.IN)
+
+
+def _repetitions(low: int, high: int, body: Any, *, least: bool) -> list[_Path]:
+    inner = _paths(body, least=least)
+    text = "".join(part for part, _ in inner[0])
+    if not text:
+        return [[]]
+    first = [(text * low, text)] if least else [(text, text)]
+    found: list[_Path] = [first, [(text * min(int(high), _LONG), text)]]
+    return found if len(body) == 1 and body[0][0] in _CHARACTERS else [*found, *inner]
+
+
+def _cuts(path: _Path) -> Iterator[tuple[str, str]]:
+    """Yield the beginnings of a path up to each repetition, with what is repeated there, and its whole."""
+    head = ""
+    for text, pump in path:
+        if pump:
+            yield head, pump
+        head += text
+        if pump:
+            yield head, pump
+    if head:
+        yield head, head
+
+
+def _character(name: Any, value: Any) -> str:
+    if name is constants.LITERAL:
+        return chr(value)
+    if name is constants.ANY:
+        return "x"
+    negated = name is constants.NOT_LITERAL or (value and value[0][0] is constants.NEGATE)
+    if not negated and value[0][0] is constants.LITERAL:
+        return chr(value[0][1])
+    accepts = re.compile(_class_text(name, value))
+    candidates = (chr(each) for each in (*b"x0- ./\nX,:\"'()[]{}$=", *range(32, 0x250)))
+    return next((each for each in candidates if accepts.match(each)), "x")
+
+
+def _class_text(name: Any, value: Any) -> str:
+    if name is constants.NOT_LITERAL:
+        return f"[^{re.escape(chr(value))}]"
+    text = ""
+    for kind, what in value:
+        if kind is constants.NEGATE:
+            text += "^"
+        elif kind is constants.LITERAL:
+            text += re.escape(chr(what))
+        elif kind is constants.RANGE:
+            text += f"{re.escape(chr(what[0]))}-{re.escape(chr(what[1]))}"
+        else:
+            text += _CATEGORIES[str(what)]
+    return f"[{text}]"
+
+
+_CATEGORIES = {
+    "CATEGORY_DIGIT": r"\d", "CATEGORY_NOT_DIGIT": r"\D", "CATEGORY_SPACE": r"\s",
+    "CATEGORY_NOT_SPACE": r"\S", "CATEGORY_WORD": r"\w", "CATEGORY_NOT_WORD": r"\W",
+}  # fmt: skip

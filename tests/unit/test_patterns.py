@@ -1,0 +1,89 @@
+"""The time of every regular expression of the project grows with the length of the text, and no faster."""
+
+import re
+import time
+from heapq import nlargest
+from itertools import islice
+
+import pytest
+
+from backend_plugin.core import refusal
+from backend_plugin.embedded.admission import names
+from backend_plugin.embedded.pod_names import Names
+from backend_plugin.embedded.pod_volumes import Paths
+from tests.hostile_texts import Recipe, Use, read_uses, recipes
+
+_LONGEST = 1_000_000
+_SECONDS = 0.05
+# What is made of each match is its caller's time, and callers cut what they replace in.
+_MATCHES = 20_000
+_TRIES = 3
+_SLOWEST = 3
+_POD = {
+    "metadata": {"name": "j-worker-0", "namespace": "ns", "labels": {"training.kubeflow.org/job-name": "j"}}
+}
+_MADE = {
+    "backend_plugin/core/refusal.py: words": [*map(re.compile, refusal._REMEDIES)],
+    "backend_plugin/embedded/admission/names.py: pattern": [
+        re.compile(each)
+        for each in (names._LABEL, names._SUBDOMAIN, names._DNS_1035, names._QUALIFIED, names._LABEL_VALUE)
+    ],
+    "backend_plugin/embedded/pod_names.py": [Names.of(_POD).pattern],
+    "backend_plugin/embedded/pod_volumes.py": [Paths.of({"/dev/shm": "/a", "/data/x": "/b"}).pattern],
+}
+# Longer values are refused before.
+_LENGTHS = {"backend_plugin/embedded/admission/names.py: pattern": names._LOOKED_AT}
+_USES, _UNKNOWN = read_uses()
+
+
+def test_every_use_of_a_regular_expression_is_found() -> None:
+    assert len(_USES) > 50
+    assert not [each for each in _UNKNOWN if not _made(each.where)]
+
+
+@pytest.mark.parametrize("use", _USES, ids=lambda use: use.where)
+def test_a_pattern_takes_fifty_milliseconds_at_most_for_a_text_of_a_megabyte(use: Use) -> None:
+    for method in use.methods:
+        _check(use.pattern, method)
+
+
+@pytest.mark.parametrize("unknown", _UNKNOWN, ids=lambda each: each.where)
+def test_the_same_of_patterns_that_are_made_from_values(unknown) -> None:
+    method = next(each for each in ("fullmatch", "search", "compile") if f"re.{each}(" in unknown.source)
+    for pattern in _made(unknown.where):
+        _check(pattern, "sub" if method == "compile" else method, _LENGTHS.get(unknown.where, _LONGEST))
+
+
+def _made(where: str) -> "list[re.Pattern[str]]":
+    return next((found for name, found in _MADE.items() if where.startswith(name)), [])
+
+
+def _check(pattern: "re.Pattern[str]", method: str, longest: int = _LONGEST) -> None:
+    worst = recipes(pattern)
+    # A time that grows faster than the text shows before the text is long.
+    for length in dict.fromkeys(min(each, longest) for each in (4_000, 64_000, _LONGEST)):
+        took = nlargest(_SLOWEST, ((_seconds(pattern, method, each, length), each) for each in worst))
+        seconds, slowest = took[0]
+        assert seconds < _SECONDS, f"{pattern.pattern!r}.{method}: {seconds:.3f} s for {slowest} * {length}"
+        worst = [each for _, each in took]
+
+
+def _seconds(pattern: "re.Pattern[str]", method: str, recipe: Recipe, length: int) -> float:
+    """Return the processor time of the fastest of some tries: others run here, too."""
+    text = recipe.text(pattern, length)
+    best = _once(pattern, method, text)
+    for _ in range(_TRIES - 1):
+        if best < _SECONDS / 2:
+            break
+        best = min(best, _once(pattern, method, text))
+    return best
+
+
+def _once(pattern: "re.Pattern[str]", method: str, text: str) -> float:
+    began = time.thread_time()
+    if method in ("sub", "split", "findall", "finditer"):
+        for _ in islice(pattern.finditer(text), _MATCHES):
+            pass
+    else:
+        getattr(pattern, method)(text)
+    return time.thread_time() - began
