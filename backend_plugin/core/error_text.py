@@ -17,7 +17,7 @@ _SEPARATOR: Final = "\nMessage:\n\n"
 _REPORT: Final = re.compile(
     r"✗ [^✗\n]{0,300}? failed on (?P<who>[^✗\n]{0,90}?) after [\d.]{1,20} s \((?P<cause>[a-z-]{1,20})\)"
 )
-_WHO: Final = re.compile(r"(?:rank (?P<rank>\d{1,9}))? ?\(?(?P<where>[\w.-]{0,63})\)?")
+_WHO: Final = re.compile(r"(?:rank (?P<rank>\d{1,9}))? ?\(?(?P<where>[\w .-]{0,63})\)?")
 # torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg, up to its traceback. Each
 # part ends where the next begins: otherwise the time for a hostile text would grow with its square.
 _CHILD: Final = re.compile(

@@ -19,7 +19,7 @@ ANY: Final = "*"
 FLYTES: Final = "{{ project }}-{{ domain }}"
 """Flyte's default of `namespace_mapping.template`."""
 # Newer releases of Flyte also have an organisation, which no connector receives.
-_UNKNOWN: Final = re.compile(r"\{\{.*?\}\}")
+_UNKNOWN: Final = re.compile(r"\{\{[^{}]{0,200}\}\}")
 _WILD: Final = re.compile(r"([*?[])")
 
 
