@@ -6,7 +6,7 @@ make of it. Does not: what the machine adds; see `pod_launch`.
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,10 @@ from backend_plugin.embedded.kubelet_options import Machine
 from backend_plugin.embedded.pod_names import LOOPBACK, Names, shielded, unshielded
 from backend_plugin.embedded.pod_volumes import Paths, Unconfigured
 
-_REFERENCE: Final = re.compile(r"\$[$(]")
+LONGEST_VALUE: Final = 131_071
+"""Characters of a variable or an argument; Linux takes no longer string (MAX_ARG_STRLEN)."""
+LONGEST_ENVIRONMENT: Final = 2**21
+"""Characters of all variables of a container; references to references grow exponentially."""
 _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>[^']{0,400})'\]")
 
 
@@ -36,27 +39,50 @@ class Declared:
 
     def argument(self, value: str) -> str:
         """One of its arguments, with what it refers to, as it is on this machine."""
-        return self._here(expand(value, self.raw))
+        return self._here(expand(value, self.raw, "an argument"))
 
     def _here(self, value: str) -> str:
         return unshielded(self.paths.rewrite(self.names.rewrite(value)))
 
 
-def expand(value: str, variables: Mapping[str, str]) -> str:
-    """Replace ``$(NAME)`` where there is such a variable, and ``$$`` by ``$``, as Kubernetes does."""
-    parts: list[str] = []
-    done, last = 0, value.rfind(")")
-    for match in _REFERENCE.finditer(value):
-        start, end = match.span()
-        if start < done or (match[0] == "$(" and end > last):
-            continue  # Inside of the reference before it, or without an end.
-        replacement = "$"
-        if match[0] == "$(":
-            end = value.index(")", end) + 1
-            replacement = variables.get(value[start + 2 : end - 1], value[start:end])
-        parts += [value[done:start], replacement]
-        done = end
-    return "".join([*parts, value[done:]])
+def expand(value: str, variables: Mapping[str, str], what: str = "a value") -> str:
+    """Replace ``$(NAME)`` where there is such a variable, and nowhere else.
+
+    Raises:
+        Unconfigured: If the result is longer than a program can be given.
+    """
+    found, size = [], 0
+    for piece in _pieces(value, variables):
+        size += len(piece)
+        if size > LONGEST_VALUE:
+            raise Unconfigured(
+                f"{what} is longer than {LONGEST_VALUE} characters with the variables that it refers to"
+            )
+        found.append(piece)
+    return "".join(found)
+
+
+def _pieces(value: str, variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield the parts of a value, as Kubernetes reads them: `$$` is one `$`, what is no reference stays."""
+    at = 0
+    while (dollar := value.find("$", at)) >= 0:
+        yield value[at:dollar]
+        following = value[dollar + 1 : dollar + 2]
+        close = value.find(")", dollar) if following == "(" else -1
+        if following == "$":
+            yield "$"
+            at = dollar + 2
+        elif close >= 0:
+            name = value[dollar + 2 : close]
+            yield variables.get(name, value[dollar : close + 1])
+            at = close + 1
+        elif following == "(":  # Nothing after this is closed.
+            yield value[dollar:].replace("$$", "$")
+            return
+        else:
+            yield "$"
+            at = dollar + 1
+    yield value[at:]
 
 
 def declared(pod: Manifest, container: Manifest, paths: Paths, machine: Machine) -> Declared:
@@ -66,6 +92,7 @@ def declared(pod: Manifest, container: Manifest, paths: Paths, machine: Machine)
         for kind in ("configMap", "secret"):
             _require(section(source, f"{kind}Ref"), kind, asked=f"{kind}Ref" in source)
     raw: dict[str, str] = {}
+    size = 0
     for variable in entries(container, "env"):
         name = text(variable, "name")
         if "valueFrom" in variable:
@@ -73,7 +100,13 @@ def declared(pod: Manifest, container: Manifest, paths: Paths, machine: Machine)
             if value is None:
                 continue
         else:
-            value = expand(text(variable, "value"), raw)
+            value = expand(text(variable, "value"), raw, f"variable {name}")
+        size += len(value)
+        if size > LONGEST_ENVIRONMENT:
+            raise Unconfigured(
+                f"the environment is longer than {LONGEST_ENVIRONMENT} characters with the variables that "
+                "it refers to"
+            )
         raw[name] = names.variable(name, value)
     return Declared(raw=raw, names=names, paths=paths)
 

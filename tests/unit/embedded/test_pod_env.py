@@ -42,6 +42,33 @@ def test_whoever_doubles_each_dollar_gets_his_text(text):
     assert expand(text.replace("$", "$$"), {"a": "!", "b": "!", "": "!"}) == text
 
 
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        (
+            {"A0": "x" * 100, **{f"A{n}": f"$(A{n - 1})" * 10 for n in range(1, 40)}},
+            "variable A4 is longer than 131071 characters",
+        ),
+        ({"A": "x" * 100_000, **{f"B{n}": "$(A)" for n in range(100)}}, "the environment is longer than"),
+        ({"A": "x" * 131_072}, "variable A is longer than"),
+    ],
+    ids=["nested", "many", "one"],
+)
+def test_references_to_references_are_bounded(env, words):
+    ((_, reason, message),) = blocked(env=env)
+    assert reason == "CreateContainerConfigError"
+    assert message.startswith(words)
+
+
+def test_an_argument_is_bounded_too():
+    ((_, reason, _),) = only(container("echo", "$(A)$(A)", env={"A": "x" * 100_000}))["blocked"]
+    assert reason == "CreateContainerConfigError"
+
+
+def test_a_reference_that_is_never_closed_takes_no_time():
+    assert expand("$(" * 65_000, {}) == "$(" * 65_000
+
+
 def test_a_variable_refers_to_those_before_it_and_arguments_to_all():
     env, argv = of("$(A) $(B) $(C)", env={"A": "$(B)", "B": "1", "C": "$(B)$(B)"})
     assert (env["A"], env["B"], env["C"], argv) == ("$(B)", "1", "11", ["$(B) 1 11"])
