@@ -4,25 +4,29 @@ Lives here: names, uids, versions and times of objects, durable before a call re
 object may say (`admission`), and what follows from it.
 """
 
+import logging
 import os
 import sqlite3
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import number, section
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.changes import Counted
 from backend_plugin.embedded.objects import RESOURCES, Key, key_of, owner_of, stamp, uid_of, with_metadata
 from backend_plugin.embedded.state_lock import USABLE, StateLock, StateUnusable, open_own
-from backend_plugin.shell.cluster import AlreadyExists, Unavailable
+from backend_plugin.shell.cluster import AlreadyExists, NotDurable
+
+log = logging.getLogger(__name__)
 
 _SCHEMA: Final = 1
 """Of the file; a server reads those up to its own."""
@@ -48,6 +52,21 @@ INSERT INTO objects (uid, version, body) VALUES (?, ?, ?)
 """
 
 
+_COUNT: Final = "UPDATE versions SET last = ?"
+
+
+_MOVE: Final = "move it away to begin with an empty cluster"
+_DAMAGED: Final = (
+    sqlite3.DatabaseError,
+    msgspec.DecodeError,
+    UnicodeDecodeError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
+"""Errors of a file whose pages or objects are damaged."""
+
+
 class Conflict(BackendError):
     """The object has changed, or gone, since it was read."""
 
@@ -68,6 +87,8 @@ class Change:
         return self.new or self.old or {}
 
 
+Statement: TypeAlias = tuple[str, tuple[str | int | bytes, ...]]
+"""With its values."""
 Watcher: TypeAlias = Callable[[Change], None]
 Clock: TypeAlias = Callable[[], datetime]
 
@@ -83,9 +104,10 @@ class Store:
     Objects are values: who wants to change one stores another in its place.
     """
 
-    def __init__(self, lock: StateLock, file: sqlite3.Connection, clock: Clock) -> None:
+    def __init__(self, lock: StateLock, file: sqlite3.Connection, counted: Counted, clock: Clock) -> None:
         self._lock = lock
         self._file = file
+        self._counted = counted
         self._clock = clock
         self._objects: dict[Key, Manifest]
         self._keys: dict[str, Key]
@@ -106,14 +128,35 @@ class Store:
         with ExitStack() as undo:
             lock = StateLock.take(directory)
             undo.callback(lock.release)
-            store = cls(lock, _open(directory / "objects.sqlite"), clock)
+            path = directory / "objects.sqlite"
+            file = undo.enter_context(closing(_open(path)))
+            counted = undo.enter_context(closing(Counted(directory / "changes")))
+            try:
+                store = cls(lock, file, counted, clock)
+            except _DAMAGED as error:
+                raise StateUnusable(f"{path}: {_words(error)}; {_MOVE}") from error
             undo.pop_all()
+        store._report_loss(path)
         return store
+
+    def _report_loss(self, path: Path) -> None:
+        """Tell of changes that were acknowledged and are not there any more."""
+        last = self._counted.read()
+        if last > self._version:
+            log.error(
+                "%s has lost the last %d changes, by a loss of power or a damaged write-ahead log: jobs that "
+                "were made or deleted just before may be missing, or be there again; check them with "
+                "`kfpytorch jobs`",
+                path,
+                last - self._version,
+            )
+        self._count(max(last, self._version))
 
     def close(self) -> None:
         """Let others have the directory."""
         self._watchers.clear()
         self._file.close()
+        self._counted.close()
         self._lock.release()
 
     def get(self, key: Key) -> Manifest | None:
@@ -177,7 +220,9 @@ class Store:
         key = self._keys.get(uid)
         if key is None:
             return None
-        self._execute("DELETE FROM objects WHERE uid = ?", uid)
+        version = self._version + 1
+        self._write(("DELETE FROM objects WHERE uid = ?", (uid,)), (_COUNT, (version,)))
+        self._count(version)
         old = self._objects.pop(key)
         del self._keys[uid], self._kinds[key.kind][key]
         self._disown(old, key)
@@ -190,7 +235,7 @@ class Store:
         """All that is changed within is durable at its end, at once, and only then told.
 
         Raises:
-            Unavailable: If it cannot be written; then nothing of it has happened, as after any other error.
+            NotDurable: If it cannot be written; then nothing of it has happened, as after any other error.
         """
         self._execute("BEGIN IMMEDIATE")
         self._telling = True
@@ -200,6 +245,7 @@ class Store:
                 yield
                 self._execute("COMMIT")
                 undo.pop_all()
+                self._count(self._version)
         finally:
             self._telling = False
         self._tell()
@@ -222,8 +268,8 @@ class Store:
     def _put(self, key: Key, old: Manifest | None, manifest: Manifest) -> Manifest:
         version = self._version + 1
         new = with_metadata(manifest, resourceVersion=str(version))
-        self._execute(_PUT, uid_of(new), version, msgspec.json.encode(new))
-        self._version = version
+        self._write((_PUT, (uid_of(new), version, msgspec.json.encode(new))))
+        self._count(version)
         if old is not None and owner_of(old) != owner_of(new):
             self._disown(old, key)
         self._index(key, new)
@@ -257,11 +303,33 @@ class Store:
         finally:
             self._telling = False
 
+    def _write(self, *statements: Statement) -> None:
+        """Have all of it durable, or nothing; raises `NotDurable`."""
+        if len(statements) == 1 or self._file.in_transaction:
+            for statement, values in statements:
+                self._execute(statement, *values)
+            return
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            for statement, values in statements:
+                self._execute(statement, *values)
+            self._execute("COMMIT")
+        except NotDurable:
+            if self._file.in_transaction:
+                self._execute("ROLLBACK")
+            raise
+
+    def _count(self, version: int) -> None:
+        """Note how many changes there were, once they are durable, so that a loss is noticed."""
+        self._version = version
+        if not self._file.in_transaction:
+            self._counted.write(version)
+
     def _execute(self, statement: str, *values: str | int | bytes) -> None:
         try:
             self._file.execute(statement, values)
-        except sqlite3.OperationalError as error:  # The disk is full, or has gone.
-            raise Unavailable(f"the cluster's state cannot be written: {error}") from error
+        except sqlite3.DatabaseError as error:  # The disk is full, has gone, or is damaged.
+            raise NotDurable(f"the cluster's state cannot be written: {error}") from error
 
     def _load(self) -> int:
         (last,) = self._file.execute("SELECT last FROM versions").fetchone()
@@ -269,10 +337,14 @@ class Store:
         self._objects, self._keys, self._owned = {}, {}, {}
         self._kinds = {kind: {} for kind in RESOURCES}
         for version, body in found:
-            manifest = msgspec.json.decode(body)
+            manifest = msgspec.json.decode(body, type=dict[str, Any])
             self._index(key_of(manifest), manifest)
             last = max(last, version)
         return int(last)
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, sqlite3.Error) else f"an object in it cannot be read ({error})"
 
 
 def _version(manifest: Manifest) -> str:
@@ -294,7 +366,7 @@ def _open(path: Path) -> sqlite3.Connection:
         raise StateUnusable(f"{path}: {error}; {USABLE}") from error
     except sqlite3.DatabaseError as error:
         file.close()
-        raise StateUnusable(f"{path}: {error}; move it away to begin with an empty cluster") from error
+        raise StateUnusable(f"{path}: {error}; {_MOVE}") from error
     except StateUnusable:
         file.close()
         raise
@@ -308,4 +380,7 @@ def _prepare(file: sqlite3.Connection, path: Path) -> None:
             f"{path}: was written by a later release (schema {schema}, this one reads up to {_SCHEMA}); "
             "use that release, or another state directory"
         )
+    (found,) = file.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StateUnusable(f"{path}: is damaged ({' '.join(found.split())}); {_MOVE}")
     file.executescript(_OPEN)

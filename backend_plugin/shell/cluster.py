@@ -23,6 +23,10 @@ class Misconfigured(Unavailable):
     """The platform lacks a role, a namespace or a kind; the request succeeds once an operator adds it."""
 
 
+class NotDurable(Unavailable):
+    """The cluster cannot store the change, for example on a full disk; a restart would forget it."""
+
+
 class AlreadyExists(BackendError):
     """There is an object of that name; whose it is remains to be seen."""
 

@@ -25,7 +25,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.shell import whose
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry, Key
-from backend_plugin.shell.cluster import AlreadyExists, Cluster, Misconfigured, Name, Unavailable
+from backend_plugin.shell.cluster import AlreadyExists, Cluster, Misconfigured, Name, NotDurable, Unavailable
 from backend_plugin.shell.endings import Endings
 from backend_plugin.shell.timeouts import timeout
 from backend_plugin.shell.together import together
@@ -138,9 +138,15 @@ class Keeper:
             self._endings.see(entry)
 
     async def delete(self, ref: JobRef) -> None:
-        """Take the order to delete a job: returns when it is done, and after a moment in any case."""
+        """Order the deletion of a job; returns when it is done, and after a moment in any case.
+
+        Raises:
+            NotDurable: If the cluster cannot store it now. The order goes on, but a restart forgets it.
+        """
         order = self._delete(Name(namespace=ref.namespace, name=ref.name, uid=ref.uid), ref.output_prefix)
         await asyncio.wait([order], timeout=DELETE_CALL)
+        if isinstance(error := self._orders.error(order), NotDurable):
+            raise error
 
     async def accompany(self, job: Job) -> None:
         """Make what is to stand beside a job that goes on, as far as it is not there.

@@ -37,7 +37,12 @@ class Orders:
         self.metrics = metrics
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._interrupted: dict[Key, tuple[Order, Mapping[str, object]]] = {}
+        self._errors: dict[asyncio.Task[None] | None, Unavailable] = {}
         self._settling = asyncio.Event()
+
+    def error(self, order: asyncio.Task[None]) -> Unavailable | None:
+        """Return the error of the last attempt at an order that is still repeated."""
+        return self._errors.get(order)
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -108,6 +113,7 @@ class Orders:
             try:
                 await order()
             except Unavailable as trouble:
+                self._errors[asyncio.current_task()] = trouble
                 self.metrics.cluster_errors.add(str(key[0]), "Unavailable")
                 log.warning("is asked again in %.1f s: %s", pause, trouble)
                 await self._pause(pause)
@@ -129,6 +135,7 @@ class Orders:
 
     def _done(self, key: Key, task: asyncio.Task[None], order: Order, whose: Mapping[str, object]) -> None:
         self._tasks.pop(key, None)
+        self._errors.pop(task, None)
         if task.cancelled():
             self._interrupted[key] = order, whose
         elif (error := task.exception()) is not None:

@@ -30,7 +30,7 @@ from backend_plugin.shell import answers, whose
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
-from backend_plugin.shell.cluster import AlreadyExists, Cluster, Misconfigured, Name, Unavailable
+from backend_plugin.shell.cluster import AlreadyExists, Cluster, Misconfigured, Name, NotDurable, Unavailable
 from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.keeper import Keeper
 from backend_plugin.shell.metrics import Metrics
@@ -247,7 +247,7 @@ class TaskService:
     async def delete_task(
         self, request: admin.DeleteTaskRequest, context: Context
     ) -> admin.DeleteTaskResponse:
-        """Take the order; it is carried out by the time this answers, or by and by."""
+        """Accept the order, unless a restart would forget it; it may be carried out after the answer."""
         ref = await self._ref(request.resource_meta, context)
         entry = await self._known(ref)
         if entry is not None and _is_of_another(entry, ref):
@@ -255,7 +255,11 @@ class TaskService:
         elif not self._around.allowed.serves(ref.namespace):
             log.warning("not deleted: %s is a namespace that this connector does not serve", ref.namespace)
         elif ref.refusal is None:
-            await self._around.keeper.delete(ref)
+            try:
+                await self._around.keeper.delete(ref)
+            except NotDurable as error:
+                again = f"the job could not be deleted: {error}; ask again"
+                await context.abort(grpc.StatusCode.UNAVAILABLE, again)
         return admin.DeleteTaskResponse()
 
     # ---- beside the life of a task

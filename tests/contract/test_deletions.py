@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from scripted_cluster import ScriptedCluster, ago
 from serving import NAMESPACE, Served, serving, until
 from stories import name_of
 
 from backend_plugin.shell import keeper as keepers
-from backend_plugin.shell.cluster import Name
+from backend_plugin.shell.cluster import Name, NotDurable
 
 WORD = "deleted 0.3 s ago, and kept by its finalizers: example.com/audit, example.com/bill"
 
@@ -108,5 +109,54 @@ def test_that_a_job_is_gone_is_asked_only_where_nobody_tells(
         await served.delete(meta)
         await until(is_ended(served))
         assert (cluster.calls, said(caplog)) == (asked, [])
+
+    tell(story, cluster, tmp_path)
+
+
+class Full(ScriptedCluster):
+    """One whose disk is full while `is_full`: it forgets at a restart what it cannot write."""
+
+    is_full = True
+
+    async def delete(self, name: Name, *, awaited: bool = False) -> None:
+        if self.is_full:
+            self.calls.append("delete")
+            raise NotDurable("the cluster's state cannot be written: database or disk is full")
+        await super().delete(name, awaited=awaited)
+
+
+def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keepers, "DELETE_CALL", 0.1)
+    cluster = Full()
+
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        for _ in "twice":  # Flyte calls again, and the order is one.
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await served.delete(meta)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert "disk is full" in str(caught.value.details())
+        assert served.orders.count("delete") == 1
+        cluster.is_full = False
+        await until(lambda: not cluster.objects)
+        await served.delete(meta)
+
+    tell(story, cluster, tmp_path)
+
+
+def test_a_deletion_that_a_cluster_keeps_for_itself_is_acknowledged_though_it_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keepers, "DELETE_CALL", 0.1)
+    cluster = ScriptedCluster()
+
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        cluster.away = True
+        await served.delete(meta)
+        cluster.away = False
+        await until(lambda: not cluster.objects)
 
     tell(story, cluster, tmp_path)

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from kept_objects import AT_ONCE, Clock, job, pod
@@ -12,7 +13,7 @@ from kept_objects import AT_ONCE, Clock, job, pod
 from backend_plugin.embedded.objects import Key, key_of, uid_of
 from backend_plugin.embedded.state_lock import StateUnusable
 from backend_plugin.embedded.store import Change, Conflict, Store
-from backend_plugin.shell.cluster import AlreadyExists, Unavailable
+from backend_plugin.shell.cluster import AlreadyExists, NotDurable, Unavailable
 
 POD = Key("Pod", "a", "p")
 
@@ -288,3 +289,102 @@ def test_a_server_that_is_killed_in_between_has_done_nothing_of_it(state):
     again = Store.open(state, Clock())
     assert again.all("Pod") == [kept]
     again.close()
+
+
+# ---- damage
+
+
+def write_in_another_process(state, code):
+    """Run code with a `store`, and kill the process, so that its write-ahead log stays."""
+    program = (
+        "import os, sys\nfrom pathlib import Path\nfrom backend_plugin.embedded.store import Store\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom kept_objects import pod\n"
+        f"store = Store.open(Path(sys.argv[1]))\n{code}\nos.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, state], check=False).returncode == -signal.SIGKILL
+
+
+def cut_in_half(log):
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+
+
+def overwrite_the_middle(log):
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 500] = os.urandom(500)
+    log.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [cut_in_half, overwrite_the_middle, lambda log: log.write_bytes(b"")])
+def test_changes_that_a_damaged_log_has_lost_are_reported(state, damage, caplog):
+    write_in_another_process(state, "for number in range(40): store.create(pod(f'p-{number}'))")
+    damage(state / "objects.sqlite-wal")
+    store = Store.open(state, Clock())
+    there = len(store.all("Pod"))
+    assert there < 40
+    (line,) = caplog.records
+    assert line.levelname == "ERROR"
+    assert f"has lost the last {40 - there} changes" in line.getMessage()
+    new = version(store.create(pod("new")))
+    assert new == 41
+    store.close()
+    caplog.clear()
+    Store.open(state, Clock()).close()
+    assert caplog.records == []
+
+
+def test_a_deletion_that_was_lost_is_reported(state, caplog):
+    store = Store.open(state, Clock())
+    kept = store.create(pod())
+    store.close()
+    write_in_another_process(state, f"store.remove({uid_of(kept)!r})")
+    (state / "objects.sqlite-wal").write_bytes(b"")
+    again = Store.open(state, Clock())
+    assert again.all("Pod") == [kept]
+    assert "has lost the last 1 changes" in caplog.text
+    again.close()
+
+
+def test_a_log_that_is_whole_has_lost_nothing(state, caplog):
+    write_in_another_process(
+        state,
+        "kept = store.create(pod())\nwith store.together(): store.create(pod('q')); store.create(pod('r'))\n"
+        "store.remove(kept['metadata']['uid'])",
+    )
+    store = Store.open(state, Clock())
+    assert [each["metadata"]["name"] for each in store.all("Pod")] == ["q", "r"]
+    assert caplog.records == []
+    store.close()
+
+
+def damage_pages(file):
+    data = bytearray(file.read_bytes())
+    for page in range(4096, len(data), 4096):
+        data[page : page + 200] = b"\xff" * 200
+    file.write_bytes(data)
+
+
+def damage_an_object(file):
+    connection = sqlite3.connect(file)
+    connection.execute("UPDATE objects SET body = ?", (b'{"kind": 7}',))
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("damage", [damage_pages, damage_an_object])
+def test_a_damaged_file_is_a_sentence_with_what_to_do(state, damage):
+    store = Store.open(state, Clock())
+    for number in range(50):
+        store.create(pod(f"p-{number}"))
+    store.close()
+    damage(state / "objects.sqlite")
+    with pytest.raises(StateUnusable) as refusal:
+        Store.open(state)
+    (sentence,) = str(refusal.value).splitlines()
+    assert sentence.endswith("; move it away to begin with an empty cluster")
+
+
+def test_damage_that_is_met_later_is_no_defect_of_a_call(store):
+    store.create(pod())
+    store._file.execute("DROP TABLE objects")
+    with pytest.raises(NotDurable, match="the cluster's state cannot be written"):
+        store.create(pod("q"))

@@ -1,0 +1,38 @@
+"""The number of the last durable change, beside the database, so that a loss of changes is noticed.
+
+Lives here: one small file. Does not: what has changed; see `store`. A write-ahead log whose end is cut off
+or damaged is read up to there, without an error.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from backend_plugin.embedded.state_lock import USABLE, StateUnusable, open_own
+
+_DIGITS: Final = 20
+
+
+class Counted:
+    """The file; one for a state directory."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = os.fdopen(open_own(path), "rb+", buffering=0)
+        except OSError as error:
+            raise StateUnusable(f"{path}: {error.strerror or error}; {USABLE}") from error
+
+    def read(self) -> int:
+        """Return the number; 0 if there is none."""
+        said = os.pread(self._file.fileno(), _DIGITS, 0)
+        return int(said) if said.isdigit() else 0
+
+    def write(self, number: int) -> None:
+        """Store the number. Where that fails, a later loss goes unnoticed, and nothing else."""
+        with suppress(OSError):
+            os.pwrite(self._file.fileno(), b"%020d" % number, 0)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
