@@ -27,6 +27,7 @@ PRELOAD: Final = (
     "torch.distributed.launcher.api",
     "flytekit.bin.entrypoint",
     "cloudpickle",
+    "flytekitplugins.kfpytorch.worker.replica",
 )
 """What every worker needs and no user wrote."""
 

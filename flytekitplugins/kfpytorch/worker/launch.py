@@ -18,6 +18,7 @@ from flytekit.extend import IgnoreOutputs
 
 from flytekitplugins.kfpytorch.worker import (
     TORCH_IMPORT_ERROR_MESSAGE,
+    loading,
     machine,
     mode,
     surroundings,
@@ -40,6 +41,7 @@ def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
         IgnoreOutputs: In a pod, on every rank but 0.
         FlyteUserRuntimeException: A replica failed; a `FlyteRecoverableException` if it raised one.
     """
+    loading.refuse_at_import(task.name)
     if not surroundings.is_local():
         return _in_pod(task, inputs)
     with _refusals_told(task):
@@ -61,6 +63,7 @@ def elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
         FlyteUserRuntimeException: A rank failed; a `FlyteRecoverableException` if it raised one.
         ImportError: torch is not installed.
     """
+    loading.refuse_at_import(task.name)
     with _refusals_told(task):
         _require_torch()
         from flytekitplugins.kfpytorch.worker import local

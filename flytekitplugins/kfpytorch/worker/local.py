@@ -245,7 +245,7 @@ def _run(
     """Directories, log files and a fork server for a run; all but the logs are gone after it."""
     payload = shipping.payload_of(task, inputs)
     inherits = start_method == "fork" and can_fork()
-    packed = None if inherits else shipping.packed(payload, task.name)
+    packed = None if inherits else shipping.pack_parcel(payload, task)
     with contextlib.ExitStack() as ending:
         if packed is None:
             server = servers.of_this_process(payload)

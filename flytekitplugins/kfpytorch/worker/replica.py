@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flytekitplugins.kfpytorch.worker import failure, recovery, result
+from flytekitplugins.kfpytorch.worker import failure, loading, recovery, result
 
 if TYPE_CHECKING:
     from kfpytorch_common.forkserver.child import Start
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Payload:
     """What a worker needs to run the function: made by the caller, read by every worker."""
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] | None
+    """None when workers find it in the module that they import."""
     inputs: Mapping[str, Any]
     raw_output_prefix: str
     checkpoint_dest: str | None
@@ -85,31 +86,43 @@ def _report(error: BaseException, who: failure.Who, directory: Path) -> int:
 
 def _run(place: Place, inherited: Payload | None) -> result.ElasticWorkerResult:
     if inherited is not None:
+        assert inherited.function is not None  # noqa: S101 - only a parcel has payloads without it.
         return outcome_of(inherited.function, inherited.inputs)
-    return call(_loaded(place), place.workspace)
+    assert place.payload is not None  # noqa: S101 - without an inherited one there is a file.
+    parcel: loading.Parcel = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - our caller's.
+    with _execution(parcel, place.workspace):
+        return outcome_of(*loading.unpack(parcel))
 
 
-def call(payload: Payload, workspace: str | None = None) -> result.ElasticWorkerResult:
-    """Run the function in a Flyte context of its own, with the caller's outputs and checkpoints.
+def call(payload: Payload) -> result.ElasticWorkerResult:
+    """Run the function in a Flyte context of its own, with the caller's outputs and checkpoints."""
+    assert payload.function is not None  # noqa: S101 - only a parcel has payloads without it.
+    with _execution(payload, None):
+        return outcome_of(payload.function, payload.inputs)
+
+
+@contextlib.contextmanager
+def _execution(settings: Payload | loading.Parcel, workspace: str | None) -> Iterator[None]:
+    """A Flyte context of its own, as in a pod.
 
     Args:
-        payload: What to run.
-        workspace: Where flytekit keeps its local files; None for where it keeps them by itself.
+        settings: The caller's outputs and checkpoints.
+        workspace: The directory of flytekit's local files; None for its default.
     """
     from flytekit.bin.entrypoint import setup_execution
 
     with contextlib.ExitStack() as context:
         if workspace:
-            context.enter_context(_files_in(workspace, payload.raw_output_prefix))
+            context.enter_context(_files_in(workspace, settings.raw_output_prefix))
         with _temporary_files_in(workspace):
             context.enter_context(
                 setup_execution(
-                    raw_output_data_prefix=payload.raw_output_prefix,
-                    checkpoint_path=payload.checkpoint_dest,
-                    prev_checkpoint=payload.checkpoint_src,
+                    raw_output_data_prefix=settings.raw_output_prefix,
+                    checkpoint_path=settings.checkpoint_dest,
+                    prev_checkpoint=settings.checkpoint_src,
                 )
             )
-        return outcome_of(payload.function, payload.inputs)
+        yield
 
 
 def outcome_of(function: Callable[..., Any], inputs: Mapping[str, Any]) -> result.ElasticWorkerResult:
@@ -124,12 +137,6 @@ def outcome_of(function: Callable[..., Any], inputs: Mapping[str, Any]) -> resul
         decks=flytekit.current_context().decks,
         om=tracker.get(value) if tracker is not None else None,
     )
-
-
-def _loaded(place: Place) -> Payload:
-    assert place.payload is not None  # noqa: S101 - without an inherited one there is a file.
-    payload: Payload = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - our caller's.
-    return payload
 
 
 def _files_in(workspace: str, raw_output_prefix: str) -> contextlib.AbstractContextManager[Any]:

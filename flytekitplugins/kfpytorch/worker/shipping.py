@@ -1,8 +1,16 @@
 """Getting the user's function into another process: packed with cloudpickle, or a clear refusal."""
 
+import ast
+import contextlib
+import dataclasses
+import sys
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
+from flytekitplugins.kfpytorch.worker import loading
 from flytekitplugins.kfpytorch.worker.replica import Payload
+from kfpytorch_common import loaded_modules
 
 
 class CannotShip(TypeError):
@@ -44,6 +52,68 @@ def packed(payload: Payload, task: str) -> bytes:
         ) from error
 
 
+def pack_parcel(payload: Payload, task: Any) -> bytes:
+    """Return the file that the workers read: a reference to the task in its module, and what has none.
+
+    Raises:
+        CannotShip: As for `packed`.
+    """
+    from flytekitplugins.kfpytorch.worker import pickling
+
+    reference, by_value = find_reference(task), None
+    if reference and reference.attribute:
+        with contextlib.suppress(Exception):  # The workers import it.
+            by_value = pickling.dumps(payload.function)
+        payload = dataclasses.replace(payload, function=None)
+    parcel = loading.Parcel(
+        payload.raw_output_prefix,
+        payload.checkpoint_dest,
+        payload.checkpoint_src,
+        reference,
+        packed(payload, task.name),
+        by_value,
+    )
+    return pickling.dumps(parcel)
+
+
+def find_reference(task: Any) -> loading.Reference | None:
+    """Return where the task is in a module that workers can import; None for a notebook."""
+    function = task.task_function
+    codes = loading.list_codes(function)
+    names = [getattr(function, "__module__", None), task.instantiated_in]
+    if names[0] == "__main__":
+        return _find_main(codes)
+    for name in dict.fromkeys(names):
+        module, file = sys.modules.get(name), loaded_modules.list_files().get(name)
+        if module is None or file is None:
+            continue
+        attributes = [key for key, value in list(vars(module).items()) if value is task]
+        return loading.Reference(name, file, attributes[0] if attributes else None, codes)
+    return None
+
+
+def _find_main(codes: tuple[CodeType, ...]) -> loading.Reference | None:
+    """Return the main module, without the task, if its author has made it ready to be imported.
+
+    The function is sent by value: its classes and those of its inputs belong to `__main__`.
+    """
+    file = loaded_modules.list_files().get("__main__")
+    if file is None or not _has_guard(Path(file)):
+        return None
+    spec = vars(sys.modules["__main__"]).get("__spec__")
+    return loading.Reference(spec.name if spec else Path(file).stem, file, None, codes)
+
+
+def _has_guard(file: Path) -> bool:
+    """True if the file has a statement `if __name__ == "__main__"`."""
+    try:
+        statements = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return False
+    tests = [ast.unparse(each.test) for each in statements if isinstance(each, ast.If)]
+    return any("__name__" in test and "__main__" in test for test in tests)
+
+
 def _culprit(payload: Payload) -> str:
     """The first value that cannot be pickled by itself: an input, or what the function refers to."""
     function = payload.function
@@ -52,7 +122,7 @@ def _culprit(payload: Payload) -> str:
     if code is not None:
         cells = zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False)
         found |= {f"the variable {name!r} around it": _content(cell) for name, cell in cells}
-        names = function.__globals__
+        names = getattr(function, "__globals__", {})
         found |= {f"the global {name!r}": names[name] for name in code.co_names if name in names}
     for where, value in found.items():
         if not _packs(value):

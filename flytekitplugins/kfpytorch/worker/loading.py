@@ -1,0 +1,155 @@
+"""The user's function in a worker: from the imported module, as in a pod, or sent by value.
+
+The caller names the module and the task in a `Reference`. A worker imports the module, so that its
+statements apply, and runs the function of that task. It runs the function that was sent by value when
+the module has no such task, or has changed since the caller loaded it.
+"""
+
+import contextlib
+import importlib
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from kfpytorch_common import loaded_modules
+
+
+class CalledAtImport(RuntimeError):
+    """A module runs a distributed task when a worker imports it."""
+
+
+class ModuleChanged(RuntimeError):
+    """The module of a task has changed since the caller loaded it, and the function cannot be sent."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A task in a module of the user."""
+
+    module: str
+    file: str
+    """The source of the module; another module of the same name is not imported for it."""
+    attribute: str | None
+    """The name of the task in the module; None if only the statements of the module are needed."""
+    codes: tuple[CodeType, ...]
+    """The code of the function and of the functions that it wraps."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """The content of the file that a worker reads."""
+
+    raw_output_prefix: str
+    checkpoint_dest: str | None
+    checkpoint_src: str | None
+    reference: Reference | None
+    payload: bytes
+    """The pickled payload; without the function if the reference names it."""
+    function: bytes | None
+    """The function by value, if the payload has none and it can be pickled."""
+
+
+def list_codes(function: Any) -> tuple[CodeType, ...]:
+    """Return the code of a function and of each function that it wraps."""
+    codes: list[Any] = []
+    while function is not None and len(codes) < 100:
+        codes.append(getattr(function, "__code__", None))
+        function = getattr(function, "__wrapped__", None)
+    return tuple(code for code in codes if type(code) is CodeType)
+
+
+def unpack(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+    """Import the module of the task and return the function and its inputs.
+
+    Raises:
+        Exception: As the statements of the module raise.
+        ModuleChanged: The function is neither in the module nor in the parcel.
+    """
+    function = _import_function(parcel.reference) if parcel.reference else None
+    with _importing():
+        payload = pickle.loads(parcel.payload)  # noqa: S301 - written by our caller.
+        function = function or payload.function
+        if function is None and parcel.function is not None:
+            function = pickle.loads(parcel.function)  # noqa: S301
+    if function is None:
+        assert parcel.reference is not None  # noqa: S101 - without a reference the payload has the function.
+        raise ModuleChanged(
+            f"{parcel.reference.file} has changed since the run began, or its task "
+            f"{parcel.reference.attribute!r} runs when it is imported; start the run again"
+        )
+    return function, payload.inputs
+
+
+def refuse_at_import(task: str) -> None:
+    """Refuse to run a distributed task while a worker imports a module.
+
+    Raises:
+        CalledAtImport: The module would start workers that import it again, without end.
+    """
+    if _state.imports:
+        _state.refused = True
+        raise CalledAtImport(
+            f"{task} is called while a worker imports its module: "
+            'put the call under `if __name__ == "__main__":`'
+        )
+
+
+@dataclass
+class _State:
+    imports: int = 0
+    refused: bool = False
+
+
+_state = _State()
+
+
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    _state.imports += 1
+    try:
+        yield
+    finally:
+        _state.imports -= 1
+
+
+def _import_function(reference: Reference) -> Callable[..., Any] | None:
+    """Import the module and return the function of the task; None if it is not the caller's function."""
+    try:
+        with _importing():
+            module = importlib.import_module(reference.module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the statements of a user may raise anything.
+        if not _is_absent(reference.module, error):
+            _go_on(reference, error)
+        return None
+    if reference.attribute is None or not _is_same_file(reference):
+        return None
+    function = getattr(vars(module).get(reference.attribute), "task_function", None)
+    return function if list_codes(function) == reference.codes else None
+
+
+def _is_absent(module: str, error: BaseException) -> bool:
+    """True if the error says that the module itself, or a package around it, is not on the path."""
+    return type(error) is ModuleNotFoundError and f"{module}.".startswith(f"{error.name}.")
+
+
+def _go_on(reference: Reference, error: BaseException) -> None:
+    """Go on with the function that was sent, or raise the error of the module.
+
+    A pod could not import the module either, unless it needs no module or calls its own task.
+    """
+    if reference.attribute is not None and not _state.refused:
+        raise error
+    print(  # noqa: T201 - for the log of the rank.
+        f"kfpytorch: {reference.module} could not be imported in this rank, its function was sent by value: "
+        f"{type(error).__name__}",
+        file=sys.stderr,
+    )
+
+
+def _is_same_file(reference: Reference) -> bool:
+    file = loaded_modules.list_files().get(reference.module)
+    return file is not None and os.path.realpath(file) == os.path.realpath(reference.file)

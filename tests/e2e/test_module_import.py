@@ -1,0 +1,174 @@
+"""Ranks import the module of a task, as a pod does, and run its function from there."""
+
+import importlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flytekit.exceptions.user import FlyteUserRuntimeException
+
+from kfpytorch_common.loaded_modules import list_files
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+HEADER = """
+import functools, logging, os, sys, threading
+import torch
+from flytekit import dynamic, map_task, task, workflow
+from flytekitplugins.kfpytorch import Elastic
+
+PAIR = Elastic(nproc_per_node=2)
+"""
+
+Load = Callable[..., Any]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Write a module, import it, and forget it after the test."""
+    monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path / "logs"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+
+    def write(name: str, text: str) -> Any:
+        file = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(HEADER + textwrap.dedent(text))
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+
+    yield write
+    for name, file in list_files().items():
+        if name not in before and Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]
+
+
+def test_the_statements_of_the_module_apply_in_every_rank(load: Load) -> None:
+    module = load(
+        "with_effects",
+        """
+        if "RANK" in os.environ:
+            torch.manual_seed(3)
+            torch.set_default_dtype(torch.float64)
+            logging.basicConfig(level=7)
+        LOCK = threading.Lock()  # It cannot be pickled.
+
+        @task(task_config=PAIR)
+        def train() -> list[str]:
+            import torch.distributed as dist
+
+            dist.init_process_group("gloo")
+            everyone = [None] * 2
+            with LOCK:
+                mine = [torch.initial_seed(), torch.get_default_dtype(), logging.getLogger().level]
+            mine.append(train is sys.modules["with_effects"].train)
+            dist.all_gather_object(everyone, str(mine))
+            return everyone
+        """,
+    )
+    assert module.train() == ["[3, torch.float64, 7, True]"] * 2
+
+
+def test_tasks_of_a_package_run_however_they_are_made_and_called(load: Load, tmp_path: Path) -> None:
+    load("parts.values", "OFFSET = 100")
+    (tmp_path / "parts" / "__init__.py").touch()
+    module = load(
+        "parts.tasks",
+        """
+        from . import values
+
+        def doubled(function):
+            @functools.wraps(function)
+            def wrapper(*args, **kwargs):
+                return 2 * function(*args, **kwargs)
+            return wrapper
+
+        @task(task_config=PAIR)
+        @doubled
+        def decorated(x: int) -> int:
+            return x + values.OFFSET
+
+        @workflow
+        def several() -> list[int]:
+            return map_task(decorated)(x=[1, 2])
+        """,
+    )
+    assert module.decorated(x=1) == 202
+    assert module.several() == [202, 204]
+
+
+def test_an_error_of_the_module_in_a_rank_is_reported_with_its_line(load: Load) -> None:
+    module = load(
+        "fails_in_ranks",
+        """
+        if "RANK" in os.environ:
+            raise LookupError("no data here")
+
+        @task(task_config=PAIR)
+        def train() -> int:
+            return 1
+        """,
+    )
+    with pytest.raises(FlyteUserRuntimeException) as caught:
+        module.train()
+    assert "(user-error)" in str(caught.value)
+    assert "LookupError: no data here" in str(caught.value)
+    lines = Path(module.__file__).read_text().splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if "raise LookupError" in line)
+    assert f"fails_in_ranks.py:{number} in <module>" in str(caught.value)
+
+
+def test_a_module_that_was_edited_runs_the_function_that_the_caller_has(load: Load, tmp_path: Path) -> None:
+    module = load("edited", "@task(task_config=PAIR)\ndef train() -> int:\n    return 1\n")
+    file = tmp_path / "edited.py"
+    file.write_text(file.read_text().replace("return 1", "return 22"))
+    assert module.train() == 1
+
+
+def test_a_module_that_runs_its_task_when_it_is_imported_does_not_start_ranks_without_end(
+    load: Load, capfd: pytest.CaptureFixture[str]
+) -> None:
+    module = load(
+        "runs_at_import",
+        """
+        @task(task_config=PAIR)
+        def train() -> int:
+            return 4
+
+        if "RANK" in os.environ:
+            train()
+        """,
+    )
+    assert module.train() == 4
+    assert "runs_at_import could not be imported in this rank" in capfd.readouterr().err
+
+
+def test_a_guarded_main_module_is_imported_for_its_statements(tmp_path: Path) -> None:
+    script = tmp_path / "guarded.py"
+    script.write_text(
+        HEADER
+        + textwrap.dedent(
+            """
+            from dataclasses import dataclass
+
+            torch.manual_seed(5)
+
+            @dataclass
+            class Settings:
+                rate: float
+
+            @task(task_config=PAIR)
+            def train(settings: Settings) -> str:
+                return f"{torch.initial_seed()} {isinstance(settings, Settings)}"
+
+            if __name__ == "__main__":
+                print(train(settings=Settings(rate=1.0)))
+            """
+        )
+    )
+    ran = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=100)
+    assert ran.stdout.splitlines() == ["5 True"], ran.stderr
