@@ -32,6 +32,7 @@ from flytekitplugins.kfpytorch.config import (
     Worker,
 )
 from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE
+from kfpytorch_common.loaded_modules import get_loaded
 
 __all__ = [
     "TORCH_IMPORT_ERROR_MESSAGE",
@@ -68,6 +69,8 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
         definition.check(task_config, kwargs)
+        if get_loaded("torch"):  # Otherwise no task of this process can name `torch.nn.Module`.
+            import_module("flytekitplugins.kfpytorch.torch_models").register()
         super().__init__(
             task_config=task_config,
             task_function=task_function,

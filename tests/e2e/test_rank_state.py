@@ -5,10 +5,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import flytekit
 import pytest
 import torch
 import torch.distributed as dist
 from flytekit import task
+from flytekit.types.file import FlyteFile
 
 from e2e.scripts import rank_state
 from flytekitplugins.kfpytorch import Elastic
@@ -111,3 +113,16 @@ def test_a_seed_that_was_set_before_a_fork_of_the_process_applies() -> None:
     torch.manual_seed(7)
     np.random.seed(7)
     assert draw() == [float(torch.rand(())), float(np.random.rand())] * 2
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+def test_each_rank_has_a_working_directory_of_its_own(start_method: str) -> None:
+    @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
+    def write() -> tuple[FlyteFile, list[str]]:
+        directory = Path(flytekit.current_context().working_directory)
+        (directory / "rank.txt").write_text(os.environ["RANK"])
+        return FlyteFile(str(directory / "rank.txt")), gather(str(directory))
+
+    file, directories = write()
+    assert Path(file).read_text() == "0"
+    assert len(set(directories)) == 2

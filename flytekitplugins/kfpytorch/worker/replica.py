@@ -87,7 +87,8 @@ def _report(error: BaseException, who: failure.Who, directory: Path) -> int:
 def _run(place: Place, inherited: Payload | None) -> result.ElasticWorkerResult:
     if inherited is not None:
         assert inherited.function is not None  # noqa: S101 - only a parcel has payloads without it.
-        return outcome_of(inherited.function, inherited.inputs)
+        with _own_working_directory(place.workspace):
+            return outcome_of(inherited.function, inherited.inputs)
     assert place.payload is not None  # noqa: S101 - without an inherited one there is a file.
     parcel: loading.Parcel = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - our caller's.
     with _execution(parcel, place.workspace):
@@ -122,6 +123,19 @@ def _execution(settings: Payload | loading.Parcel, workspace: str | None) -> Ite
                     prev_checkpoint=settings.checkpoint_src,
                 )
             )
+        yield
+
+
+@contextlib.contextmanager
+def _own_working_directory(workspace: str) -> Iterator[None]:
+    """Give a fork of the caller a directory of its own, in the Flyte context that it inherited."""
+    from flytekit.core.context_manager import FlyteContextManager
+
+    context = FlyteContextManager.current_context()
+    parameters = context.user_space_params.builder()
+    parameters.working_dir = tempfile.mkdtemp(prefix="rank-", dir=workspace)
+    state = context.execution_state.with_params(user_space_params=parameters.build())
+    with FlyteContextManager.with_context(context.with_execution_state(state)):
         yield
 
 

@@ -1,0 +1,43 @@
+"""Values of the type `torch.nn.Module`, which flytekit cannot read with torch 2.6 and newer.
+
+torch's `load` accepts only weights unless it is told otherwise, and flytekit saves the whole module.
+Imported only in a process that has loaded torch.
+"""
+
+from typing import Any
+
+import torch
+from flytekit import FlyteContext
+from flytekit.core.type_engine import TypeEngine
+from flytekit.extras.pytorch import PyTorchModuleTransformer
+from flytekit.models.literals import Literal
+
+
+class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
+    """flytekit's transformer, except that it reads whole modules.
+
+    A module is trusted as the pickles are that flytekit reads for other Python types: both come from
+    an execution's own storage.
+    """
+
+    def to_python_value(
+        self, ctx: FlyteContext, lv: Literal, expected_python_type: type[torch.nn.Module]
+    ) -> torch.nn.Module:
+        """Return the module of a literal, on the first GPU if there is one.
+
+        Args:
+            ctx: The context with access to the storage.
+            lv: The literal.
+            expected_python_type: The type in the signature of the task.
+        """
+        del expected_python_type
+        path = ctx.file_access.get_random_local_path()
+        ctx.file_access.get_data(lv.scalar.blob.uri, path, is_multipart=False)
+        device = "cuda:0" if torch.cuda.is_available() else "cpu"
+        module: Any = torch.load(path, map_location=device, weights_only=False)
+        return module  # type: ignore[no-any-return]
+
+
+def register() -> None:
+    """Replace flytekit's transformer of `torch.nn.Module`."""
+    TypeEngine.register_additional_type(TrustedModuleTransformer(), torch.nn.Module, override=True)

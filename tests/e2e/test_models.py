@@ -1,0 +1,47 @@
+"""Models are results and inputs of tasks, with every release of torch."""
+
+import pytest
+import torch
+from flytekit import task, workflow
+from torch import nn
+
+from flytekitplugins.kfpytorch import Elastic
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+
+class Net(nn.Module):
+    """A model of the user, with one weight."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([weight]))
+
+
+@task(task_config=Elastic(nproc_per_node=2))
+def make(weight: float) -> Net:
+    return Net(weight)
+
+
+@task(task_config=Elastic(nproc_per_node=2))
+def double(model: nn.Module) -> nn.Module:
+    return Net(2 * model.weight.item())
+
+
+@task
+def read(model: nn.Module) -> list[float]:
+    return [model.weight.item()]
+
+
+@workflow
+def chain() -> list[float]:
+    return read(model=double(model=make(weight=1.5)))
+
+
+def test_a_model_goes_through_distributed_and_plain_tasks() -> None:
+    assert chain() == [3.0]
+
+
+def test_a_model_is_the_result_of_a_call() -> None:
+    model = make(weight=0.5)
+    assert (type(model), model.weight.tolist()) == (Net, [0.5])
