@@ -166,6 +166,14 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return bool(self.node) or (self.scheduled is not None and self.scheduled.true)
 
 
+def is_replica(pod: Pod, job: Job) -> bool:
+    """True if the pod is a replica of the job: the job owns it.
+
+    Labels are no proof: whoever may edit a pod sets them. A job without a uid comes from a file.
+    """
+    return not pod.place and pod.job_name in ("", job.name) and (not job.uid or job.uid in pod.owners)
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What somebody in the cluster said about an object; a hint, for events are dropped and expire."""
 

@@ -15,7 +15,7 @@ from msgspec import structs
 from backend_plugin.core import blame, deaths, notes, shortage, waiting
 from backend_plugin.core.deaths import Death
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.observed import Condition, Event, Job, Observed, Pod
+from backend_plugin.core.observed import Condition, Event, Job, Observed, Pod, is_replica
 from backend_plugin.core.scheduling import asks
 from backend_plugin.core.waits import Note, Stage, Wait
 from kfpytorch_common.causes import Cause
@@ -111,12 +111,8 @@ def _by_type(job: Job) -> Mapping[str, Condition]:
 def _own(observed: Observed) -> tuple[Pod, ...]:
     """The job's pods, in order; not a stranger of the same name, nor a placeholder."""
     job = observed.job
-    own = [pod for pod in observed.pods if pod.role and (job is None or _is_of(pod, job))]
+    own = [pod for pod in observed.pods if pod.role and (job is None or is_replica(pod, job))]
     return tuple(sorted(own, key=lambda pod: (pod.role, pod.index, pod.name)))
-
-
-def _is_of(pod: Pod, job: Job) -> bool:
-    return pod.job_name in ("", job.name) and (not job.uid or not pod.owners or job.uid in pod.owners)
 
 
 def _state(job: Job, by_type: Mapping[str, Condition], observed: Observed) -> State:

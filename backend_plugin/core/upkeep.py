@@ -12,7 +12,7 @@ import msgspec
 
 from backend_plugin.core.kept_verdict import ANNOTATION, encode, read
 from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
-from backend_plugin.core.observed import Job, Observed, Pod
+from backend_plugin.core.observed import Job, Observed, Pod, is_replica
 from backend_plugin.core.reading import text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.task_phase import TaskPhase, failed
@@ -140,7 +140,7 @@ def _select_leftovers(job: Job, pods: Sequence[Pod], *, is_failure: bool, now: d
 
 def _is_owned(pod: Pod, job: Job) -> bool:
     """True if the pod is a replica of the job, or a placeholder, which another pod owns."""
-    return bool(pod.place) or not pod.owners or job.uid in pod.owners
+    return bool(pod.place) or is_replica(pod, job)
 
 
 def is_over(observed: Observed) -> bool:
@@ -157,7 +157,7 @@ def runs_undisturbed(observed: Observed) -> bool:
     job = observed.job
     if job is None or is_over(observed) or ANNOTATION in job.annotations:
         return False
-    replicas = [pod for pod in observed.pods if _is_replica(pod, job)]
+    replicas = [pod for pod in observed.pods if is_replica(pod, job)]
     return len(replicas) == job.replicas and all(map(_runs, replicas))
 
 
@@ -169,13 +169,9 @@ def goes_on_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) ->
     if len(pods) != len(before):
         return False
     for old, pod in zip(before, pods, strict=True):
-        if pod is not old and not (_runs(pod) and _is_replica(pod, job) and _is_replica(old, job)):
+        if pod is not old and not (_runs(pod) and is_replica(pod, job) and is_replica(old, job)):
             return False
     return True
-
-
-def _is_replica(pod: Pod, job: Job) -> bool:
-    return not pod.place and (not pod.owners or job.uid in pod.owners)
 
 
 def _runs(pod: Pod) -> bool:

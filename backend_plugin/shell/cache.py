@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from backend_plugin.core import origin, turns
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.manifest import names
-from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup
+from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
 from backend_plugin.core.scheduling import table
 from backend_plugin.core.told_at import told_at
 from backend_plugin.shell.by_node import ByNode
@@ -85,6 +85,12 @@ class Entry:
         """Where it stands in the cache."""
         return self.namespace, self.name
 
+    @property
+    def replicas(self) -> tuple[Pod, ...]:
+        """The pods that the job owns, as far as the job is known; placeholders are not among them."""
+        job = self.job
+        return self.pods if job is None else tuple(pod for pod in self.pods if is_replica(pod, job))
+
     def observed(self) -> Observed:
         """All that is known, as `judge` takes it."""
         groups = self.pod_groups
@@ -92,7 +98,8 @@ class Entry:
             groups = tuple(self.queues.placed(group) for group in groups)
         return Observed(
             job=None if self.gone else self.job,
-            pods=self.pods,
+            # Nothing else tells whose they are once the job is gone.
+            pods=self.replicas if self.gone else self.pods,
             events=self.events,
             pod_groups=groups,
             error_files=self.error_files,

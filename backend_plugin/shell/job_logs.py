@@ -79,7 +79,7 @@ async def _find(
     try:
         while not over:
             over = not wanted.follow or is_over()
-            for pod in entry.pods:
+            for pod in entry.replicas:
                 key = pod.uid or pod.name
                 if pod.replica in wanted.replicas and key not in known and _has_begun(pod):
                     known.add(key)

@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from backend_plugin.core import lookup, origin
 from backend_plugin.core.manifest import names
-from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, read_conditions
+from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, is_replica, read_conditions
 from backend_plugin.core.reading import section, text, texts
 from backend_plugin.core.task_phase import TaskPhase
 from backend_plugin.core.values import Manifest
@@ -41,7 +41,8 @@ def summary(job: Job, verdict: TaskPhase) -> wire.Job:
 def full(job: Job, observed: Observed, verdict: TaskPhase) -> wire.Job:
     """A job with all that is known of it."""
     message = summary(job, verdict)
-    own = sorted((pod for pod in observed.pods if pod.role), key=lambda pod: (pod.role, pod.index, pod.name))
+    own = [pod for pod in observed.pods if pod.role and is_replica(pod, job)]
+    own.sort(key=lambda pod: (pod.role, pod.index, pod.name))
     message.replicas.extend(_replica(job, pod) for pod in own)
     by_time = sorted(observed.events, key=lambda event: event.at or _LONG_AGO)
     message.events.extend(_event(event) for event in by_time[-_MOST_EVENTS:])

@@ -155,6 +155,8 @@ class TaskService:
                 raise
             planned = plan(template, run, settings, pod_templates, newer)
         found.tell(run, planned.reasons)
+        for warning in planned.warnings:
+            log.warning("pod security: %s", warning, extra=whose.of_run(run))
         return planned
 
     async def _accompany(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
@@ -270,7 +272,7 @@ class TaskService:
         """The last lines of every replica, each line with its replica's name."""
         ref = await self._ref(request.resource_meta, context)
         entry = await self._known(ref)
-        pods = entry.pods if entry is not None and not _is_of_another(entry, ref) else ()
+        pods = entry.replicas if entry is not None and not _is_of_another(entry, ref) else ()
         async for lines in answers.last_lines(self._around.cluster, ref.namespace, pods, request.lines):
             yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
 

@@ -55,12 +55,20 @@ class ScriptedCluster:
         metadata = {
             "uid": f"uid-{next(self._uids)}",
             "creationTimestamp": ago(0),
+            **self._owned(manifest),
             **manifest["metadata"],
         }
         stored = {**manifest, "metadata": metadata}
         self.objects[manifest["kind"], metadata["namespace"], metadata["name"]] = stored
         self._tell(stored)
         return stored
+
+    def _owned(self, manifest: Any) -> Any:
+        """Return the owner that the operator writes on a replica; a test may write another one."""
+        name = manifest["metadata"].get("labels", {}).get(JOB_NAME)
+        job = self.objects.get(("PyTorchJob", manifest["metadata"]["namespace"], name))
+        owners = [{"kind": "PyTorchJob", "name": name, "uid": job["metadata"]["uid"]}] if job else []
+        return {"ownerReferences": owners} if manifest["kind"] == "Pod" and owners else {}
 
     def status(self, name: str, status: Any) -> None:
         """The operator writes a job's status."""

@@ -143,6 +143,38 @@ def test_of_two_attempts_that_are_made_at_once_the_later_one_stays(tmp_path: Pat
     tell(story, tmp_path)
 
 
+async def lines_of(served: Served, meta: bytes) -> list[str]:
+    ask = served.channel.unary_stream(
+        "/flyteidl.service.AsyncAgentService/GetTaskLogs",
+        request_serializer=admin.GetTaskLogsRequest.SerializeToString,
+        response_deserializer=admin.GetTaskLogsResponse.FromString,
+    )
+    answers = ask(admin.GetTaskLogsRequest(resource_meta=meta, lines=2))
+    return [line async for each in answers for line in each.body.results]
+
+
+@pytest.mark.parametrize("owners", [[], [{"kind": "PyTorchJob", "name": "f1", "uid": "of-another"}]])
+def test_a_pod_that_the_job_does_not_own_is_no_replica(tmp_path: Path, owners: Any) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        name = name_of(meta)
+        served.cluster.put(pod(name, "master-0", "Running"))
+        served.cluster.put(pod(name, "worker-0", "Running"))
+        stranger = pod(name, "worker-1", "Failed", containerStatuses=terminated(1))
+        stranger["metadata"]["ownerReferences"] = owners
+        served.cluster.put(stranger)
+        served.cluster.lines = {f"{name}-worker-1": ["of a stranger"], f"{name}-worker-0": ["ours"]}
+        assert await lines_of(served, meta) == ["worker-0: ours"]
+        served.cluster.status(name, status("Running", "Failed"))
+        await until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
+        assert "worker-1" not in (await served.get(meta)).message
+        await until(lambda: f"delete_pod {name}-worker-0" in served.cluster.calls)
+        await until(lambda: len(served.orders) == 0)
+        assert ("Pod", NAMESPACE, f"{name}-worker-1") in served.cluster.objects
+
+    tell(story, tmp_path)
+
+
 def test_a_pod_that_was_made_anew_is_not_stopped_in_place_of_the_old_one(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         name = name_of(await served.create())

@@ -144,7 +144,9 @@ def test_what_stops_a_job_does_not_wait_for_its_group(server, tmp_path):
             "training.kubeflow.org/replica-type": "worker",
             "training.kubeflow.org/replica-index": "0",
         }
+        owners = [{"kind": "PyTorchJob", "name": name, "uid": job["metadata"]["uid"]}]
         meta = {"name": f"{name}-worker-0", "namespace": NAMESPACE, "labels": labels}
+        meta["ownerReferences"] = owners
         pod = {"metadata": meta, "status": {"phase": "Running"}}
         failed = {**job, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
         server.do(lambda objects: objects.put(("", "pods", NAMESPACE, f"{name}-worker-0"), pod))

@@ -53,10 +53,12 @@ def the_job(server: KubeServer, name: str) -> Any:
 def pod(server: KubeServer, name: str, replica: str, phase: str, state: Any) -> None:
     role, index = replica.split("-")
     labels = {"job-name": name, "replica-type": role, "replica-index": index}
-    identity = the_job(server, name)["metadata"]["labels"][IDENTITY]
+    job = the_job(server, name)["metadata"]
+    identity = job["labels"][IDENTITY]
     metadata = {
         "name": f"{name}-{replica}",
         "namespace": NAMESPACE,
+        "ownerReferences": [{"kind": "PyTorchJob", "name": name, "uid": job["uid"]}],
         "labels": {**{LABEL + key: value for key, value in labels.items()}, IDENTITY: identity},
     }
     status = {"phase": phase, "containerStatuses": [{"name": "pytorch", "state": state}]}

@@ -96,6 +96,9 @@ class Playing:
             "name": f"{self.name}-{replica}",
             "namespace": NAMESPACE,
             "creationTimestamp": ago(created),
+            "ownerReferences": [
+                {"kind": "PyTorchJob", "name": self.name, "uid": self.job["metadata"]["uid"]}
+            ],
             "labels": {
                 **{f"{LABEL}{key}": value for key, value in labels.items()},
                 IDENTITY: self.job["metadata"]["labels"][IDENTITY],

@@ -46,6 +46,7 @@ def pod(name: str, phase: str = "Running", *, container: Manifest | None = None,
     metadata = {
         "name": f"j-{name}",
         "creationTimestamp": at(1),
+        "ownerReferences": [{"uid": "u"}],
         "labels": {LABEL + "job-name": "j", LABEL + "replica-type": role, LABEL + "replica-index": index},
         **status.pop("metadata", {}),
     }
