@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from backend_plugin.core.quantity import Quantity
-from backend_plugin.core.settings import Settings, TaskResources, kinds, reading
+from backend_plugin.core.settings import PodSecurityMode, Settings, TaskResources, kinds, reading
 
 PAGE = (Path(__file__).parent.parent / "docs/reference/settings.md").read_text()
 TYPES = {
@@ -23,6 +23,8 @@ TYPES = {
     kinds.affinity: "as in a pod",
     kinds.dns_config: "as in a pod",
     kinds.pod_security_context: "as in a pod",
+    kinds.pod_security_mode: "`off`, `warn` or `refuse`",
+    kinds.pod_security_modes: "modes by namespace",
     kinds.security_context: "as in a pod",
     kinds.names: "names",
     kinds.pull_policy: "`Always`, `Never` or `IfNotPresent`",
@@ -68,8 +70,8 @@ def written(value: Any) -> str:
         return f"`{str(value).lower()}`"
     if value in UNSAID:
         return ""
-    if isinstance(value, Quantity):
-        return f"`{value.text}`"
+    if isinstance(value, PodSecurityMode | Quantity):
+        return f"`{value.value if isinstance(value, PodSecurityMode) else value.text}`"
     if isinstance(value, timedelta):
         hours, minutes = divmod(int(value.total_seconds()) // 60, 60)
         return f"`{hours}h`" if hours else f"`{minutes}m`"
@@ -91,6 +93,7 @@ def test_every_setting_of_flyte_is_listed() -> None:
     [
         ("kfpytorch", DEFAULTS.kfpytorch),
         ("kfpytorch.gang", DEFAULTS.kfpytorch.gang),
+        ("kfpytorch.pod-security", DEFAULTS.kfpytorch.pod_security),
         ("kfpytorch.task-resources", TaskResources()),
         ("kfpytorch.judging", DEFAULTS.judging),
         ("kfpytorch.logs", DEFAULTS.logs),

@@ -4,7 +4,7 @@ Composes reading, planning and printing; how a file becomes a task is in `source
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -70,8 +70,7 @@ def command(**said: Any) -> None:
     except ends.Unreadable as error:
         ends.refuse(error)
     else:
-        for reason in planned.reasons if said["explain"] else ():
-            click.echo(reason, err=True)
+        _explain(planned, reasons=planned.reasons if said["explain"] else ())
         _print(planned.manifests, said["output"])
 
 
@@ -85,6 +84,11 @@ def _rendered(said: Mapping[str, Any]) -> Plan:
 
         return render_server.rendered(said, (template, run), settings, (pod_templates, found))
     return plan(template, run, settings, pod_templates, found)
+
+
+def _explain(planned: Plan, *, reasons: Sequence[str]) -> None:
+    for line in (*(f"warning: {each}" for each in planned.warnings), *reasons):
+        click.echo(line, err=True)
 
 
 def _print(manifests: tuple[Manifest, ...], form: str) -> None:

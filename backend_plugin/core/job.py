@@ -203,5 +203,7 @@ class Plan:
 
     manifests: tuple[Manifest, ...]
     """In the order in which we would ask."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about what the platform reports and does not refuse."""
     reasons: tuple[str, ...] = ()
     """Why this scheduler, or none, as sentences."""

@@ -52,7 +52,8 @@ def plan(
         pods = pod.pod_templates(request, job.groups)
     manifest = pytorchjob.build(job, settings, job_metadata(template, run, job.deadlines, pods[0]), pods)
     manifests = scheduling.manifests(job, manifest, chosen.gang, found)
-    return Plan(manifests=tuple(manifests), reasons=tuple(chosen.reasons))
+    warnings = tuple(map(str, pod.security_warnings(request, job.groups)))
+    return Plan(manifests=tuple(manifests), warnings=warnings, reasons=tuple(chosen.reasons))
 
 
 def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:

@@ -26,6 +26,8 @@ _QUANTITY: Final = {
     "type": ["string", "number"],
     "pattern": "^([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$",
 }
+# YAML 1.1 reads the word off as false.
+_MODE: Final = {"enum": ["off", "warn", "refuse", False]}
 _SCHEMAS: Final[Mapping[Any, Any]] = {
     kinds.boolean: {"type": "boolean"},
     kinds.duration: {"type": "string", "pattern": "^(0|([0-9]+(\\.[0-9]+)?(ms|us|s|m|h))+)$"},
@@ -34,6 +36,8 @@ _SCHEMAS: Final[Mapping[Any, Any]] = {
     kinds.quantities: {"type": "object", "additionalProperties": _QUANTITY},
     kinds.pull_policy: {"enum": ["Always", "IfNotPresent", "Never"]},
     kinds.text: {"type": "string"},
+    kinds.pod_security_mode: _MODE,
+    kinds.pod_security_modes: {"type": "object", "additionalProperties": _MODE},
     kinds.texts: _TEXTS,
     kinds.tolerations: {"type": "array", "items": {"type": "object"}},
     kinds.log_templates: {"type": "array", "items": {"type": "object"}},

@@ -22,10 +22,11 @@ from backend_plugin.core.manifest import (
     pod_metadata,
     pod_placement,
     pod_resources,
+    pod_security,
     pod_source,
 )
 from backend_plugin.core.manifest.pod_source import Draft
-from backend_plugin.core.settings import Settings
+from backend_plugin.core.settings import PodSecurityMode, Settings
 from backend_plugin.core.values import Manifest
 
 
@@ -64,9 +65,38 @@ def pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[
     """
     ground, problems = _ground(request)
     pods = list(_pods(ground, groups, problems)) if ground is not None else []
+    if ground is not None and _mode(request) is PodSecurityMode.REFUSE:
+        problems.extend(_security_problems(ground, groups))
     if problems:
         raise InvalidTask(*dict.fromkeys(problems))
     return tuple(_copies(pods))
+
+
+def security_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Problem, ...]:
+    """Return what is not admitted in the author's pods where the platform only warns about it."""
+    ground = _ground(request)[0] if _mode(request) is PodSecurityMode.WARN else None
+    return tuple(_security_problems(ground, groups)) if ground is not None else ()
+
+
+def _mode(request: PodRequest) -> PodSecurityMode:
+    return request.settings.kfpytorch.pod_security.mode_of(request.run.namespace)
+
+
+def _security_problems(ground: _Ground, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
+    """Yield each field of the task's pod and of its roles' pod templates that is not admitted."""
+    draft, run = ground.draft, ground.request.run
+    author = [
+        pod_security.Source(path=draft.path, spec=draft.spec),
+        pod_security.Source(path="k8sPod.metadata", annotations=draft.annotations),
+        pod_security.Source(path="task_execution_metadata", annotations=run.annotations),
+    ]
+    for group in groups:
+        extra = pod_placement.template_of(group, [])
+        path, metadata = pod_placement.path_of(group), extra.get("metadata", {})
+        author.append(pod_security.Source(path=f"{path}.spec", spec=extra.get("spec", {})))
+        annotations = metadata.get("annotations", {})
+        author.append(pod_security.Source(path=f"{path}.metadata", annotations=annotations))
+    return pod_security.problems(author, ground.base, run, ground.request.settings)
 
 
 def _ground(request: PodRequest) -> tuple[_Ground | None, list[Problem]]:

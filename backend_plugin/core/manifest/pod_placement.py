@@ -99,11 +99,16 @@ def template_of(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, An
     said = group.placement.pod_template
     if said is None:
         return {}
-    path = f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
+    path = path_of(group)
     written = whole_numbers(said)
     template, found = read(written, "PodTemplateSpec", path)
     problems.extend(found or (_unknown(path, name) for name in unknown(written, "PodTemplateSpec")))
     return template or {}
+
+
+def path_of(group: ReplicaGroup) -> str:
+    """Return the path of the pod template of a role in the task template."""
+    return f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
 
 
 def _unknown(path: str, name: str) -> Problem:

@@ -3,7 +3,8 @@
 `read` makes them; nothing else does.
 """
 
+from backend_plugin.core.settings.pod_security import PodSecurity, PodSecurityMode
 from backend_plugin.core.settings.reading import read
 from backend_plugin.core.settings.values import Ours, Settings, TaskResources
 
-__all__ = ["Ours", "Settings", "TaskResources", "read"]
+__all__ = ["Ours", "PodSecurity", "PodSecurityMode", "Settings", "TaskResources", "read"]

@@ -16,6 +16,7 @@ import msgspec
 from backend_plugin.core import shapes
 from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
 from backend_plugin.core.settings.logs import LogTemplate
+from backend_plugin.core.settings.pod_security import PodSecurityMode
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 
@@ -257,3 +258,20 @@ tolerations: Final = checked(
 toleration: Final = checked(_Toleration, "write it as in a pod's spec: key, operator, value, effect")
 requirement: Final = checked(_Requirement, "write a node selector requirement: key, operator, values")
 pull_policy: Final = of(_PullPolicy, "write Always, Never or IfNotPresent")
+
+
+def pod_security_mode(value: Any) -> PodSecurityMode:
+    """Read one of ``off``, ``warn`` and ``refuse``."""
+    # YAML 1.1 reads the word off as false.
+    said = "off" if value is False else value
+    known = {mode.value: mode for mode in PodSecurityMode}
+    if not isinstance(said, str) or said not in known:
+        raise Wrong("is not a mode", f"write {', '.join(known)}")
+    return known[said]
+
+
+def pod_security_modes(value: Any) -> Mapping[str, PodSecurityMode]:
+    """Read a mode for each namespace."""
+    if not isinstance(value, Mapping):
+        raise Wrong("is not a map", "write names of namespaces with modes")
+    return {str(name): pod_security_mode(mode) for name, mode in value.items()}

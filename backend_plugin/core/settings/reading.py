@@ -14,6 +14,7 @@ from backend_plugin.core.settings import kinds
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.settings.kinds import Read, Wrong
 from backend_plugin.core.settings.logs import Logs
+from backend_plugin.core.settings.pod_security import PodSecurity
 from backend_plugin.core.settings.values import TRAINING_ENV, Ours, Settings, TaskResources
 
 # A value in a message identifies itself; nobody reads more of it there.
@@ -119,8 +120,14 @@ _GANG: Final[_Readers] = {
     "by-project": _ByName(_OF_GANGS),
     "choices": _ByName({key: reader for key, reader in _OF_GANGS.items() if key != "scheduler"}),
 }
+_POD_SECURITY: Final[_Readers] = {
+    "mode": kinds.pod_security_mode,
+    "by-namespace": kinds.pod_security_modes,
+    "service-accounts": kinds.names,
+}
 _OURS: Final[_Readers] = {
     "gang": _GANG,
+    "pod-security": _POD_SECURITY,
     "judging": _JUDGING,
     "logs": _LOGS,
     "pod-template-namespace": kinds.text,
@@ -189,8 +196,10 @@ def _ours(said: Mapping[str, Any], flytes: Mapping[str, Any]) -> Ours:
         for part, amounts in said.get("task-resources", {}).items()
     }
     env = {**TRAINING_ENV, **said.get("training-env", {})}
-    plain = _fields({key: said[key] for key in said.keys() - {"task-resources", "training-env"}})
-    return Ours(task_resources=TaskResources(**resources), training_env=env, **plain)
+    security = PodSecurity(**_fields(said.get("pod-security", {})))
+    sections = {"pod-security", "task-resources", "training-env"}
+    plain = _fields({key: said[key] for key in said.keys() - sections})
+    return Ours(task_resources=TaskResources(**resources), training_env=env, pod_security=security, **plain)
 
 
 def _read(section: Any, readers: _Readers, path: str, problems: list[Problem]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from backend_plugin.core.quantity import Quantity, parse
 from backend_plugin.core.scheduling.platform import Ganging
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.settings.logs import Logs
+from backend_plugin.core.settings.pod_security import PodSecurity
 from backend_plugin.core.values import Manifest
 
 # Without it the cluster autoscaler would move replicas of a running job.
@@ -44,6 +45,8 @@ class Ours:
     """How long a job is kept whose author does not say; zero: until its owner goes."""
     pod_template_namespace: str = "flyte"
     """Where PodTemplates are looked for when the task's namespace has none of that name."""
+    pod_security: PodSecurity = field(default_factory=PodSecurity)
+    """What authors may write into their pods."""
     gang: Ganging = field(default_factory=Ganging)
     """Who starts the replicas of a job all together."""
 

@@ -1,0 +1,179 @@
+"""The fields of an author's pod that the level "baseline" of the Pod Security Standards does not admit.
+
+Lives here: the table of the fields, and the comparison with what the platform writes itself. Does not: the
+setting, see `settings.pod_security`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import Run
+from backend_plugin.core.protojson import shown
+from backend_plugin.core.settings import Settings
+
+CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+_APP_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
+_CAPABILITIES: Final = frozenset({
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE",
+    "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+})  # fmt: skip
+_SYSCTLS: Final = frozenset({
+    "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start", "net.ipv4.ping_group_range", "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_syncookies",
+})  # fmt: skip
+_SELINUX: Final = frozenset({"container_t", "container_init_t", "container_kvm_t", "container_engine_t"})
+_PROFILES: Final = frozenset({"RuntimeDefault", "Localhost"})
+_NOTHING: Final = frozenset[Any]()
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One field."""
+
+    path: str
+    """Below the pod's spec, or below a container; ``[]`` stands for each item of a list."""
+    message: str
+    admitted: frozenset[Any] = _NOTHING
+    """The values that are admitted beside an empty one."""
+
+
+_SECURITY: Final = (
+    _Row("securityContext.windowsOptions.hostProcess", "runs as a process of the node"),
+    _Row("securityContext.seLinuxOptions.type", "is an SELinux type that is not for containers", _SELINUX),
+    _Row("securityContext.seLinuxOptions.user", "chooses an SELinux user"),
+    _Row("securityContext.seLinuxOptions.role", "chooses an SELinux role"),
+    _Row("securityContext.seccompProfile.type", "takes away the limits of seccomp", _PROFILES),
+    _Row("securityContext.appArmorProfile.type", "takes away the limits of AppArmor", _PROFILES),
+)
+_HOSTS: Final = tuple(
+    _Row(f"{place}.{how}.host", "has the node connect to another host")
+    for place in (
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle.postStart",
+        "lifecycle.preStop",
+    )
+    for how in ("httpGet", "tcpSocket")
+)
+OF_PODS: Final = (
+    _Row("hostNetwork", "shares the network of the node"),
+    _Row("hostPID", "shows the processes of the node"),
+    _Row("hostIPC", "shares the memory segments of the node"),
+    _Row("volumes[].hostPath.path", "is a directory of the node"),
+    _Row("securityContext.sysctls[].name", "changes the kernel of the node", _SYSCTLS),
+    *_SECURITY,
+)
+OF_CONTAINERS: Final = (
+    _Row("securityContext.privileged", "has all rights on the node"),
+    _Row("securityContext.capabilities.add[]", "is a right on the node", _CAPABILITIES),
+    _Row("securityContext.procMount", "shows what the kernel hides in /proc", frozenset({"Default"})),
+    _Row("ports[].hostPort", "is a port of the node"),
+    *_SECURITY,
+    *_HOSTS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A part of a pod, and the place where it stands in the task template."""
+
+    path: str
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+# What is found, the row or field by which it was found, and the path.
+_Finding: TypeAlias = tuple[tuple[str, Any], str, str]
+
+
+def problems(
+    sources: Sequence[Source], platform: Mapping[str, Any], run: Run, settings: Settings
+) -> Iterator[Problem]:
+    """Yield each field of the author's parts that is not admitted.
+
+    What the platform writes into pods is its own decision: the PodTemplate of the cluster below the task's
+    pod (`platform`), and the settings.
+    """
+    ours = Source(
+        path="",
+        spec=platform.get("spec", {}),
+        annotations=platform.get("metadata", {}).get("annotations", {}),
+    )
+    decided = {what for source in (ours, _of_settings(settings)) for what, _, _ in _findings(source)}
+    for source in sources:
+        for what, message, path in _findings(source):
+            if what not in decided:
+                yield _problem(path, what[1], message)
+        yield from _account_problems(source, ours, run, settings)
+
+
+def _of_settings(settings: Settings) -> Source:
+    spec = {
+        "hostNetwork": settings.enable_host_networking_pod,
+        "securityContext": settings.default_pod_security_context or {},
+        "containers": [{"securityContext": settings.default_security_context or {}}],
+    }
+    return Source(path="", spec=spec, annotations=settings.default_annotations)
+
+
+def _findings(source: Source) -> Iterator[_Finding]:
+    for row in OF_PODS:
+        yield from _of_row(row, source.spec, source.path)
+    for kind in CONTAINERS:
+        for index, container in enumerate(source.spec.get(kind, ())):
+            for row in OF_CONTAINERS:
+                yield from _of_row(row, container, f"{source.path}.{kind}[{index}]")
+    for name, value in source.annotations.items():
+        if name.startswith(_APP_ARMOR) and value == "unconfined":
+            yield (
+                (_APP_ARMOR, value),
+                "takes away the limits of AppArmor",
+                f"{source.path}.annotations[{name}]",
+            )
+
+
+def _of_row(row: _Row, part: Mapping[str, Any], path: str) -> Iterator[_Finding]:
+    for place, value in _values(part, row.path.split("."), path):
+        if value and value not in row.admitted:
+            yield (row.path, value), row.message, place
+
+
+def _values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
+    if not steps:
+        yield path, part
+        return
+    name = steps[0].removesuffix("[]")
+    inner = part.get(name)
+    if inner is None:
+        return
+    if name == steps[0]:
+        yield from _values(inner, steps[1:], f"{path}.{name}")
+        return
+    for index, each in enumerate(inner):
+        yield from _values(each, steps[1:], f"{path}.{name}[{index}]")
+
+
+def _account_problems(source: Source, ours: Source, run: Run, settings: Settings) -> Iterator[Problem]:
+    """Yield the account that an author names, if Flyte has chosen another one for the execution."""
+    allowed = {"", run.service_account or "default", *settings.kfpytorch.pod_security.service_accounts}
+    keys = ("serviceAccountName", "serviceAccount")
+    allowed.update(ours.spec.get(key, "") for key in keys)
+    for key in keys:
+        if (name := source.spec.get(key, "")) not in allowed:
+            yield _problem(
+                f"{source.path}.{key}",
+                name,
+                "is not the service account of the execution",
+                "start the execution with that account, or have the platform add it to "
+                "kfpytorch.pod-security.service-accounts",
+            )
+
+
+def _problem(path: str, value: object, message: str, remedy: str = "") -> Problem:
+    remedy = remedy or "leave it out, or have the platform allow it with kfpytorch.pod-security"
+    return Problem(field=path, value=shown(value), message=message, remedy=remedy)

@@ -1,0 +1,28 @@
+"""The setting that limits what authors may write into their pods."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+class PodSecurityMode(enum.Enum):
+    """The treatment of a pod that the level "baseline" of the Pod Security Standards does not admit."""
+
+    OFF = "off"
+    WARN = "warn"
+    """The job is created, and the server logs what it found."""
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSecurity:
+    """What is done about the pods of authors that ask for more than the level "baseline" admits."""
+
+    mode: PodSecurityMode = PodSecurityMode.REFUSE
+    by_namespace: Mapping[str, PodSecurityMode] = field(default_factory=dict)
+    service_accounts: Sequence[str] = ()
+    """The accounts that an author may name in place of the one that Flyte chose."""
+
+    def mode_of(self, namespace: str) -> PodSecurityMode:
+        """Return the mode for the tasks of a namespace."""
+        return self.by_namespace.get(namespace, self.mode)

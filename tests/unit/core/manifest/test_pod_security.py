@@ -1,0 +1,186 @@
+"""What authors may write into their pods, by the level "baseline" of the Pod Security Standards."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pods import RUN, WORKER, pod, pod_template, refused, rendered, request
+
+from backend_plugin.core import settings
+from backend_plugin.core.errors import InvalidSettings
+from backend_plugin.core.job import Placement
+from backend_plugin.core.manifest.pod import security_warnings
+
+SPEC = "k8sPod.podSpec"
+TRAIN = f"{SPEC}.containers[0]"
+
+
+def in_container(**said: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "primary", "image": "i", **said}]}
+
+
+def in_context(**said: Any) -> dict[str, Any]:
+    return in_container(securityContext=said)
+
+
+def in_pod(**said: Any) -> dict[str, Any]:
+    return {**in_container(), **said}
+
+
+# A pod's spec, and the field with its value that is refused.
+REFUSED: list[tuple[Mapping[str, Any], str, str]] = [
+    (in_pod(hostNetwork=True), f"{SPEC}.hostNetwork", "true"),
+    (in_pod(hostPID=True), f"{SPEC}.hostPID", "true"),
+    (in_pod(hostIPC=True), f"{SPEC}.hostIPC", "true"),
+    (
+        in_pod(volumes=[{"name": "root", "hostPath": {"path": "/"}}]),
+        f"{SPEC}.volumes[0].hostPath.path",
+        '"/"',
+    ),
+    (
+        in_pod(securityContext={"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}),
+        f"{SPEC}.securityContext.sysctls[0].name",
+        '"kernel.msgmax"',
+    ),
+    (
+        in_pod(securityContext={"seccompProfile": {"type": "Unconfined"}}),
+        f"{SPEC}.securityContext.seccompProfile.type",
+        '"Unconfined"',
+    ),
+    (
+        in_pod(securityContext={"windowsOptions": {"hostProcess": True}}),
+        f"{SPEC}.securityContext.windowsOptions.hostProcess",
+        "true",
+    ),
+    (in_context(privileged=True), f"{TRAIN}.securityContext.privileged", "true"),
+    (
+        in_context(capabilities={"add": ["CHOWN", "SYS_ADMIN"]}),
+        f"{TRAIN}.securityContext.capabilities.add[1]",
+        '"SYS_ADMIN"',
+    ),
+    (in_context(procMount="Unmasked"), f"{TRAIN}.securityContext.procMount", '"Unmasked"'),
+    (
+        in_context(appArmorProfile={"type": "Unconfined"}),
+        f"{TRAIN}.securityContext.appArmorProfile.type",
+        '"Unconfined"',
+    ),
+    (
+        in_context(seLinuxOptions={"type": "spc_t"}),
+        f"{TRAIN}.securityContext.seLinuxOptions.type",
+        '"spc_t"',
+    ),
+    (
+        in_context(seLinuxOptions={"user": "system_u"}),
+        f"{TRAIN}.securityContext.seLinuxOptions.user",
+        '"system_u"',
+    ),
+    (
+        in_container(ports=[{"containerPort": 1, "hostPort": 22}]),
+        f"{TRAIN}.ports[0].hostPort",
+        "22",
+    ),
+    (
+        in_container(livenessProbe={"httpGet": {"port": 1, "host": "169.254.169.254"}}),
+        f"{TRAIN}.livenessProbe.httpGet.host",
+        '"169.254.169.254"',
+    ),
+    (
+        in_pod(initContainers=[{"name": "a", "image": "i", "securityContext": {"privileged": True}}]),
+        f"{SPEC}.initContainers[0].securityContext.privileged",
+        "true",
+    ),
+    (in_pod(serviceAccountName="admin"), f"{SPEC}.serviceAccountName", '"admin"'),
+]
+ADMITTED: list[Mapping[str, Any]] = [
+    in_pod(hostNetwork=False, volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}]),
+    in_pod(securityContext={"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}),
+    in_pod(securityContext={"seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 0}),
+    in_context(capabilities={"add": ["CHOWN"], "drop": ["ALL"]}, privileged=False, procMount="Default"),
+    in_container(ports=[{"containerPort": 1}], livenessProbe={"httpGet": {"port": 1}}),
+    in_pod(serviceAccountName="default"),
+]
+UNCONFINED = {"container.apparmor.security.beta.kubernetes.io/primary": "unconfined"}
+
+
+def fields(*args: Any, **kwargs: Any) -> list[tuple[str, str]]:
+    return [(field, value) for field, value, _ in refused(*args, **kwargs)]
+
+
+@pytest.mark.parametrize(("spec", "field", "value"), REFUSED, ids=lambda each: str(each)[:60])
+def test_an_author_may_not_ask_for_rights_on_the_node(
+    spec: Mapping[str, Any], field: str, value: str
+) -> None:
+    assert fields(rendered(spec)) == [(field, value)]
+    with_off = {"kfpytorch": {"pod-security": {"mode": "off"}}}
+    assert pod(rendered(spec), with_off)
+
+
+@pytest.mark.parametrize("spec", ADMITTED, ids=lambda each: str(each)[:60])
+def test_what_the_baseline_level_admits_is_left_alone(spec: Mapping[str, Any]) -> None:
+    assert pod(rendered(spec))
+
+
+def test_the_account_of_the_execution_is_admitted() -> None:
+    spec, run = in_pod(serviceAccountName="trainer"), replace(RUN, service_account="trainer")
+    assert pod(rendered(spec), run=run)
+    assert fields(rendered(in_pod(serviceAccountName="default")), run=run) == [
+        (f"{SPEC}.serviceAccountName", '"default"')
+    ]
+
+
+def test_all_fields_are_named_at_once() -> None:
+    spec = {**in_context(privileged=True), "hostPID": True}
+    assert len(fields(rendered(spec))) == 2
+
+
+def test_annotations_take_no_limits_away() -> None:
+    task = rendered(in_container(), k8sPod={"metadata": {"annotations": UNCONFINED}})
+    (name,) = UNCONFINED
+    assert fields(task) == [(f"k8sPod.metadata.annotations[{name}]", '"unconfined"')]
+
+
+def test_the_pod_template_of_a_role_is_an_authors() -> None:
+    group = replace(WORKER, placement=Placement(pod_template={"spec": {"hostPID": True}}))
+    assert fields(rendered(in_container()), group=group) == [
+        ("custom.kfpytorch.worker.podTemplate.spec.hostPID", "true")
+    ]
+
+
+def test_what_the_platform_writes_is_its_own_decision() -> None:
+    said = {
+        "enable-host-networking-pod": True,
+        "default-security-context": {"privileged": True},
+        "default-pod-template-name": "base",
+    }
+    volumes = [{"name": "root", "hostPath": {"path": "/data"}}]
+    known = [pod_template(volumes=volumes, serviceAccountName="platforms")]
+    spec = {**in_context(privileged=True), "hostNetwork": True, "serviceAccountName": "platforms"}
+    assert pod(rendered(spec), said, *known)
+    other = {**spec, "volumes": [{"name": "etc", "hostPath": {"path": "/etc"}}]}
+    assert fields(rendered(other), said, *known) == [(f"{SPEC}.volumes[0].hostPath.path", '"/etc"')]
+
+
+def test_a_platform_allows_accounts_and_namespaces() -> None:
+    spec = in_pod(serviceAccountName="reads-data")
+    assert pod(rendered(spec), {"kfpytorch": {"pod-security": {"service-accounts": ["reads-data"]}}})
+    by_namespace = {"by-namespace": {RUN.namespace: False}}
+    assert pod(rendered(in_pod(hostPID=True)), {"kfpytorch": {"pod-security": by_namespace}})
+    elsewhere = {"by-namespace": {"elsewhere": "off"}}
+    assert refused(rendered(in_pod(hostPID=True)), {"kfpytorch": {"pod-security": elsewhere}})
+
+
+def test_a_platform_may_only_be_warned() -> None:
+    task, said = rendered(in_pod(hostPID=True)), {"kfpytorch": {"pod-security": {"mode": "warn"}}}
+    assert pod(task, said)
+    warned = security_warnings(request(task, said), [WORKER])
+    assert [(each.field, each.value) for each in warned] == [(f"{SPEC}.hostPID", "true")]
+    assert security_warnings(request(task), [WORKER]) == ()
+    broken = rendered({"containers": [{"name": "primary"}], "hostPID": "yes"})
+    assert security_warnings(request(broken, said), [WORKER]) == ()
+
+
+@pytest.mark.parametrize("said", [{"mode": "baseline"}, {"mode": True}, {"by-namespace": ["a"]}])
+def test_another_mode_is_refused(said: Any) -> None:
+    with pytest.raises(InvalidSettings):
+        settings.read({"kfpytorch": {"pod-security": said}})
