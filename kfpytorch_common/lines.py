@@ -15,6 +15,8 @@ class Lines:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._held = 0
+        self.is_redrawn = False
+        """True if the open line contains a carriage return."""
 
     def feed(self, chunk: bytes) -> bytes:
         """The lines that are whole with `chunk`, each with its line end; the rest is kept.
@@ -25,20 +27,34 @@ class Lines:
         end = chunk.rfind(b"\n") + 1
         if end:
             whole = b"".join((*self._parts, chunk[:end]))
-            self._parts, self._held = [], 0
+            self._parts, self._held, self.is_redrawn = [], 0, False
             chunk = chunk[end:]
         else:
             whole = b""
         if chunk:
             self._parts.append(chunk)
             self._held += len(chunk)
+            self.is_redrawn = self.is_redrawn or b"\r" in chunk
         if self._held > _LONGEST:
             return whole + self.rest()
         return whole
 
+    def state(self) -> bytes:
+        """Return the last state of the open line, with a line end; the line stays open.
+
+        Earlier states are forgotten, so that a bar that is redrawn for days needs no memory.
+        """
+        held = b"".join(self._parts)
+        line = _last_state(held)
+        # What comes next replaces the line if it ended in a carriage return, else it continues it.
+        self._parts = [b"\r" + line + (b"\r" if held.endswith(b"\r") else b"")]
+        self._held = len(self._parts[0])
+        return line + b"\n"
+
     def rest(self) -> bytes:
         """What is left of a line that will never end, with a line end."""
-        left, self._parts, self._held = b"".join(self._parts), [], 0
+        left = b"".join(self._parts)
+        self._parts, self._held, self.is_redrawn = [], 0, False
         return left + b"\n" if left else b""
 
 

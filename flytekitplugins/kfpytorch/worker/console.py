@@ -19,6 +19,8 @@ from kfpytorch_common.lines import Lines, TerminalLines, plain, prefixed
 _CHUNK: Final = 1 << 20
 _F_SETPIPE_SZ: Final = 1031
 _KEPT: Final = 4096
+# A line that is redrawn without a line end is shown once in this time (seconds).
+_REDRAWN: Final = 5.0
 
 
 @dataclass
@@ -30,6 +32,10 @@ class Stream:
     is_error: bool
     lines: Lines = field(default_factory=Lines)
     terminal: TerminalLines | None = None
+    redrawn_since: float | None = None
+    """When the open line was first redrawn, or last shown. None if nobody redraws it."""
+    shown: bytes = b""
+    """The state of the open line that was shown last."""
 
 
 @dataclass
@@ -68,8 +74,9 @@ class Console:
         self.slots: list[Slot] = []
         self._asking: Slot | None = None
 
-    def say(self, text: str) -> None:
-        """A line of our own, for the person."""
+    @staticmethod
+    def say(text: str) -> None:
+        """Print a line of the plugin for the person who runs the task."""
         print(f"kfpytorch  {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def open(self, label: str, *, interactive: bool = False) -> tuple[Slot, list[int]]:
@@ -153,9 +160,27 @@ class Console:
             return
         if stream.terminal is not None:
             self._write(stream.terminal.feed(chunk), sys.stdout)
-            self._keep(stream.slot, plain(stream.lines.feed(chunk)))
-        else:
-            self._lines(stream, stream.lines.feed(chunk))
+        self._lines(stream, stream.lines.feed(chunk))
+
+    def show_redrawn(self, now: float) -> None:
+        """Show the state of lines that end in a carriage return, such as progress bars.
+
+        Without this they stay invisible until their line end. A state is shown at most once in
+        `_REDRAWN` seconds, so that a bar that is redrawn 10 times a second does not fill the log.
+
+        Args:
+            now: The time by `time.monotonic`.
+        """
+        for stream in self._streams.values():
+            if not stream.lines.is_redrawn:
+                stream.redrawn_since = None
+            elif stream.redrawn_since is None:
+                stream.redrawn_since = now
+            elif now - stream.redrawn_since >= _REDRAWN:
+                state = plain(stream.lines.state())
+                if state.strip() and state != stream.shown:
+                    stream.redrawn_since, stream.shown = now, state
+                    self._emit(stream, state)
 
     def _answer(self, terminal: int) -> None:
         """Hand on the line that the person has typed; an end of input for good."""
@@ -201,7 +226,13 @@ class Console:
         if not lines:
             return
         lines = plain(lines)
-        if stream.slot.shown:
+        # The final state of a bar may have been shown before its line end arrived.
+        rest = lines.removeprefix(stream.shown) if stream.shown else lines
+        stream.shown = b""
+        self._emit(stream, rest)
+
+    def _emit(self, stream: Stream, lines: bytes) -> None:
+        if stream.slot.shown and stream.terminal is None:
             self._write(prefixed(lines, stream.slot.prefix), sys.stderr if stream.is_error else sys.stdout)
         self._keep(stream.slot, lines)
 
@@ -229,10 +260,6 @@ class Console:
                     print(f"kfpytorch  no log of {slot.label} any more: {full}", file=sys.stderr)  # noqa: T201
 
     def _close(self, stream: Stream) -> None:
-        rest = stream.lines.rest()
-        if stream.terminal is None:
-            self._lines(stream, rest)
-        else:
-            self._keep(stream.slot, plain(rest))
+        self._lines(stream, stream.lines.rest())
         self._streams.pop(stream.fd)
         os.close(stream.fd)

@@ -128,6 +128,7 @@ class Group:
                 self._signals.heard()
             else:
                 self.console.read(fd)
+        self.console.show_redrawn(time.monotonic())
 
     def _collect(self) -> None:
         by_child = {member.child: member for member in self.members}
