@@ -162,7 +162,9 @@ def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:
                 "stopped by SIGTERM (scale-in, preemption or deletion): no result and no error is written"
             )
             raise
-        return _outcome(run, aftermath.of_nodes(members), settings.nproc_per_node)
+        ended = aftermath.of_nodes(members)
+        ended.at_terminal, ended.complete = False, task.max_nodes == 1
+        return _outcome(run, ended, settings.nproc_per_node)
 
 
 def _settings(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> Launch:
@@ -258,7 +260,7 @@ def _run(
         file = scratch / "payload.pkl"
         file.write_bytes(packed or b"")
         workspace = ending.enter_context(logs.workspace(client))
-        directory = None if in_pod else logs.directory(task.name)
+        directory = None if in_pod else logs.directory(task.name, Console.say)
         console = Console(directory, all_ranks=in_pod or mode.verbose(os.environ))
         ending.callback(console.close)
         ending.enter_context(_stop_told(console))

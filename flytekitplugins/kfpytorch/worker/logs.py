@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -24,19 +24,39 @@ _MEMORY: Final = "/dev/shm"  # noqa: S108 - private directories are made in it.
 _ROOM: Final = 512 * 1024 * 1024
 
 
-def directory(task: str) -> Path | None:
-    """A new directory for the logs of a run of `task`; None when there is no place to write."""
+def directory(task: str, warn: Callable[[str], None]) -> Path | None:
+    """Create a directory for the logs of a run of `task`.
+
+    If the configured directory is not writable, create a temporary directory and warn.
+
+    Args:
+        task: The name of the task.
+        warn: Receives one line if the logs are not where the user expects them.
+
+    Returns:
+        The directory, or None if no directory is writable.
+    """
     root = _root()
     now = datetime.datetime.now(datetime.timezone.utc)
     name = re.sub(r"[^\w.-]+", "-", task)[-80:]
     made = root / f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{name}"
     try:
         made.mkdir(parents=True)
-    except OSError:
-        return None
+    except OSError as error:
+        return _temporary(f"cannot create logs in {root} ({error.strerror})", warn)
     ours = sorted(path for path in root.iterdir() if path.is_dir() and _OURS.match(path.name))
     for old in ours[:-_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
+    return made
+
+
+def _temporary(problem: str, warn: Callable[[str], None]) -> Path | None:
+    try:
+        made = Path(tempfile.mkdtemp(prefix="logs-of-kfpytorch-"))
+    except OSError:
+        warn(f"{problem}, nor in a temporary directory: this run keeps no logs; set {LOG_DIR}")
+        return None
+    warn(f"{problem}: they are in {made}; set {LOG_DIR} to a writable directory")
     return made
 
 

@@ -2,6 +2,7 @@
 
 import re
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from flytekitplugins.kfpytorch.worker import logs
 from kfpytorch_common.forkserver import client
 
 
+def refuse(warning: str) -> None:
+    raise AssertionError(warning)
+
+
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path / "logs"))
@@ -18,7 +23,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_has_a_new_directory_where_the_environment_says(root: Path) -> None:
-    made = [logs.directory("examples.digits.train"), logs.directory("examples.digits.train")]
+    made = [logs.directory("examples.digits.train", refuse), logs.directory("examples.digits.train", refuse)]
     assert sorted(root.iterdir()) == made
     assert all(
         re.fullmatch(r"\d{8}-\d{6}-\d{6}-examples\.digits\.train", path.name) for path in root.iterdir()
@@ -27,7 +32,7 @@ def test_a_run_has_a_new_directory_where_the_environment_says(root: Path) -> Non
 
 @pytest.mark.parametrize(("task", "end"), [("../../etc/x y", "-..-..-etc-x-y"), ("a" * 300, "-" + "a" * 80)])
 def test_no_name_of_a_task_leads_out_of_the_place(root: Path, task: str, end: str) -> None:
-    made = logs.directory(task)
+    made = logs.directory(task, refuse)
     assert made is not None
     assert (made.parent, made.name[22:]) == (root, end)
 
@@ -43,13 +48,13 @@ def test_nobody_says_where_and_it_is_the_place_for_state(
     monkeypatch.setenv("HOME", str(tmp_path))
     if state:
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))
-    made = logs.directory("train")
+    made = logs.directory("train", refuse)
     assert made is not None
     assert made.parent == tmp_path / expected
 
 
 def test_the_logs_of_the_last_fifty_runs_are_kept(root: Path) -> None:
-    made = [logs.directory(f"run{number}") for number in range(53)]
+    made = [logs.directory(f"run{number}", refuse) for number in range(53)]
     assert sorted(root.iterdir()) == made[3:]
 
 
@@ -58,14 +63,34 @@ def test_what_is_not_ours_is_never_removed(root: Path) -> None:
     theirs = [root / f"0-experiment-{number}" for number in range(60)]
     for path in theirs:
         path.mkdir()
-    logs.directory("train")
+    logs.directory("train", refuse)
     assert [path for path in theirs if not path.exists()] == []
 
 
-def test_a_place_that_cannot_be_written_gives_no_logs(root: Path) -> None:
+def test_logs_are_temporary_if_the_place_cannot_be_written(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root.write_text("a file is in the way")
-    assert logs.directory("train") is None
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    warnings: list[str] = []
+    made = logs.directory("train", warnings.append)
+    assert made is not None
+    assert (made.parent, stat.S_IMODE(made.stat().st_mode)) == (tmp_path, 0o700)
+    assert warnings == [
+        f"cannot create logs in {root} (Not a directory): they are in {made}; "
+        "set FLYTE_KFPYTORCH_LOG_DIR to a writable directory"
+    ]
     assert root.read_text() == "a file is in the way"
+
+
+def test_without_any_place_there_are_no_logs_and_one_warning(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.write_text("a file is in the way")
+    monkeypatch.setattr(tempfile, "tempdir", str(root))
+    warnings: list[str] = []
+    assert logs.directory("train", warnings.append) is None
+    assert len(warnings) == 1
 
 
 def test_a_private_path_is_a_new_name(tmp_path: Path) -> None:
