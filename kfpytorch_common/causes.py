@@ -38,6 +38,18 @@ class Frame:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Raised:
+    """One exception of a traceback."""
+
+    exception: str
+    message: str
+    frames: tuple[Frame, ...] = ()
+    """Innermost last, with those of libraries."""
+    handled: bool = False
+    """The next exception was raised while this one was handled, not from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """How one replica ended, as far as it could say so itself."""
 
@@ -57,6 +69,10 @@ class Failure:
     """What the exception said; of a process without one, the last words that it left."""
     frames: tuple[Frame, ...] = ()
     """Innermost last."""
+    chain: tuple[Raised, ...] = ()
+    """The exceptions from which this one was raised, the first one first."""
+    collective: str = ""
+    """The function of torch.distributed that it had called, such as ``all_reduce``."""
     traceback: str = ""
     from_torch: bool = False
     """The exception was raised inside torch, not by the user's own code."""
@@ -125,12 +141,23 @@ def root_cause(failures: Iterable[Failure]) -> Failure:
     return min(failures, key=_order)
 
 
+# A rank whose time is over closes its connections: its peers may write first that they have lost it.
+_CLOSES: Final = 10**9
+
+
 def _order(failure: Failure) -> tuple[int, int]:
     if failure.stopped:
         return 3, failure.time_ns
     if not failure.exception:
         return 0, failure.time_ns
-    return (2 if is_consequence(failure) else 1), failure.time_ns
+    if not is_consequence(failure):
+        return 1, failure.time_ns
+    return 2, failure.time_ns - (_CLOSES if is_timeout(failure) else 0)
+
+
+def is_timeout(failure: Failure) -> bool:
+    """True if a rank waited for its peers until the time of its collective was over."""
+    return is_consequence(failure) and _has_any(_WAITING, failure.message)
 
 
 # RMM and thrust tell of a GPU's memory in a std::bad_alloc, so this is looked for before _REFUSED_MEMORY.
@@ -233,7 +260,7 @@ def classify(failure: Failure) -> Cause:
             return cause
     if "SIGKILL" in (failure.signal, _signal_within(failure)):
         return Cause.OOM_HOST
-    if failure.exception == "NobodyCame" or (is_consequence(failure) and _has_any(_WAITING, failure.message)):
+    if failure.exception == "NobodyCame" or is_timeout(failure):
         return Cause.HANG
     if failure.signal == "SIGTERM":
         return Cause.PREEMPTED
@@ -273,6 +300,11 @@ _CRASHES_WITHIN: Final = {
     # Where that process was in the user's code, nobody knows.
     "SIGSEGV": "a crash in native code, in a process that it had started; its last words are in the log",
 }
+MISMATCH: Final = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d{1,20}) vs (\d{1,20})")
+"""gloo's words when a peer sends more than its own collective expects."""
+_SAME_COLLECTIVES: Final = (
+    "all ranks must call the same collectives in the same order, with tensors of the same shape and type"
+)
 _REFUSED: Final = "memory was refused to it: ask for more, or load less per rank"
 _UNEXPLAINED: Final = (
     "a process that it had started ended without a word: it may have been killed for lack of memory, or have "
@@ -289,4 +321,6 @@ def remedy(failure: Failure) -> str:
         return REMEDIES[cause]
     if is_unexplained(failure):
         return _UNEXPLAINED
+    if failure.exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(_said(failure)):
+        return _SAME_COLLECTIVES
     return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_signal_within(failure), "")

@@ -282,6 +282,35 @@ def _order(death: Death, *, late: bool, worded: bool) -> tuple[int, int, int, tu
     return rank, when, _DOUBTFUL.get(failure.exit_code, 0), error_text.order(failure.replica), death.said
 
 
+def with_early_exits(death: Death | None, pods: Sequence[Pod], total: int) -> Death | None:
+    """Return `death` with the pods that had ended with exit code 0 when it lost them.
+
+    If they are all its peers, no other end explains it: the ranks do not call the same collectives.
+
+    Args:
+        death: The failure that the job is about.
+        pods: The pods of the job.
+        total: The number of replicas.
+    """
+    if death is None or death.at is None or not is_consequence(death.failure):
+        return death
+    early = [pod.replica for pod in pods if pod.replica != death.failure.replica and _left(pod, death.at)]
+    if not early:
+        return death
+    who = ", ".join(sorted(early, key=error_text.order))
+    if len(early) < total - 1:
+        return structs.replace(death, said=f"{death.said} ({who} had ended with exit code 0)")
+    said = f"{who} ended with exit code 0 before it, and it waited for {'it' if len(early) == 1 else 'them'}"
+    failure = replace(death.failure, exception="EarlyExit", message=f"{said}\n{death.said}")
+    return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, said=said)
+
+
+def _left(pod: Pod, at: datetime) -> bool:
+    """True if the pod had ended with exit code 0, and nobody had told it to."""
+    ended = pod.primary.ended if pod.primary is not None and pod.deleted is None else None
+    return ended is not None and ended.exit_code == 0 and ended.finished is not None and ended.finished <= at
+
+
 def near(files: Sequence[ErrorFile], ends: Sequence[Death]) -> list[ErrorFile]:
     """The files that may be of `ends`; all where there are none."""
     since = min((death.at for death in ends if death.at is not None), default=None)

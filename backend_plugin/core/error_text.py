@@ -9,14 +9,19 @@ from signal import Signals
 from typing import Final, NamedTuple
 
 from backend_plugin.core.error_files import ErrorFile
-from kfpytorch_common.causes import Cause, Failure
+from kfpytorch_common import tracebacks
+from kfpytorch_common.causes import Cause, Failure, Frame, Raised
 
 # flytekit.bin.entrypoint.get_traceback_str: it indents both parts, so this line is never theirs.
 _SEPARATOR: Final = "\nMessage:\n\n"
 # flytekitplugins.kfpytorch.worker.report.render, the first line of a report.
 _REPORT: Final = re.compile(
     r"✗ [^✗\n]{0,300}? failed on (?P<who>[^✗\n]{0,90}?) after [\d.]{1,20} s \((?P<cause>[a-z-]{1,20})\)"
+    r"(?:: (?P<headline>[^\n]{1,2000}))?"
 )
+# What a report shows below the message.
+_BELOW: Final = re.compile(r"\n\s{0,20}(?:❱ |its last lines:|others |hint  |logs  |more  )")
+_AT: Final = re.compile(r" at (?P<file>[^\s:]{1,500}):(?P<line>\d{1,9}) in (?P<function>\S{1,300})$")
 _WHO: Final = re.compile(r"(?:rank (?P<rank>\d{1,9}))? ?\(?(?P<where>[\w .-]{0,63})\)?")
 # torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg, up to its traceback. Each
 # part ends where the next begins: otherwise the time for a hostile text would grow with its square.
@@ -56,6 +61,10 @@ class _Told(NamedTuple):
     where: str = ""
     exit_code: int | None = None
     """Of a process that died without a word."""
+    frames: tuple[Frame, ...] = ()
+    """The line of the user's code, where no traceback has it."""
+    chain: tuple[Raised, ...] = ()
+    """The exceptions from which it was raised."""
 
 
 def failure(file: ErrorFile) -> Failure:
@@ -73,6 +82,8 @@ def failure(file: ErrorFile) -> Failure:
         time_ns=file.time_ns,
         exception=name,
         message=message,
+        frames=told.frames,
+        chain=told.chain,
         traceback=told.trace,
         from_torch=bool(files and "/torch/" in files[-1]) or _is_of_transport(name, message),
         recoverable=file.recoverable,
@@ -87,13 +98,34 @@ def _is_of_transport(name: str, message: str) -> bool:
 def _told(message: str) -> _Told:
     trace, said = _parts(message)
     if report := _REPORT.search(said):
-        code = _exit_code(_KILLED.search(said))
-        who = _WHO.fullmatch(report["who"])
-        rank, where = (who["rank"], who["where"]) if who else (None, "")
-        return _Told(_inner(said), trace, rank=rank, where=where, exit_code=code)
+        return _of_report(said, trace, report)
     if child := _CHILD.search(said):
         return _of_child(child, said[child.end() :].partition(_END_OF_CHILD)[0])
-    return _Told(said, trace)
+    if caught := tracebacks.caught_elsewhere(said):
+        *chain, last = caught
+        return _Told(f"{last.exception}: {last.message}", trace, chain=tuple(chain))
+    return _Told(said, trace, chain=tuple(tracebacks.chain(trace)[:-1]))
+
+
+def _of_report(said: str, trace: str, report: "re.Match[str]") -> _Told:
+    who = _WHO.fullmatch(report["who"])
+    headline = report["headline"] or ""
+    place = _AT.search(headline)
+    # What several ranks did is more than the place of one.
+    several = "; " in headline
+    frame = (
+        Frame(file=place["file"], line=int(place["line"]), function=place["function"], code="")
+        if place
+        else None
+    )
+    return _Told(
+        _inner(said[report.end() :], headline if several else ""),
+        trace,
+        rank=who["rank"] if who else None,
+        where=who["where"] if who else "",
+        exit_code=_exit_code(_KILLED.search(said)),
+        frames=(frame,) if frame is not None and not several else (),
+    )
 
 
 def _of_child(child: "re.Match[str]", trace: str) -> _Told:
@@ -122,11 +154,12 @@ def _parts(text: str) -> tuple[str, str]:
     return shown, textwrap.dedent(said[:_LONGEST]).strip()
 
 
-def _inner(report: str) -> str:
-    """The exception that a report of ours is about: its second line, and what belongs to it."""
-    lines = [line.strip() for line in report.splitlines()]
-    start = next((at for at, line in enumerate(lines) if line.startswith("✗") or ": ✗" in line), 0)
-    return "\n".join(lines[start + 1 : start + 3])
+def _inner(below: str, headline: str) -> str:
+    """Return the exception below the first line of a report, then `headline`, then the rest."""
+    end = _BELOW.search(below)
+    said = below[: end.start() if end else None].strip()
+    first, *rest = [line.strip() for line in said.splitlines()] or [""]
+    return "\n".join([first, *([headline] if headline else []), *rest])
 
 
 def told_cause(text: str) -> Cause | None:

@@ -260,7 +260,7 @@ def _ended(
         condition=condition,
         has_run=True,
         replaced=tuple(pod.replica for pod in pods if job is not None and _is_replacement(pod, job)),
-        death=blame.first(told, ended),
+        death=blame.with_early_exits(blame.first(told, ended), pods, job.replicas if job else len(pods)),
         dead=len({death.failure.replica for death in told}),
         unsettled=state is State.SUCCEEDED and bool(unsettled) and not certain,
         outputs=observed.outputs,

@@ -15,7 +15,16 @@ from backend_plugin.core.status import JobStatus, State
 from backend_plugin.core.values import JsonValue
 from backend_plugin.core.waiting import is_trouble
 from backend_plugin.core.waits import Note, Stage, Wait
-from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause, classify, is_unexplained
+from kfpytorch_common.causes import (
+    CLUSTER_REMEDIES,
+    REMEDIES,
+    Cause,
+    Failure,
+    Frame,
+    Raised,
+    classify,
+    is_unexplained,
+)
 from kfpytorch_common.causes import remedy as remedy_of
 
 LONGEST: Final = 1_000
@@ -36,6 +45,7 @@ _INSTALLED: Final = (
 _WORD: Final = re.compile(r"(?:restarted \d{1,10} times, after )?([A-Z][A-Za-z]{2,60})(?=[:,]|$)")
 _NAMED: Final = 4
 _FIRST_LINE: Final = 300
+_MORE: Final = 300
 
 STATES: Final = {
     State.UNSEEN: "Unseen",
@@ -137,7 +147,7 @@ def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:
     hint = remedy_of(ended) if known else remedy(death.cause)
     wordless = death.cause is Cause.USER_ERROR and not failure.exception and not death.detail
     hint = hint or ("it left no error; the last lines of its log may say more" if wordless else "")
-    place = _place(failure.traceback)
+    place = _place(failure)
     return lines(
         f"{verdict}{place} ({death.cause.value})",
         _more(death),
@@ -159,10 +169,16 @@ def _chances(death: Death, *, retry: bool) -> str:
     return f"another attempt {sure} fail the same way"
 
 
-def _place(traceback: str) -> str:
+def _place(failure: Failure) -> str:
     """Return the innermost line of the user's own code."""
-    users = [match for match in _USER_FRAME.findall(traceback) if not _is_installed(match[0])]
+    if failure.frames:
+        return f", at {_position(failure.frames[-1])}"
+    users = [match for match in _USER_FRAME.findall(failure.traceback) if not _is_installed(match[0])]
     return f", at {users[-1][0]}:{users[-1][1]} in {users[-1][2]}" if users else ""
+
+
+def _position(frame: Frame) -> str:
+    return f"{frame.file}:{frame.line} in {frame.function}"
 
 
 def _is_installed(file: str) -> bool:
@@ -174,7 +190,17 @@ def _more(death: Death) -> str:
     failure = death.failure
     said = failure.message.partition("\n")[2] if failure.exception else death.detail
     text = [line.rstrip() for line in said.strip().splitlines() if line.strip()]
-    return "\n".join(f"  {line[:160]}" for line in (text[:5] if failure.exception else text[-5:]))
+    shown = [*(text[:5] if failure.exception else text[-5:]), *map(_before, reversed(failure.chain[-3:]))]
+    return "\n".join(f"  {line[:_MORE]}" for line in shown)
+
+
+def _before(raised: Raised) -> str:
+    """Return a line on an exception from which the failure was raised."""
+    users = [frame for frame in raised.frames if not _is_installed(frame.file)]
+    place = f", at {_position(users[-1])}" if users else ""
+    how = "raised while handling" if raised.handled else "caused by"
+    said = raised.message.partition("\n")[0]
+    return f"{how} {raised.exception}{f': {said}' if said else ''}{place}"
 
 
 def names(replicas: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """A failure fits on one screen: the cause first, the right rank, little else. The outputs are in the docs."""
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ MOST_IN_REPORT, MOST_IN_ALL = 25, 35
 
 
 class Expected(NamedTuple):
-    """What the first three lines of the report hold."""
+    """What the first four lines of the report hold."""
 
     rank: int | None
     cause: str
@@ -27,6 +28,15 @@ EXPECTED = {
     "sigkill": Expected(2, "killed by SIGKILL", None),
     "sigsegv": Expected(1, "killed by SIGSEGV", "sigsegv.py:"),
     "exit_code": Expected(2, "sys.exit(3)", "exit_code.py:"),
+    "early_exit": Expected(
+        1,
+        "rank 1 exited with code 0 before the others; "
+        "rank 0 waited for it in barrier at early_exit.py:15 in train",
+        "early_exit.py:14 in train",
+    ),
+    "other_collective": Expected(0, "Timed out", "in broadcast at other_collective.py:17 in train"),
+    "other_shape": Expected(1, "CollectiveMismatch in all_reduce at other_shape.py:13 in train", None),
+    "data_loader": Expected(1, "ValueError: image 1 has no label", "data_loader.py:23 in __getitem__"),
     "missing_rank": Expected(0, "DistStoreError", None),
     "unpicklable_exception": Expected(1, "", "unpicklable_exception.py:"),
     "import_error": Expected(None, "ModuleNotFoundError", "import_error.py:"),
@@ -45,13 +55,39 @@ def test_a_failure_is_reported_on_one_screen(failed: Callable[[str], Ran], name:
 
     ran = failed(name)
 
-    first = ran.report[:3]
+    first = ran.report[:4]
     assert ran.code == 1
     assert expected.cause in " ".join(first)
     assert expected.place is None or expected.place in " ".join(first)
     assert expected.rank is None or f"failed on rank {expected.rank} (" in first[0]
     assert len(ran.report) <= MOST_IN_REPORT
     assert len(ran.lines) < MOST_IN_ALL
+
+
+def test_the_first_line_names_the_exception_and_the_line_of_the_users_code(
+    failed: Callable[[str], Ran],
+) -> None:
+    assert re.sub(r"after [\d.]+ s", "after 1 s", failed("exception").report[0]) == (
+        "✗ exception.train failed on rank 1 (node 0) after 1 s (user-error): "
+        "ValueError at exception.py:17 in read_batch"
+    )
+
+
+def test_ranks_in_different_collectives_are_shown_with_their_lines(failed: Callable[[str], Ran]) -> None:
+    first = failed("other_collective").report[0]
+
+    assert "in broadcast at other_collective.py:17 in train" in first
+    assert "in all_reduce at other_collective.py:20 in train" in first
+
+
+def test_the_error_of_a_data_loader_is_that_of_the_dataset(failed: Callable[[str], Ran]) -> None:
+    report = failed("data_loader").report
+
+    assert report[1:4] == [
+        "  ValueError: image 1 has no label (in DataLoader worker process 0)",
+        "  caused by KeyError: 1, at data_loader.py:21 in __getitem__",
+        '    ❱ raise ValueError(f"image {index} has no label") from error',
+    ]
 
 
 def test_who_waited_in_vain_says_for_whom_and_where_that_one_was(failed: Callable[[str], Ran]) -> None:

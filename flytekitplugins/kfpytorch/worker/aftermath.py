@@ -1,9 +1,10 @@
 """What a group of processes left behind, as Flyte understands it: a value or an exception."""
 
+import linecache
 import os
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,8 @@ from flytekit.core.context_manager import FlyteContextManager
 from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntimeException
 from flytekit.extend import IgnoreOutputs
 
-from flytekitplugins.kfpytorch.worker import failure, mode, report, result
-from kfpytorch_common.causes import Failure, root_cause
+from flytekitplugins.kfpytorch.worker import failure, mode, report, result, verdict
+from kfpytorch_common.causes import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,10 @@ class ReplicaFailed(FlyteUserRuntimeException):  # type: ignore[misc]
         """The report alone: flytekit's own words about it are in the traceback."""
         return self.report
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in a notebook instead of the frames of flytekit and of the plugin."""
+        return self.report.splitlines()
+
 
 class RecoverableReplicaFailed(FlyteRecoverableException):  # type: ignore[misc]
     """A rank raised a `FlyteRecoverableException`: a retry of the task may help."""
@@ -44,6 +49,10 @@ class RecoverableReplicaFailed(FlyteRecoverableException):  # type: ignore[misc]
     def __str__(self) -> str:
         """As for `ReplicaFailed`."""
         return self.report
+
+    def _render_traceback_(self) -> list[str]:
+        """As for `ReplicaFailed`."""
+        return self.report.splitlines()
 
 
 class RunRefused(RuntimeError):
@@ -58,34 +67,38 @@ class Ended:
     """Where rank 0 left its result; None when it was not one of ours."""
     failures: list[Failure] = field(default_factory=list)
     """Of those that did not end well."""
+    well: list[Failure] = field(default_factory=list)
+    """The ranks that ended with exit code 0."""
+    at_terminal: bool = True
+    """The run is on this machine, not in a pod."""
+    complete: bool = True
+    """The job has no ranks in other pods, of which nothing is known here."""
 
 
 def of_replicas(members: "Sequence[Member]") -> Ended:
     """Read what replicas left that the caller started itself."""
-    failures = []
-    for rank, member in enumerate(members):
-        if member.code == 0:
-            continue
-        said = failure.read(Path(member.process.args["directory"]))
-        failures.append(said or _wordless(member, rank=rank, name=member.process.name))
     first = Path(members[0].process.args["directory"])
-    return Ended(first if (first / result.FILE_NAME).exists() else None, failures)
+    ended = Ended(first if (first / result.FILE_NAME).exists() else None)
+    for rank, member in enumerate(members):
+        (ended.failures if member.code else ended.well).append(_end_of(member, rank))
+    return ended
 
 
 def of_nodes(members: "Sequence[Member]") -> Ended:
     """Read what the agents of nodes, and their workers, left."""
-    failures: list[Failure] = []
+    ended = Ended()
     results: list[Path] = []
     for member in members:
         directory = Path(member.process.args["directory"])
         results += directory.glob(f"*/{result.FILE_NAME}")
-        if member.code == 0:
-            continue
-        told = failure.read_all(directory)
-        own = failure.read(directory)
-        failures += told or [own or _wordless(member, rank=None, name=member.process.name)]
+        failures, well = failure.read_all(directory)
+        ended.well += well
+        if member.code != 0:
+            ended.failures += failures or [_end_of(member, None)]
     newest = max(results, key=lambda path: path.stat().st_mtime_ns, default=None)
-    return Ended(newest.parent if newest else None, _without_bystanders(failures))
+    ended.rank_zero = newest.parent if newest else None
+    ended.failures = _without_bystanders(ended.failures)
+    return ended
 
 
 def _without_bystanders(failures: list[Failure]) -> list[Failure]:
@@ -94,18 +107,16 @@ def _without_bystanders(failures: list[Failure]) -> list[Failure]:
     return telling or failures
 
 
-def _wordless(member: "Member", *, rank: int | None, name: str) -> Failure:
-    frames, waiting = failure.whereabouts(Path(member.process.args["directory"]))
-    return Failure(
-        frames=frames,
-        waiting=waiting,
+def _end_of(member: "Member", rank: int | None) -> Failure:
+    known = Failure(
         rank=rank,
-        replica=name,
+        replica=member.process.name,
         exit_code=member.code if member.code is not None else -9,
         time_ns=member.ended_ns,
         pid=member.pid,
         stopped=member.stopped,
     )
+    return failure.of_process(Path(member.process.args["directory"]), known)
 
 
 def timeout(limit: timedelta, stopped: "Sequence[Failure]") -> Failure:
@@ -134,28 +145,38 @@ def no_result(time_ns: int) -> Failure:
 
 def exception(task: Any, console: "Console", ended: Ended, ranks: int, seconds: float) -> Exception:
     """The failure of a run, to be raised; under `pyflyte run` the report is on the screen by then."""
-    cause = root_cause(ended.failures)
-    last_words = _last_words(console, cause)
+    known = verdict.judge(ended.failures, ended.well if ended.complete else [])
+    last_words = _last_words(console, known.cause)
+    known = replace(known, cause=_with_source(verdict.explain_abort(known.cause, last_words)))
     for each in ended.failures:
         console.last(each.rank, each.traceback)
-    logs = _log_of(console, cause)
+    cause = known.cause
     text = report.render(
         report.Aftermath(
             task=task.name,
-            cause=cause,
-            others=[each for each in ended.failures if each is not cause],
+            verdict=known,
+            well=ended.well,
             ranks=ranks,
             seconds=seconds,
             last_words=last_words,
-            logs=logs,
+            logs=_log_of(console, cause),
             verbose=mode.verbose(os.environ),
-            at_terminal=console.directory is not None,
+            at_terminal=ended.at_terminal,
         )
     )
     kind = RecoverableReplicaFailed if cause.recoverable else ReplicaFailed
     if not mode.under_pyflyte_run():
         return kind(text, cause.time_ns / 1e9)
     return _said(kind, text, text, cause.time_ns / 1e9)
+
+
+def _with_source(failure: Failure) -> Failure:
+    """Return `failure` with the source lines that only this process knows: those of a notebook's cells."""
+    frames = [
+        frame if frame.code else replace(frame, code=linecache.getline(frame.file, frame.line).strip())
+        for frame in failure.frames
+    ]
+    return replace(failure, frames=tuple(frames))
 
 
 def refusal(task: Any, error: Exception) -> Exception:

@@ -27,8 +27,8 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher import api as launcher
 
-from flytekitplugins.kfpytorch.worker import failure, meeting, report, settings
-from kfpytorch_common.causes import Failure, root_cause
+from flytekitplugins.kfpytorch.worker import failure, meeting, report, settings, verdict
+from kfpytorch_common.causes import Failure
 from kfpytorch_common.forkserver.client import Client, Job
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ def main(start: "Start") -> int:
     except Exception as error:  # noqa: BLE001 - whatever torch raises, the caller names and reports it.
         failure.record(directory, error, failure.who(f"node {node.index}"), recoverable=False)
         return EXIT_RENDEZVOUS
-    failure.write_all(directory, failures)
     return EXIT_FAILED if failures else 0
 
 
@@ -125,13 +124,15 @@ def _run(launch: settings.Launch, node: Node, client: Client, fds: Any) -> list[
         monitor_interval=_NO_SLEEP,
         local_addr=config.local_addr,
     )
-    agent = _Agent(spec, launch, _Workers(client, node, fds))
+    workers = _Workers(client, node, fds)
+    agent = _Agent(spec, launch, workers)
     try:
         agent.run()
     except RendezvousError as error:
         raise meeting.NobodyCame(meeting.who_is_missing(rendezvous, launch)) from error
     finally:
         rendezvous.shutdown()
+        failure.write_all(Path(node.directory), agent.failures, workers.ended_well())
     return agent.failures
 
 
@@ -184,9 +185,25 @@ class _Workers:
                 self.running[child].code = code
                 self.running[child].ended_ns = time.time_ns()
 
-    def replica_of(self, ended: _Running) -> str:
-        replica: str = self._node.places[ended.worker.local_rank]["replica"]
-        return replica
+    def failures(self) -> list[Failure]:
+        """Return how those ended that did not end with exit code 0."""
+        return [self._end_of(each) for each in self.running.values() if each.code]
+
+    def ended_well(self) -> list[Failure]:
+        """Return how those ended that ended with exit code 0."""
+        return [self._end_of(each) for each in self.running.values() if each.code == 0]
+
+    def _end_of(self, ended: _Running) -> Failure:
+        known = Failure(
+            rank=ended.worker.global_rank,
+            local_rank=ended.worker.local_rank,
+            replica=self._node.places[ended.worker.local_rank]["replica"],
+            exit_code=ended.code or 0,
+            time_ns=ended.ended_ns,
+            pid=ended.pid,
+            stopped=ended.stopped,
+        )
+        return failure.of_process(ended.directory, known)
 
     def tell(self, event: Mapping[str, Any]) -> None:
         """Let the caller know; shorter than PIPE_BUF, so that it arrives whole."""
@@ -280,7 +297,7 @@ class _Agent(SimpleElasticAgent):
         if any(each.code for each in running):
             self._workers.wait_for_all(_SETTLE)
             self._workers.stop(signal.SIGTERM, self._launch.shutdown_timeout)
-            self.failures = [self._failure_of(each) for each in running if each.code]
+            self.failures = self._workers.failures()
             self._tell_of_restart()
             return RunResult(
                 state=WorkerState.FAILED,
@@ -299,26 +316,11 @@ class _Agent(SimpleElasticAgent):
             for each in self._workers.running.values():
                 if each.code:
                     self._workers.tell({"event": "failed", "directory": str(each.directory)})
-            first = root_cause(self.failures)
+            # Of the ranks of other nodes nothing is known here.
+            well = self._workers.ended_well() if self._launch.max_nodes == 1 else []
+            first = verdict.judge(self.failures, well).cause
             why = report.in_one_line(first)[:_LONGEST_REASON]
             self._workers.tell({"event": "restart", "why": why, "left": self._remaining_restarts - 1})
-
-    def _failure_of(self, ended: _Running) -> Failure:
-        said = failure.read(ended.directory)
-        if said is not None:
-            return said
-        frames, waiting = failure.whereabouts(ended.directory)
-        return Failure(
-            rank=ended.worker.global_rank,
-            local_rank=ended.worker.local_rank,
-            replica=self._workers.replica_of(ended),
-            exit_code=ended.code or 0,
-            time_ns=ended.ended_ns,
-            pid=ended.pid,
-            frames=frames,
-            stopped=ended.stopped,
-            waiting=waiting,
-        )
 
     @staticmethod
     def _for_torch(ended: _Running) -> ProcessFailure:
@@ -331,3 +333,4 @@ class _Agent(SimpleElasticAgent):
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None) -> None:
         del timeout  # torch's default is for pods; ours is in the settings.
         self._workers.stop(death_sig, self._launch.shutdown_timeout)
+        self.failures = self._workers.failures()

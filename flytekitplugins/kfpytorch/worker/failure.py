@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kfpytorch_common.causes import Failure, Frame
+from kfpytorch_common import tracebacks
+from kfpytorch_common.causes import Failure, Frame, Raised
 from kfpytorch_common.forkserver import child
 
 FILE_NAME = "failure.json"
+ENDED_FILE_NAME = "ended.json"
 TORCH_FILE_NAME = "error.json"
 RANKS_FILE_NAME = "ranks.json"
 STACK_FILE_NAME = "stack.txt"
@@ -30,9 +32,16 @@ ASK_WHERE = child.ASK_WHERE
 """The signal on which a worker writes its stack; None on a system without real-time signals."""
 
 _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_STACK = re.compile(
+    r"^(Current thread|Thread|Stack)[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?)*)", re.MULTILINE
+)
+_CRASHED = "Fatal Python error"
+# The public functions of torch.distributed are in this file.
+_COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}distributed_c10d.py"
 
 # A traceback of a recursion has thousands of frames, and a message may hold a tensor.
 _LONGEST_TEXT = 64_000
+_LONGEST_CHAIN = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,75 +60,153 @@ def who(replica: str) -> Who:
 
 def record(directory: Path, error: BaseException, who: Who, *, recoverable: bool) -> None:
     """Write `error` into `directory` as this process's failure, for us and for torch's tools."""
-    now = time.time_ns()
+    failure = _of_error(error, who, recoverable=recoverable)
+    _write(directory / FILE_NAME, dataclasses.asdict(failure))
+    extra = {"py_callstack": failure.traceback, "timestamp": str(failure.time_ns // 1_000_000_000)}
+    said = {"message": {"message": f"{failure.exception}: {failure.message}", "extraInfo": extra}}
+    _write(directory / TORCH_FILE_NAME, said)
+
+
+def record_end(directory: Path, who: Who, stop: SystemExit | None = None) -> None:
+    """Write into `directory` that this process ends with exit code 0: by `stop`, or by a return."""
+    if stop is not None:
+        ended = _of_error(stop, who, recoverable=False)
+    else:
+        ended = Failure(
+            rank=who.rank,
+            local_rank=who.local_rank,
+            replica=who.replica,
+            exit_code=0,
+            time_ns=time.time_ns(),
+            pid=os.getpid(),
+            message="the function returned",
+        )
+    _write(directory / ENDED_FILE_NAME, dataclasses.asdict(ended))
+
+
+def _of_error(error: BaseException, who: Who, *, recoverable: bool) -> Failure:
     text = _safely(lambda: _traceback(error), f"{_class_name(error)} (its traceback cannot be printed)\n")
-    message = _message(error)[:_LONGEST_TEXT]
+    stack = traceback.extract_tb(error.__traceback__)
     failure = Failure(
         rank=who.rank,
         local_rank=who.local_rank,
         replica=who.replica,
         exit_code=exit_code(error),
-        time_ns=now,
+        time_ns=time.time_ns(),
         pid=os.getpid(),
         exception=_class_name(error),
-        message=message,
-        frames=user_frames(traceback.extract_tb(error.__traceback__)),
+        message=_message(error)[:_LONGEST_TEXT],
+        frames=user_frames(stack),
+        chain=_chain(error),
+        collective=_collective(stack),
         traceback=text[-_LONGEST_TEXT:],
         from_torch=_is_from_torch(error),
         recoverable=recoverable,
     )
-    _write(directory / FILE_NAME, dataclasses.asdict(failure))
-    extra = {"py_callstack": failure.traceback, "timestamp": str(now // 1_000_000_000)}
-    said = {"message": {"message": f"{failure.exception}: {failure.message}", "extraInfo": extra}}
-    _write(directory / TORCH_FILE_NAME, said)
+    return _unwrapped(failure, tracebacks.caught_elsewhere(failure.message))
 
 
-def read(directory: Path) -> Failure | None:
+def _unwrapped(failure: Failure, caught: Sequence[Raised]) -> Failure:
+    """Return `failure` as that of the user's code which torch ran elsewhere, in a worker of a DataLoader."""
+    if not caught:
+        return failure
+    *earlier, last = (dataclasses.replace(each, frames=_users(each.frames)) for each in caught)
+    return dataclasses.replace(
+        failure,
+        exception=last.exception.rpartition(".")[2],
+        message=last.message,
+        frames=(*failure.frames, *last.frames),
+        chain=tuple(earlier),
+        from_torch=False,
+    )
+
+
+def read(directory: Path, name: str = FILE_NAME) -> Failure | None:
     """What the process of `directory` wrote, if it had the time to."""
     try:
-        said = json.loads((directory / FILE_NAME).read_bytes())
+        said = json.loads((directory / name).read_bytes())
     except (OSError, ValueError):  # Killed before it wrote, or while it did.
         return None
     return _failure(said)
 
 
-def write_all(directory: Path, failures: Iterable[Failure]) -> None:
-    """Write the failures of a node's ranks, as its agent saw them."""
-    _write(directory / RANKS_FILE_NAME, [dataclasses.asdict(each) for each in failures])
+def of_process(directory: Path, ended: Failure) -> Failure:
+    """Return what a process wrote about its end; else `ended`, with the position that is known.
+
+    Args:
+        directory: The directory of the process.
+        ended: What its parent knows.
+    """
+    said = read(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
+    if said is not None or ended.exit_code == 0:
+        return said or ended
+    return dataclasses.replace(ended, **vars(position(directory, crashed=not ended.stopped)))
 
 
-def read_all(directory: Path) -> list[Failure]:
-    """What `write_all` wrote; nothing if the agent had no time to."""
+def write_all(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
+    """Write how a node's ranks ended, as its agent saw them: badly, and with exit code 0."""
+    said = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
+    _write(directory / RANKS_FILE_NAME, said)
+
+
+def read_all(directory: Path) -> tuple[list[Failure], list[Failure]]:
+    """Return what `write_all` wrote; nothing if the agent had no time to."""
     try:
-        said = json.loads((directory / RANKS_FILE_NAME).read_bytes())
+        failures, ended = json.loads((directory / RANKS_FILE_NAME).read_bytes())
     except (OSError, ValueError):
-        return []
-    return [_failure(each) for each in said]
+        return [], []
+    return [_failure(each) for each in failures], [_failure(each) for each in ended]
 
 
 def _failure(said: Mapping[str, Any]) -> Failure:
-    return Failure(**{**said, "frames": tuple(Frame(**frame) for frame in said["frames"])})
+    chain = tuple(Raised(**{**each, "frames": _frames(each["frames"])}) for each in said["chain"])
+    return Failure(**{**said, "frames": _frames(said["frames"]), "chain": chain})
+
+
+def _frames(said: Iterable[Mapping[str, Any]]) -> tuple[Frame, ...]:
+    return tuple(Frame(**frame) for frame in said)
 
 
 def watch(directory: Path) -> None:
     """Have this process write where it is when it crashes, and when it is asked to by `ASK_WHERE`."""
     # Open as long as the process: a crash has no time to open a file.
     file = (directory / STACK_FILE_NAME).open("w")
-    faulthandler.enable(file, all_threads=False)
+    # A thread of native code has no Python stack; the one of the main thread says what it worked for.
+    faulthandler.enable(file, all_threads=True)
     if ASK_WHERE is not None:
         faulthandler.register(ASK_WHERE, file, all_threads=False)
 
 
-def whereabouts(directory: Path) -> tuple[tuple[Frame, ...], bool]:
-    """Where a process was when it was last asked or crashed, and whether it waited for its peers."""
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where a process was, under the names of `Failure`."""
+
+    frames: tuple[Frame, ...] = ()
+    waiting: bool = False
+    collective: str = ""
+
+
+def position(directory: Path, *, crashed: bool = False) -> Position:
+    """Return where a process was when it was last asked, or when it crashed."""
     try:
         text = (directory / STACK_FILE_NAME).read_text(errors="replace")
     except OSError:
-        return (), False
-    lines = _STACK_LINE.findall(text.rpartition("(most recent call first):")[2])
+        return Position()
+    if crashed:  # What was asked for before says nothing about the crash.
+        text = text.rpartition(_CRASHED)[2] if _CRASHED in text else ""
+    stacks = _STACK.findall(text)
+    # After a crash the thread that crashed, or the main thread, which comes last.
+    stacks.sort(key=lambda stack: stack[0] == "Current thread")
+    lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []
     stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]
     waits = any(f"{os.sep}torch{os.sep}distributed{os.sep}" in frame.filename for frame in stack)
-    return user_frames(stack), waits
+    return Position(user_frames(stack), waits, _collective(stack))
+
+
+def _collective(stack: Iterable[traceback.FrameSummary]) -> str:
+    """Return the public function of torch.distributed in `stack`, or an empty string."""
+    called = (frame.name for frame in stack if frame.filename.endswith(_COLLECTIVES))
+    return next((name for name in called if not name.startswith("_")), "")
 
 
 def exit_code(error: BaseException) -> int:
@@ -133,11 +220,42 @@ def exit_code(error: BaseException) -> int:
 
 def user_frames(frames: Iterable[traceback.FrameSummary]) -> tuple[Frame, ...]:
     """The frames of the user's own files; of all files but ours, when there are none."""
-    known = [frame for frame in frames if not _is_ours(frame.filename)]
-    users = [frame for frame in known if not _is_installed(frame.filename)]
-    return tuple(
+    return _users(
         Frame(file=frame.filename, line=frame.lineno or 0, function=frame.name, code=frame.line or "")
-        for frame in (users or known)
+        for frame in frames
+    )
+
+
+def _users(frames: Iterable[Frame]) -> tuple[Frame, ...]:
+    known = [frame for frame in frames if not _is_ours(frame.file)]
+    return tuple([frame for frame in known if not _is_installed(frame.file)] or known)
+
+
+def _chain(error: BaseException) -> tuple[Raised, ...]:
+    """Return the exceptions from which `error` was raised, the first one first, at most `_LONGEST_CHAIN`."""
+    found: list[Raised] = []
+    seen = {id(error)}
+    while (before := _before(error)) is not None and id(before) not in seen:
+        seen.add(id(before))  # A user's code may tie a knot.
+        found.append(_raised(before, handled=error.__cause__ is None))
+        error = before
+    if len(found) > _LONGEST_CHAIN:
+        found[_LONGEST_CHAIN - 1 : -1] = []
+    return tuple(reversed(found))
+
+
+def _before(error: BaseException) -> BaseException | None:
+    if error.__cause__ is not None:  # Its truth is a matter of the user's code.
+        return error.__cause__
+    return None if error.__suppress_context__ else error.__context__
+
+
+def _raised(error: BaseException, *, handled: bool) -> Raised:
+    return Raised(
+        exception=_class_name(error),
+        message=_message(error)[:_LONGEST_TEXT],
+        frames=user_frames(traceback.extract_tb(error.__traceback__)),
+        handled=handled,
     )
 
 

@@ -68,8 +68,10 @@ def main(start: "Start") -> int:
             _send_back(outcome, directory)
     except BaseException as error:  # noqa: BLE001 - the last frame of the worker: all of it is reported.
         if isinstance(error, SystemExit) and failure.exit_code(error) == 0 and who.rank != 0:
+            failure.record_end(directory, who, error)
             return 0
         return _report(error, who, directory)
+    failure.record_end(directory, who)
     return 0
 
 

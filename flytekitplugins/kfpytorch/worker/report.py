@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kfpytorch_common.causes import Cause, Failure, Frame, classify, remedy
+from flytekitplugins.kfpytorch.worker import verdict
+from kfpytorch_common.causes import Cause, Failure, Frame, Raised, classify, remedy
 
 MOST_LINES = 25
 _WIDTH = 110
+# A line of a message is shown in one piece, unless it holds a tensor.
+_LONGEST_LINE = 2_000
 _MESSAGE_LINES = 5
 _FRAMES = 4
 _LAST_WORDS = 4
@@ -23,10 +26,10 @@ class Aftermath:
     """What is known of a run that failed."""
 
     task: str
-    cause: Failure
-    others: Sequence[Failure]
-    """What became of the other ranks, as far as it is not their success."""
+    verdict: verdict.Verdict
     ranks: int
+    well: Sequence[Failure] = ()
+    """The ranks that ended with exit code 0."""
     seconds: float
     last_words: Sequence[str] = ()
     """The last lines that the failed rank wrote."""
@@ -36,16 +39,24 @@ class Aftermath:
     at_terminal: bool = True
     """A person reads it who can run it again; in a pod nobody can."""
 
+    @property
+    def cause(self) -> Failure:
+        """The failure that the report is about."""
+        return self.verdict.cause
+
 
 def render(after: Aftermath) -> str:
-    """The report, without a line end.
+    """Return the report, without a line end.
 
-    The first line says which rank, the second what, the third where.
+    The first line contains the rank, its replica, the exception and the line of the user's code.
     """
     cause = after.cause
+    place = f"{where(cause)} after {after.seconds:.1f} s ({classify(cause).value})"
     lines = [
-        f"✗ {after.task} failed on {where(cause)} after {after.seconds:.1f} s ({classify(cause).value})",
-        *_what(cause, _missing(after)),
+        f"✗ {after.task} failed on {place}: {_headline(after.verdict)}",
+        *_what(after.verdict),
+        *_chain(cause.chain),
+        *_missing(after),
         *_frames(cause.frames),
         *_last_words(after),
     ]
@@ -80,34 +91,101 @@ def where(failure: Failure) -> str:
     return f"rank {failure.rank} ({failure.replica})" if failure.replica else f"rank {failure.rank}"
 
 
+def _headline(about: verdict.Verdict) -> str:
+    cause = about.cause
+    if about.early:
+        return _early(about)
+    kind = cause.exception or (
+        f"killed by {cause.signal}" if cause.signal else f"exit code {cause.exit_code}"
+    )
+    headline = " ".join(filter(None, [kind, _in(cause), f"at {_position(cause)}" if cause.frames else ""]))
+    if not verdict.waits(cause) and cause.exception != verdict.COLLECTIVE_MISMATCH:
+        return headline
+    elsewhere = _together([(_waited(other), other) for other in about.others if verdict.waits(other)])
+    differing = [f"{_named(ranks)} {fate}" for fate, ranks in elsewhere.items() if fate != _waited(cause)]
+    return f"{headline}; {'; '.join(differing[:2])}" if differing else headline
+
+
+def _early(about: verdict.Verdict) -> str:
+    """Return ``rank 1 returned before the others; rank 0 waited for it in barrier at train.py:9``."""
+    has_returned = all(each.message and not each.exception for each in about.early)
+    verb = "returned" if has_returned else "exited with code 0"
+    ended = [each.rank for each in about.early if each.rank is not None]
+    waiting = _together([(_waited(other), other) for other in about.others if verdict.waits(other)])
+    fate, ranks = next(iter(waiting.items()), ("", []))
+    them = "it" if len(ended) == 1 else "them"
+    waited = f"; {_named(ranks)} {fate.replace('waited', f'waited for {them}', 1)}" if ranks else ""
+    return f"{_named(ended)} {verb} before the others{waited}"
+
+
+def _together(told: Sequence[tuple[str, Failure]]) -> dict[str, list[int]]:
+    """Return the ranks of each text, in the order of the texts."""
+    ranks: dict[str, list[int]] = {}
+    for text, failure in told:
+        if failure.rank is not None:
+            ranks.setdefault(text, []).append(failure.rank)
+    return ranks
+
+
+def _waited(failure: Failure) -> str:
+    return " ".join(
+        filter(None, ["waited", _in(failure), f"at {_position(failure)}" if failure.frames else ""])
+    )
+
+
+def _in(failure: Failure) -> str:
+    return f"in {failure.collective}" if failure.collective else ""
+
+
+def _position(failure: Failure) -> str:
+    return _place(failure.frames[-1])
+
+
 def _missing(after: Aftermath) -> list[str]:
     """When a rank waited in vain: for whom, and what they did instead."""
     if classify(after.cause) is not Cause.HANG or after.cause.rank is None:
         return []
-    known = {other.rank for other in after.others} | {after.cause.rank}
     lines = [
         f"  it waited for rank {other.rank}, which was {_whereabouts(other) or 'somewhere else'}"
-        for other in after.others
+        for other in after.verdict.others
         if other.stopped and not other.waiting
     ]
-    ended = sorted(set(range(after.ranks)) - known)
+    ended = sorted(each.rank for each in after.well if each.rank is not None)
     if ended and after.at_terminal:
         lines.append(f"  it waited for {_named(ended)}, which had already ended")
     return lines[:_FRAMES]
 
 
-def _what(cause: Failure, missing: list[str]) -> list[str]:
-    """The exception, who is missing, the place in the user's code, the rest of the message."""
-    place = [f"  at {_place(cause.frames[-1])}"] if cause.frames else []
+def _what(about: verdict.Verdict) -> list[str]:
+    """Return the exception and its message, each line of it in one piece."""
+    cause = about.cause
     if not cause.exception:
         said = f"killed by {cause.signal}" if cause.signal else f"exit code {cause.exit_code}, without a word"
-        return [f"  {said} (process {cause.pid})", *place]
+        return [f"  {said} (process {cause.pid})"]
     text = f"{cause.exception}: {cause.message}" if cause.message else cause.exception
-    wrapped = [part for line in text.splitlines() for part in textwrap.wrap(line, _WIDTH) or [""]]
-    shown = wrapped[:_MESSAGE_LINES]
-    if len(wrapped) > len(shown):
-        shown[-1] = f"… ({len(wrapped) - len(shown) + 1} more lines, in the log)"
-    return [f"  {shown[0]}", *missing, *place, *(f"  {line}" for line in shown[1:])]
+    if about.early and cause.frames:  # The first line has the place of those who waited.
+        text = f"{text}, at {_position(cause)}"
+    lines = text.splitlines()
+    shown = [_shortened(line) for line in lines[:_MESSAGE_LINES]]
+    if len(lines) > len(shown):
+        shown[-1] = f"… ({len(lines) - len(shown) + 1} more lines, in the log)"
+    return [f"  {line}" for line in shown]
+
+
+def _shortened(line: str) -> str:
+    left = len(line) - _LONGEST_LINE
+    return f"{line[:_LONGEST_LINE]}… ({left} more characters, in the log)" if left > 0 else line
+
+
+def _chain(chain: Sequence[Raised]) -> list[str]:
+    """Return a line for each exception from which the shown one was raised, the nearest first."""
+    lines = []
+    for each in reversed(chain):
+        said = each.message.partition("\n")[0]
+        place = f", at {_place(each.frames[-1])}" if each.frames else ""
+        how = "raised while handling" if each.handled else "caused by"
+        lines.append(_shortened(f"  {how} {each.exception}{f': {said}' if said else ''}{place}"))
+    return lines
 
 
 def _frames(frames: Sequence[Frame]) -> list[str]:
@@ -136,39 +214,57 @@ def _last_words(after: Aftermath) -> list[str]:
     if after.cause.exception:
         return []  # The exception says more than the lines before it.
     words = list(after.last_words)[-_LAST_WORDS:]
-    return ["  its last lines:", *(f"    {line[:_WIDTH]}" for line in words)] if words else []
+    return ["  its last lines:", *(f"    {_shortened(line)}" for line in words)] if words else []
 
 
 def _others(after: Aftermath) -> list[str]:
-    rest = after.ranks - 1
-    if rest <= 0 or after.cause.rank is None:
+    cause = after.cause
+    if after.ranks <= 1 or cause.rank is None:
         return []
-    fates: dict[str, list[int]] = {}
-    for other in after.others:
-        if other.rank is not None and other.rank != after.cause.rank:
-            fates.setdefault(_fate(other), []).append(other.rank)
-    told = {rank for ranks in fates.values() for rank in ranks} | {after.cause.rank}
-    well = sorted(set(range(after.ranks)) - told)
-    if well and after.at_terminal:  # In a pod, the ranks of other pods are unknown.
-        fates["ended well"] = well
-    parts = [f"{_named(ranks)} {fate}" for fate, ranks in fates.items()]
+    early = {each.rank for each in after.verdict.early}
+    fates = _together([(_fate(other, cause), other) for other in after.verdict.others if other is not cause])
+    well = [each for each in after.well if each.rank not in early]
+    fates.update(_together([("ended well", each) for each in well]))
+    parts = [
+        _ALSO.format(_named(ranks)) if fate == _ALSO else f"{_named(ranks)} {fate}"
+        for fate, ranks in fates.items()
+    ]
     lines = _labelled("others", "; ".join(parts))
     return lines if len(lines) <= _FATES else [*lines[: _FATES - 1], "         …"]
 
 
-def _fate(other: Failure) -> str:
+_ALSO = "also on {}"
+
+
+def _fate(other: Failure, cause: Failure) -> str:
+    if verdict.waits(other):
+        return _waited(other)
     if other.stopped:
-        return f"{'waited' if other.waiting else 'stopped'} {_whereabouts(other)}".rstrip()
-    return (
-        f"followed with {other.exception}"
-        if other.exception
-        else f"ended by {other.signal or other.exit_code}"
-    )
+        return f"stopped {_whereabouts(other)}".rstrip()
+    if not other.exception:
+        return f"ended by {other.signal or other.exit_code}"
+    if _is_same(other, cause):
+        return _ALSO
+    return f"failed with {other.exception} {_whereabouts(other)}".rstrip()
+
+
+def _is_same(one: Failure, other: Failure) -> bool:
+    """True if two ranks raised the same error on their own: a message may contain the rank."""
+    same_line = one.frames[-1:] == other.frames[-1:] if one.frames else one.message == other.message
+    return one.exception == other.exception and same_line
 
 
 def _named(ranks: Sequence[int]) -> str:
+    """Return ``rank 3``, or ``ranks 0, 2-7``."""
     known = sorted(ranks)
-    listed = ", ".join(str(rank) for rank in known[:8]) + (" …" if len(known) > 8 else "")
+    runs: list[list[int]] = []
+    for rank in known:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    shown = [part for run in runs for part in (map(str, run) if len(run) < 3 else [f"{run[0]}-{run[-1]}"])]
+    listed = ", ".join(shown[:8]) + (" …" if len(shown) > 8 else "")
     return f"rank {listed}" if len(known) == 1 else f"ranks {listed}"
 
 
@@ -203,8 +299,5 @@ def _more(after: Aftermath) -> list[str]:
 
 def list_positions(stopped: Sequence[Failure]) -> list[str]:
     """Return a line for each place at which ranks were stopped: ``ranks 0, 1 at train.py:9 in train``."""
-    ranks: dict[str, list[int]] = {}
-    for each in stopped:
-        if each.rank is not None:
-            ranks.setdefault(_whereabouts(each) or "at an unknown place", []).append(each.rank)
+    ranks = _together([(_whereabouts(each) or "at an unknown place", each) for each in stopped])
     return [f"{_named(members)} {place}" for place, members in ranks.items()]

@@ -1,6 +1,8 @@
 # ruff: noqa: E501 - a row a case
 """Which of many bad ends is the cause, which error files count, and how it is told."""
 
+import textwrap
+
 import pytest
 from cluster import FAILED, SUCCEEDED, at, condition, ended, error_file, job, pod, running, short, verdict
 
@@ -245,3 +247,136 @@ LAST_LINES = {
 @pytest.mark.parametrize(("pod", "files", "lines"), LAST_LINES.values(), ids=LAST_LINES)
 def test_what_can_be_done_is_said_last(pod, files, lines):
     assert verdict(job(FAILED), pod, error_files=files).message.splitlines()[1:] == lines
+
+
+def told_of(said, trace=""):
+    parts = (textwrap.indent(part, "    ") for part in (trace, said))
+    text = "Trace:\n\n{}\nMessage:\n\n{}".format(*parts)
+    return verdict(job(FAILED), ended("worker-0", 1), error_files=[error_file(message=text)])
+
+
+def test_a_report_has_the_place_in_its_first_line():
+    said = (
+        "✗ train.main failed on rank 13 (node 1) after 3.1 s (user-error): ValueError at train.py:7 in main\n"
+        "  ValueError: no label\n  in shard 7\n  caused by KeyError: 'cat', at data.py:3 in read\n"
+        "    ❱ raise ValueError\n    train.py:3 in f\n  others rank 1 waited in barrier at train.py:9 in main"
+    )
+    assert told_of(f"ReplicaFailed: {said}").message.splitlines() == [
+        "rank 13 (worker-0) failed: ValueError: no label, at train.py:7 in main (user-error)",
+        "  in shard 7",
+        "  caused by KeyError: 'cat', at data.py:3 in read",
+        "another attempt would fail the same way",
+    ]
+
+
+def test_a_report_of_a_rank_that_left_early_says_who_waited_for_it():
+    headline = (
+        "rank 1 exited with code 0 before the others; rank 0 waited for it in barrier at train.py:9 in f"
+    )
+    said = (
+        f"✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error): {headline}\n"
+        "  EarlyExit: the function called sys.exit(0), at train.py:8 in f\n    ❱ sys.exit(0)"
+    )
+    assert told_of(f"ReplicaFailed: {said}").message.splitlines() == [
+        "rank 1 (worker-0) failed: EarlyExit: the function called sys.exit(0), at train.py:8 in f (user-error)",
+        f"  {headline}",
+        "all ranks must call the same collectives in the same order, with tensors of the same shape and type",
+        "another attempt would fail the same way",
+    ]
+
+
+def test_a_report_that_is_cut_after_its_first_line_is_an_error():
+    told = told_of("ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s (user-error): ValueError")
+    assert short(told) == ("FAILED", "Error", "user-error")
+
+
+FRAME = '  File "{}", line {}, in {}\n    code\n'
+LABEL = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 3, "read") + "KeyError: 'cat'"
+
+
+def test_an_error_of_a_data_loader_is_that_of_the_dataset():
+    inner = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 9, "__getitem__")
+    cause = f"{LABEL}\n\nThe above exception was the direct cause of the following exception:\n\n"
+    said = (
+        "ValueError: Caught ValueError in DataLoader worker process 1.\n"
+        f"Original {cause}{inner}ValueError: image 3\nis broken"
+    )
+    trace = "Traceback (most recent call last):\n" + FRAME.format("/root/train.py", 7, "train") + said
+    assert told_of(said, trace).message.splitlines() == [
+        "worker-0 failed: ValueError: image 3, at /root/data.py:9 in __getitem__ (user-error)",
+        "  is broken (in DataLoader worker process 1)",
+        "  caused by KeyError: 'cat', at /root/data.py:3 in read",
+        "another attempt would fail the same way",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("joint", "line"),
+    [
+        ("The above exception was the direct cause of the following exception", "caused by"),
+        ("During handling of the above exception, another exception occurred", "raised while handling"),
+    ],
+)
+def test_an_error_is_told_with_what_it_was_raised_from(joint, line):
+    last = "Traceback (most recent call last):\n" + FRAME.format("/root/train.py", 7, "train")
+    trace = f"{LABEL}\n\n{joint}:\n\n{last}ValueError: no label"
+    assert told_of("ValueError: no label", trace).message.splitlines() == [
+        "worker-0 failed: ValueError: no label, at /root/train.py:7 in train (user-error)",
+        f"  {line} KeyError: 'cat', at /root/data.py:3 in read",
+        "another attempt would fail the same way",
+    ]
+
+
+def test_an_exception_of_a_library_without_a_message_is_told_without_a_place():
+    library = "Traceback (most recent call last):\n" + FRAME.format("/usr/lib/python3/socket.py", 3, "read")
+    trace = f"{library}TimeoutError\n\nThe above exception was the direct cause of the following exception:\n\n{LABEL}"
+    assert told_of("KeyError: 'cat'", trace).message.splitlines()[1] == "  caused by TimeoutError"
+
+
+LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed by peer [10.0.0.1]:1"
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        (1, ("FAILED", "EarlyExit", "user-error")),
+        (2, ("RETRYABLE_FAILED", "RuntimeError", "infra")),
+    ],
+)
+def test_a_pod_that_ended_well_before_it_is_named_by_who_lost_it(workers, expected):
+    seen = [ended("worker-0", 0, finished=88), ended("master-0", 1, finished=92)]
+    if workers > 1:
+        seen.append(running("worker-1"))
+    told = verdict(job(FAILED, workers=workers), *seen, error_files=[error_file("j-master-0", LOST)])
+    assert short(told) == expected
+    assert "worker-0" in told.message.splitlines()[0]
+
+
+def test_all_peers_that_left_are_named():
+    seen = [ended(f"worker-{number}", 0, finished=88) for number in range(2)]
+    told = verdict(
+        job(FAILED, workers=2),
+        *seen,
+        ended("master-0", 1, finished=92),
+        error_files=[error_file("j-master-0", LOST)],
+    )
+    assert told.message.splitlines() == [
+        "master-0 failed: worker-0, worker-1 ended with exit code 0 before it, and it waited for them,"
+        " at /root/train.py:7 in train (user-error)",
+        f"  {LOST}",
+        "all ranks must call the same collectives in the same order, with tensors of the same shape and type",
+        "another attempt would fail the same way",
+    ]
+
+
+@pytest.mark.parametrize(
+    "peer",
+    [ended("worker-0", 0, finished=99), ended("worker-0", 0, finished=80, **GOING), running("worker-0")],
+    ids=["after it", "told to end", "it runs"],
+)
+def test_a_peer_that_did_not_leave_before_it_is_not_named(peer):
+    told = verdict(
+        job(FAILED), peer, ended("master-0", 1, finished=92), error_files=[error_file("j-master-0", LOST)]
+    )
+    assert short(told) == ("RETRYABLE_FAILED", "RuntimeError", "infra")
+    assert "worker-0" not in told.message.splitlines()[0]

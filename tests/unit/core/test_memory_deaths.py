@@ -17,7 +17,7 @@ ALONE = "another attempt would fail the same way"
 GONE = "a process that it had started ended without a word: it may have been killed for lack of memory, or have crashed; its last words may be in the log"
 WRITTEN = {
     "a loader's worker was killed": ({"said": KILLED}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [OUTSIDE]),
-    "a loader's worker was killed, and is missed": ({"message": CHAIN}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [OUTSIDE]),
+    "a loader's worker was killed, and is missed": ({"message": CHAIN}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), ["  caused by RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed.", OUTSIDE]),
     "a loader's worker crashed": ({"said": KILLED.replace("Killed", "Segmentation fault")}, ("FAILED", "RuntimeError", "user-error"), ["a crash in native code, in a process that it had started; its last words are in the log", ALONE]),
     "a loader's worker lacks shared memory": ({"said": KILLED.replace("Killed", "Bus error")}, ("FAILED", "RuntimeError", "user-error"), ["shared memory may be full: @task(shared_memory=True) gives a pod more", ALONE]),
     "a loader's worker is gone": ({"said": LOST}, ("FAILED", "RuntimeError", "user-error"), [GONE, "another attempt may fail the same way"]),

@@ -1,10 +1,13 @@
 """A rank writes down why it failed; others read it, torch's own tools too."""
 
+import dataclasses
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+import sysconfig
 import time
 import traceback
 from datetime import timedelta
@@ -267,8 +270,8 @@ def test_a_node_hands_on_what_its_ranks_wrote(
     tmp_path_factory: pytest.TempPathFactory, all_of: list[Failure]
 ) -> None:
     directory = tmp_path_factory.mktemp("node")
-    failure.write_all(directory, all_of)
-    assert failure.read_all(directory) == all_of
+    failure.write_all(directory, all_of, all_of[:2])
+    assert failure.read_all(directory) == (all_of, all_of[:2])
 
 
 @pytest.mark.parametrize("text", [None, "", '{"rank": 1, "repl'], ids=["none", "empty", "half"])
@@ -276,7 +279,7 @@ def test_what_was_not_written_whole_is_nothing(tmp_path: Path, text: str | None)
     if text is not None:
         (tmp_path / failure.FILE_NAME).write_text(text)
         (tmp_path / failure.RANKS_FILE_NAME).write_text(text)
-    assert (failure.read(tmp_path), failure.read_all(tmp_path)) == (None, [])
+    assert (failure.read(tmp_path), failure.read_all(tmp_path)) == (None, ([], []))
 
 
 def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...], bool]:
@@ -296,9 +299,9 @@ def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...
             while not whole.search((directory / failure.STACK_FILE_NAME).read_text()):
                 assert time.monotonic() < deadline
         process.kill() if what != "crash" else process.wait()
-    frames, waits = failure.whereabouts(directory)
-    assert {frame.file for frame in frames} == {str(script)}
-    return tuple((frame.code, frame.line, frame.function) for frame in frames), waits
+    found = failure.position(directory, crashed=what == "crash")
+    assert {frame.file for frame in found.frames} == {str(script)}
+    return tuple((frame.code, frame.line, frame.function) for frame in found.frames), found.waiting
 
 
 @pytest.mark.parametrize(
@@ -324,6 +327,130 @@ def test_a_process_tells_where_it_was(tmp_path: Path, what: str, code: str, wait
 
 
 def test_nobody_knows_where_a_process_was_that_was_never_asked(tmp_path: Path) -> None:
-    assert failure.whereabouts(tmp_path) == ((), False)
+    assert failure.position(tmp_path) == failure.Position()
     (tmp_path / failure.STACK_FILE_NAME).touch()
-    assert failure.whereabouts(tmp_path) == ((), False)
+    assert failure.position(tmp_path) == failure.Position()
+
+
+DISTRIBUTED = sysconfig.get_path("purelib") + "/torch/distributed"
+ASKED = f"""Stack (most recent call first):
+  File "{DISTRIBUTED}/distributed_c10d.py", line 5055 in barrier
+  File "{DISTRIBUTED}/c10d_logger.py", line 81 in wrapper
+  File "/home/me/train.py", line 9 in train
+"""
+
+
+def test_a_position_has_the_collective_that_the_rank_waits_in(tmp_path: Path) -> None:
+    (tmp_path / failure.STACK_FILE_NAME).write_text(f"{ASKED}{ASKED.replace('line 9', 'line 12')}")
+    assert failure.position(tmp_path) == failure.Position(
+        frames=(Frame(file="/home/me/train.py", line=12, function="train", code=""),),
+        waiting=True,
+        collective="barrier",
+    )
+
+
+def test_a_rank_that_dies_later_was_not_where_it_was_when_it_was_asked(tmp_path: Path) -> None:
+    (tmp_path / failure.STACK_FILE_NAME).write_text(ASKED)
+    killed = Failure(rank=1, replica="worker-0", exit_code=-9, time_ns=5)
+    stopped = dataclasses.replace(killed, stopped=True)
+    assert failure.of_process(tmp_path, killed) == killed
+    assert [frame.line for frame in failure.of_process(tmp_path, stopped).frames] == [9]
+
+
+def test_after_a_crash_in_native_code_the_main_thread_says_where(tmp_path: Path) -> None:
+    threads = "".join(
+        f'Thread 0x{number} (most recent call first):\n  File "/home/me/{file}.py", line {number} in f\n\n'
+        for number, file in ((7, "loader"), (8, "train"))
+    )
+    (tmp_path / failure.STACK_FILE_NAME).write_text(f"{ASKED}Fatal Python error: Aborted\n\n{threads}")
+    aborted = Failure(rank=1, replica="worker-0", exit_code=-6, time_ns=5)
+    assert [(each.file, each.line) for each in failure.of_process(tmp_path, aborted).frames] == [
+        ("/home/me/train.py", 8)
+    ]
+
+
+def test_an_end_without_an_error_is_written_too(tmp_path: Path) -> None:
+    me = failure.Who("worker-0", 1, None)
+    silent = Failure(rank=1, replica="worker-0", exit_code=0, time_ns=5)
+    assert failure.of_process(tmp_path, silent) == silent
+    failure.record_end(tmp_path, me)
+    assert failure.of_process(tmp_path, silent).message == "the function returned"
+    failure.record_end(tmp_path, me, SystemExit(0))
+    ended = failure.of_process(tmp_path, silent)
+    assert (ended.exception, ended.message) == ("SystemExit", "the function called sys.exit(0)")
+
+
+def test_the_exceptions_before_it_are_written_in_their_order(tmp_path: Path) -> None:
+    def read() -> None:
+        raise OSError("disk")
+
+    def find() -> None:
+        try:
+            read()
+        except OSError:
+            raise KeyError("label")  # noqa: B904 - the context is what is tested.
+
+    def fail() -> None:
+        try:
+            find()
+        except KeyError as error:
+            raise ValueError("image") from error
+
+    with pytest.raises(ValueError, match="image") as caught:
+        fail()
+    assert [
+        (each.exception, each.message, each.frames[-1].function, each.handled)
+        for each in recorded(tmp_path, caught.value).chain
+    ] == [("OSError", "disk", "read", True), ("KeyError", "'label'", "find", False)]
+
+
+def test_what_was_hidden_is_not_written_and_a_knot_ends(tmp_path: Path) -> None:
+    hidden, knot = ValueError("a"), ValueError("b")
+    hidden.__context__, hidden.__suppress_context__ = KeyError("c"), True
+    knot.__cause__ = knot
+    assert (recorded(tmp_path, hidden).chain, recorded(tmp_path, knot).chain) == ((), ())
+
+
+def test_of_a_long_chain_the_nearest_and_the_first_are_written(tmp_path: Path) -> None:
+    errors = [ValueError(str(number)) for number in range(10)]
+    for later, earlier in itertools.pairwise(errors):
+        later.__cause__ = earlier
+    assert [each.message for each in recorded(tmp_path, errors[0]).chain] == ["9", "3", "2", "1"]
+
+
+@pytest.mark.torch
+def test_the_error_of_a_data_loader_is_the_one_of_its_worker(tmp_path: Path) -> None:
+    script = tmp_path / "loading.py"
+    script.write_text(LOADING)
+    subprocess.run([sys.executable, "-W", "ignore", script, tmp_path], check=True, timeout=60)
+    said = failure.read(tmp_path)
+    assert said is not None
+    assert (said.exception, said.message, said.from_torch) == (
+        "ValueError",
+        "image 0\nis broken (in DataLoader worker process 0)",
+        False,
+    )
+    assert [(frame.function, frame.line) for frame in said.frames] == [("<module>", 16), ("__getitem__", 12)]
+    [before] = said.chain
+    assert (before.exception, before.frames[-1].line, before.handled) == ("KeyError", 10, False)
+
+
+LOADING = """
+import sys
+from pathlib import Path
+from torch.utils.data import DataLoader
+from flytekitplugins.kfpytorch.worker import failure
+class Images(list):
+    def __len__(self): return 1
+    def __getitem__(self, index):
+        try:
+            {}["label"]
+        except KeyError as error:
+            raise ValueError(f"image {index}\\nis broken") from error
+
+
+try:
+    next(iter(DataLoader(Images(), num_workers=1, multiprocessing_context="fork")))
+except ValueError as error:
+    failure.record(Path(sys.argv[1]), error, failure.who(""), recoverable=False)
+"""

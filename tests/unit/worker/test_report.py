@@ -1,6 +1,7 @@
 """A failure on one screen: the cause first, then what became of the others, then what to do."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flytekitplugins.kfpytorch.worker.report import MOST_LINES, Aftermath, in_one_line, refusal, render
-from kfpytorch_common.causes import Failure, Frame
+from flytekitplugins.kfpytorch.worker.verdict import Verdict, judge
+from kfpytorch_common.causes import Failure, Frame, Raised
 
 CALLER = Frame(file="/home/me/flow.py", line=30, function="train", code="fit(model)")
 INNER = Frame(file="/home/me/model.py", line=12, function="fit", code="loss = model(batch)")
@@ -26,22 +28,31 @@ CAUSE = Failure(
 WAITED = Failure(
     rank=0, replica="master-0", exit_code=-15, time_ns=2, stopped=True, waiting=True, frames=(CALLER,)
 )
-AFTER = Aftermath(task="flow.train", cause=CAUSE, others=[WAITED], ranks=3, seconds=4.26, logs="/logs/run")
+WELL = Failure(rank=2, replica="worker-1", exit_code=0, time_ns=9, message="the function returned")
+AFTER = Aftermath(
+    task="flow.train",
+    verdict=Verdict(cause=CAUSE, others=[WAITED]),
+    well=[WELL],
+    ranks=3,
+    seconds=4.26,
+    logs="/logs/run",
+)
 
 
 def cause(**said: Any) -> Failure:
     return dataclasses.replace(CAUSE, **said)
 
 
-def lines(**said: Any) -> list[str]:
-    return render(dataclasses.replace(AFTER, **said)).splitlines()
+def lines(*, cause: Failure = CAUSE, others: Sequence[Failure] = (WAITED,), **said: Any) -> list[str]:
+    about = said.pop("verdict", Verdict(cause=cause, others=others))
+    return render(dataclasses.replace(AFTER, verdict=about, **said)).splitlines()
 
 
 def test_an_error_of_the_users_code() -> None:
     assert lines() == [
-        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error)",
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error): "
+        "ValueError at /home/me/model.py:12 in fit",
         "  ValueError: no such column: 'y'",
-        "  at /home/me/model.py:12 in fit",
         "    ❱ loss = model(batch)",
         "    /home/me/flow.py:30 in train",
         "      fit(model)",
@@ -56,18 +67,15 @@ def test_a_verbose_report_ends_with_the_traceback() -> None:
 
 
 def test_a_report_of_a_pod_does_not_say_how_to_run_it_again() -> None:
-    # Nor what became of ranks of other pods, of which it knows nothing.
-    here = lines()[:6]
-    others = "  others rank 0 waited at /home/me/flow.py:30 in train"
-    assert lines(at_terminal=False) == [*here, others, "  logs   /logs/run"]
+    assert lines(at_terminal=False) == lines()[:-1]
 
 
 def test_a_crash() -> None:
     crashed = cause(exit_code=-11, exception="", message="", traceback="")
-    assert lines(cause=crashed, last_words=["loading", "going deep"], ranks=2) == [
-        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error)",
+    assert lines(cause=crashed, last_words=["loading", "going deep"], well=[], ranks=2) == [
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error): "
+        "killed by SIGSEGV at /home/me/model.py:12 in fit",
         "  killed by SIGSEGV (process 77)",
-        "  at /home/me/model.py:12 in fit",
         "    ❱ loss = model(batch)",
         "    /home/me/flow.py:30 in train",
         "      fit(model)",
@@ -82,12 +90,20 @@ def test_a_crash() -> None:
 
 def test_a_death_without_a_trace() -> None:
     killed = Failure(rank=1, replica="worker-0", exit_code=-9, time_ns=1, pid=77)
-    followed = cause(rank=2, exception="RuntimeError", message="Connection closed by peer")
+    lost = cause(
+        rank=0,
+        exception="RuntimeError",
+        message="Connection closed by peer",
+        from_torch=True,
+        collective="barrier",
+    )
+    failed = cause(rank=4, exception="KeyError", message="'y'")
     ended = Failure(rank=3, replica="worker-2", exit_code=3, time_ns=9)
-    assert lines(cause=killed, others=[followed, ended], ranks=4, logs="") == [
-        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (oom-host)",
+    assert lines(cause=killed, others=[lost, ended, failed], ranks=5, logs="") == [
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (oom-host): killed by SIGKILL",
         "  killed by SIGKILL (process 77)",
-        "  others rank 2 followed with RuntimeError; rank 3 ended by 3; rank 0 ended well",
+        "  others rank 0 waited in barrier at /home/me/model.py:12 in fit; rank 3 ended by 3; rank 4 failed with KeyError at",  # noqa: E501
+        "         /home/me/model.py:12 in fit; rank 2 ended well",
         "  hint   killed from outside, most often for lack of memory: ask for more, or load less per rank",
     ]
 
@@ -97,13 +113,13 @@ def test_a_process_of_a_rank_that_is_gone() -> None:
     gone = cause(exception="RuntimeError", message=said, frames=(), traceback="")
     killed = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. \n"
     assert lines(cause=gone, others=[], ranks=1, logs="") == [
-        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error)",
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error): RuntimeError",
         f"  RuntimeError: {said}",
         "  hint   a process that it had started ended without a word: it may have been killed for lack of memory, or have",  # noqa: E501
         "         crashed; its last words may be in the log",
     ]
     assert lines(cause=dataclasses.replace(gone, traceback=killed), others=[], ranks=1, logs="")[:-1] == [
-        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (oom-host)",
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (oom-host): RuntimeError",
         f"  RuntimeError: {said}",
         "  hint   killed from outside, most often for lack of memory: ask for more, or load less per rank",
     ]
@@ -112,7 +128,7 @@ def test_a_process_of_a_rank_that_is_gone() -> None:
 def test_an_exit_without_a_word() -> None:
     silent = Failure(rank=0, replica="master-0", exit_code=3, time_ns=1, pid=5)
     assert lines(cause=silent, others=[], ranks=1) == [
-        "✗ flow.train failed on rank 0 (master-0) after 4.3 s (user-error)",
+        "✗ flow.train failed on rank 0 (master-0) after 4.3 s (user-error): exit code 3",
         "  exit code 3, without a word (process 5)",
         "  logs   /logs/run",
     ]
@@ -123,11 +139,11 @@ def test_a_rank_that_waited_in_vain_says_for_whom() -> None:
     hung = cause(rank=0, replica="master-0", exception="RuntimeError", message=said, from_torch=True)
     elsewhere = dataclasses.replace(WAITED, rank=1, waiting=False)
     assert lines(cause=hung, others=[elsewhere]) == [
-        "✗ flow.train failed on rank 0 (master-0) after 4.3 s (hang)",
+        "✗ flow.train failed on rank 0 (master-0) after 4.3 s (hang): "
+        "RuntimeError at /home/me/model.py:12 in fit",
         "  RuntimeError: Timed out waiting 9000ms for recv operation to complete",
         "  it waited for rank 1, which was at /home/me/flow.py:30 in train",
         "  it waited for rank 2, which had already ended",
-        "  at /home/me/model.py:12 in fit",
         "    ❱ loss = model(batch)",
         "    /home/me/flow.py:30 in train",
         "      fit(model)",
@@ -148,7 +164,7 @@ def test_a_rendezvous_to_which_nobody_came() -> None:
         message="1 of 2 nodes came",
     )
     assert lines(cause=alone, others=[], ranks=4) == [
-        "✗ flow.train failed on node 1 after 4.3 s (hang)",
+        "✗ flow.train failed on node 1 after 4.3 s (hang): NobodyCame",
         "  NobodyCame: 1 of 2 nodes came",
         "  hint   are the missing pods scheduled and running? rdzv_configs={'join_timeout': seconds} waits longer",  # noqa: E501
         "  logs   /logs/run",
@@ -160,7 +176,7 @@ def test_a_module_that_a_worker_lacks() -> None:
         exception="ModuleNotFoundError", message="No module named 'pandas'", frames=(), traceback=""
     )
     assert lines(cause=lacking, others=[], ranks=1, logs="") == [
-        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error)",
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error): ModuleNotFoundError",
         "  ModuleNotFoundError: No module named 'pandas'",
         "  hint   the worker imports what the function uses; is it installed, and is its directory on sys.path?",  # noqa: E501
     ]
@@ -168,9 +184,8 @@ def test_a_module_that_a_worker_lacks() -> None:
 
 def test_a_long_message_is_cut_with_a_count() -> None:
     said = "\n".join(f"line {number}" for number in range(1, 21))
-    assert lines(cause=cause(message=said, frames=(INNER,)), others=[], ranks=1)[1:8] == [
+    assert lines(cause=cause(message=said, frames=(INNER,)), others=[], ranks=1)[1:7] == [
         "  ValueError: line 1",
-        "  at /home/me/model.py:12 in fit",
         "  line 2",
         "  line 3",
         "  line 4",
@@ -182,16 +197,18 @@ def test_a_long_message_is_cut_with_a_count() -> None:
 @pytest.mark.parametrize(
     ("others", "expected"),
     [
-        ([dataclasses.replace(WAITED, rank=rank) for rank in range(3, 1, -1)], "ranks 2, 3 waited at"),
+        ([dataclasses.replace(WAITED, rank=rank) for rank in (2, 0)], "ranks 0, 2 waited at"),
         (
             [dataclasses.replace(WAITED, rank=rank) for rank in range(2, 20)],
-            "ranks 2, 3, 4, 5, 6, 7, 8, 9 … waited at",
+            "ranks 2-19 waited at",
         ),
     ],
 )
 def test_ranks_of_one_fate_are_named_together(others: list[Failure], expected: str) -> None:
-    [told] = [line for line in lines(others=others, ranks=len(others) + 1) if line.startswith("  others")]
-    assert told == f"  others {expected} /home/me/flow.py:30 in train; rank 0 ended well"
+    shown = lines(others=others, well=[], ranks=len(others) + 1)
+    assert [line for line in shown if line.startswith("  others")] == [
+        f"  others {expected} /home/me/flow.py:30 in train"
+    ]
 
 
 def test_a_rank_in_a_pod_does_not_claim_to_know_of_other_pods() -> None:
@@ -207,6 +224,76 @@ def test_however_many_ranks_were_at_different_places_the_report_fits() -> None:
 
     shown = lines(others=[at(rank) for rank in range(2, 100)], ranks=100)
     assert (shown[:3], len(shown) <= MOST_LINES) == (lines()[:3], True)
+
+
+def test_the_same_error_on_several_ranks_is_told_once() -> None:
+    others = [cause(rank=rank, message=f"no column on rank {rank}") for rank in (0, 2, 3, 4, 6)]
+    elsewhere = cause(rank=7, frames=(CALLER,))
+    shown = lines(others=[*others, elsewhere], well=[], ranks=8)
+    assert [line for line in shown if line.startswith("  others")] == [
+        "  others also on ranks 0, 2-4, 6; rank 7 failed with ValueError at /home/me/flow.py:30 in train"
+    ]
+
+
+def test_the_exceptions_that_led_to_the_error_are_shown() -> None:
+    first = Raised(exception="OSError", message="disk\nfull", handled=True)
+    second = Raised(exception="KeyError", message="'y'", frames=(CALLER,))
+    assert lines(cause=cause(chain=(first, second)))[1:5] == [
+        "  ValueError: no such column: 'y'",
+        "  caused by KeyError: 'y', at /home/me/flow.py:30 in train",
+        "  raised while handling OSError: disk",
+        "    ❱ loss = model(batch)",
+    ]
+
+
+def test_a_long_line_of_a_message_stays_in_one_piece() -> None:
+    said = "word " * 300
+    assert lines(cause=cause(message=said))[1] == f"  ValueError: {said}"
+    assert lines(cause=cause(message="x" * 2_500))[1] == (
+        f"  ValueError: {'x' * 1_988}… (512 more characters, in the log)"
+    )
+
+
+LOST = Failure(
+    rank=0,
+    replica="master-0",
+    exit_code=1,
+    time_ns=10**9,
+    exception="RuntimeError",
+    message="third_party/gloo/pair.cc Connection closed by peer",
+    frames=(CALLER,),
+    from_torch=True,
+    collective="barrier",
+)
+STOPPED = Failure(
+    rank=1,
+    replica="worker-0",
+    exit_code=0,
+    time_ns=9 * 10**8,
+    exception="SystemExit",
+    message="the function called sys.exit(0)",
+    frames=(INNER,),
+)
+
+
+def test_a_rank_that_left_before_the_others() -> None:
+    assert lines(verdict=judge([LOST], [STOPPED]), well=[STOPPED], ranks=2)[:3] == [
+        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error): "
+        "rank 1 exited with code 0 before the others; "
+        "rank 0 waited for it in barrier at /home/me/flow.py:30 in train",
+        "  EarlyExit: the function called sys.exit(0)",
+        "    ❱ loss = model(batch)",
+    ]
+
+
+def test_ranks_in_different_collectives() -> None:
+    late = dataclasses.replace(LOST, message="third_party/gloo Timed out waiting 4000ms for recv operation")
+    other = dataclasses.replace(late, rank=1, collective="broadcast", frames=(INNER,))
+    [first, *_] = lines(verdict=judge([late, other], []), well=[], ranks=2)
+    assert first == (
+        "✗ flow.train failed on rank 0 (master-0) after 4.3 s (hang): RuntimeError in barrier at "
+        "/home/me/flow.py:30 in train; rank 1 waited in broadcast at /home/me/model.py:12 in fit"
+    )
 
 
 def test_a_failure_in_one_line() -> None:
@@ -260,8 +347,7 @@ FAILURES = st.builds(
 AFTERMATHS = st.builds(
     Aftermath,
     task=NAMES,
-    cause=FAILURES,
-    others=st.lists(FAILURES, max_size=3),
+    verdict=st.builds(judge, st.lists(FAILURES, min_size=1, max_size=4), st.lists(FAILURES, max_size=3)),
     ranks=st.integers(1, 100),
     seconds=st.floats(0, 10**6),
     last_words=st.lists(NAMES, max_size=10),
@@ -281,8 +367,8 @@ def test_a_report_fits_on_a_screen_and_begins_with_the_cause(after: Aftermath) -
 
 
 @given(st.lists(FRAMES_OF_A_FILE, min_size=1, max_size=9), TEXTS)
-def test_the_place_in_the_users_code_is_in_the_first_three_lines(frames: list[Frame], message: str) -> None:
+def test_the_place_in_the_users_code_is_in_the_first_line(frames: list[Frame], message: str) -> None:
     place = frames[-1]
-    assert lines(cause=cause(message=message, frames=tuple(frames)))[2] == (
-        f"  at {place.file}:{place.line} in {place.function}"
+    assert lines(cause=cause(message=message, frames=tuple(frames)))[0].endswith(
+        f": ValueError at {place.file}:{place.line} in {place.function}"
     )

@@ -1,0 +1,68 @@
+"""Which rank a failed run is about. Some ranks only notice the end of another one, or disagree with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kfpytorch_common.causes import MISMATCH, Failure, is_consequence, is_timeout, root_cause
+
+EARLY_EXIT: Final = "EarlyExit"
+COLLECTIVE_MISMATCH: Final = "CollectiveMismatch"
+
+# When a process ended that wrote nothing, its parent knows. Its peers may notice first (nanoseconds).
+_NOTICED: Final = 10**9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The failure that the others follow from."""
+
+    cause: Failure
+    others: Sequence[Failure] = ()
+    """The other failures."""
+    early: Sequence[Failure] = ()
+    """The ranks that ended with exit code 0 while others waited for them; `cause` is the first of them."""
+
+
+def judge(failures: Sequence[Failure], well: Sequence[Failure]) -> Verdict:
+    """Choose the failure that the others follow from.
+
+    Args:
+        failures: How ranks failed; at least one.
+        well: The ranks that ended with exit code 0; empty if other ranks exist of which nothing is known.
+    """
+    cause = root_cause(failures)
+    others = [each for each in failures if each is not cause]
+    early = _early(cause, others, well)
+    if not early:
+        return Verdict(cause=cause, others=others)
+    first = replace(early[0], exception=EARLY_EXIT, message=early[0].message or "the process ended itself")
+    return Verdict(cause=first, others=others if early == [cause] else failures, early=early)
+
+
+def waits(failure: Failure) -> bool:
+    """True if a rank waited for its peers: until it was stopped, or until it noticed that one was gone."""
+    return failure.waiting if failure.stopped else is_consequence(failure)
+
+
+def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
+    """Return `cause` with what gloo found, if gloo ended the process because the ranks disagree."""
+    found = MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
+    if found is None:
+        return cause
+    said = (
+        f"gloo received {found[1]} bytes and expected {found[2]}, and ended process {cause.pid} with SIGABRT"
+    )
+    return replace(cause, exception=COLLECTIVE_MISMATCH, message=said)
+
+
+def _early(cause: Failure, others: Sequence[Failure], well: Sequence[Failure]) -> list[Failure]:
+    if cause.exception == "SystemExit" and cause.exit_code == 0:
+        return [cause] if any(waits(other) for other in others) else []
+    if not is_consequence(cause):
+        return []
+    if is_timeout(cause) and any(other.stopped and not other.waiting for other in others):
+        return []  # It waited for that one as well.
+    noticed = min(each.time_ns for each in (cause, *others) if is_consequence(each))
+    early = [each for each in well if each.time_ns <= noticed + (0 if each.message else _NOTICED)]
+    return sorted(early, key=lambda each: each.rank if each.rank is not None else -1)

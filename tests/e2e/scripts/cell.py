@@ -1,0 +1,20 @@
+"""A task of a notebook: only the process of the notebook has its source. Prints what IPython shows."""
+
+import linecache
+
+NAME = "/nowhere/cell-1.py"
+CELL = """
+from flytekit import task
+from flytekitplugins.kfpytorch import Elastic
+
+@task(task_config=Elastic(nnodes=1, nproc_per_node=2))
+def train() -> None:
+    raise ValueError("no data")
+"""
+linecache.cache[NAME] = (len(CELL), None, CELL.splitlines(keepends=True), NAME)
+namespace = {"__name__": "__main__"}
+exec(compile(CELL, NAME, "exec"), namespace)
+try:
+    namespace["train"]()
+except Exception as error:  # noqa: BLE001 - IPython catches it as well.
+    print("\n".join(error._render_traceback_()))

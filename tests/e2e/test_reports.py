@@ -1,0 +1,38 @@
+"""A report is complete wherever it is read, and whatever the surroundings lack."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from e2e.conftest import FAILURES, Pyflyte
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+CELL = Path(__file__).parent / "scripts" / "cell.py"
+
+
+def test_a_log_directory_that_cannot_be_written_is_one_warning(pyflyte: Pyflyte) -> None:
+    ran = pyflyte.run(FAILURES / "exception.py", "train", FLYTE_KFPYTORCH_LOG_DIR="/dev/null/logs")
+
+    warnings = [line for line in ran.lines if "FLYTE_KFPYTORCH_LOG_DIR" in line and "cannot" in line]
+    assert (ran.code, len(warnings)) == (1, 1)
+    assert "Traceback" not in ran.err
+    assert [line.split()[0] for line in ran.report[-3:]] == ["others", "logs", "more"]
+    assert Path(ran.report[-2].split()[1]).read_text().endswith("images\n")
+
+
+def test_a_notebook_shows_the_report_with_the_line_of_the_cell(tmp_path: Path) -> None:
+    shown = subprocess.run(
+        [sys.executable, CELL],
+        env={**os.environ, "FLYTE_KFPYTORCH_LOG_DIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.splitlines()
+
+    assert shown[0].endswith("(user-error): ValueError at /nowhere/cell-1.py:7 in train")
+    assert shown[1:3] == ["  ValueError: no data", '    ❱ raise ValueError("no data")']
