@@ -103,8 +103,9 @@ ORDERED = [
     failure(rank=6, exit_code=3, time_ns=60),
     failure("ValueError", "timed out", rank=3, time_ns=30),
     failure("SystemExit", "the function called sys.exit(3)", rank=4, exit_code=3, time_ns=40),
-    raised_by_torch("RuntimeError", LOST, rank=1, time_ns=10),
+    # It closed its connections when its time was over; its peer wrote first that it had lost it.
     raised_by_torch(*CONSEQUENCES[4], rank=2, time_ns=20),
+    raised_by_torch("RuntimeError", LOST, rank=1, time_ns=10),
     failure(rank=0, exit_code=-15, time_ns=1, stopped=True),
     failure("KeyboardInterrupt", rank=7, time_ns=2, stopped=True),
 ]

@@ -281,7 +281,7 @@ def test_a_rank_that_left_before_the_others() -> None:
         "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error): "
         "rank 1 exited with code 0 before the others; "
         "rank 0 waited for it in barrier at /home/me/flow.py:30 in train",
-        "  EarlyExit: the function called sys.exit(0)",
+        "  EarlyExit: the function called sys.exit(0), at /home/me/model.py:12 in fit",
         "    ❱ loss = model(batch)",
     ]
 

@@ -1,0 +1,98 @@
+"""Which rank a report is about: one that ended early, and only if the others lost it."""
+
+import dataclasses
+
+import pytest
+
+from flytekitplugins.kfpytorch.worker.verdict import explain_abort, judge
+from kfpytorch_common.causes import Failure
+
+LOST = Failure(
+    rank=0,
+    replica="master-0",
+    exit_code=1,
+    time_ns=5 * 10**9,
+    exception="RuntimeError",
+    message="[/pytorch/third_party/gloo/pair.cc:561] Connection closed by peer",
+    from_torch=True,
+)
+TIMED_OUT = dataclasses.replace(LOST, message="third_party/gloo Timed out waiting 4000ms for recv operation")
+RETURNED = Failure(
+    rank=1, replica="worker-0", exit_code=0, time_ns=4 * 10**9, message="the function returned"
+)
+SILENT = dataclasses.replace(RETURNED, message="", time_ns=5_500_000_000)
+BUSY = Failure(rank=2, replica="worker-1", exit_code=-15, time_ns=6 * 10**9, stopped=True)
+WAITED = dataclasses.replace(BUSY, waiting=True)
+RAISED = dataclasses.replace(BUSY, exit_code=1, exception="ValueError", stopped=False)
+
+
+@pytest.mark.parametrize(
+    ("failures", "well", "early"),
+    [
+        ([LOST], [RETURNED], [1]),
+        ([LOST, WAITED], [RETURNED], [1]),
+        ([LOST, BUSY], [RETURNED], [1]),
+        ([TIMED_OUT], [RETURNED], [1]),
+        ([TIMED_OUT, BUSY], [RETURNED], []),
+        ([LOST], [dataclasses.replace(RETURNED, time_ns=6 * 10**9)], []),
+        ([LOST], [SILENT], [1]),
+        ([LOST], [dataclasses.replace(SILENT, time_ns=7 * 10**9)], []),
+        ([LOST, RAISED], [RETURNED], []),
+        ([LOST], [], []),
+        ([LOST], [dataclasses.replace(RETURNED, rank=3), RETURNED], [1, 3]),
+    ],
+    ids=[
+        "it returned before",
+        "others waited as well",
+        "others did not wait",
+        "it was waited for",
+        "another one was late",
+        "it returned after",
+        "its end was noticed late",
+        "it ended long after",
+        "another one raised",
+        "nobody ended",
+        "two returned",
+    ],
+)
+def test_a_rank_is_early_if_others_lost_it(
+    failures: list[Failure], well: list[Failure], early: list[int]
+) -> None:
+    verdict = judge(failures, well)
+    assert [each.rank for each in verdict.early] == early
+    assert verdict.cause.rank == (early[0] if early else verdict.cause.rank)
+    assert (verdict.cause.exception == "EarlyExit") is bool(early)
+
+
+def test_rank_0_that_exits_with_code_0_is_early_if_others_waited() -> None:
+    left = dataclasses.replace(
+        LOST, exit_code=0, exception="SystemExit", message="the function called sys.exit(0)"
+    )
+    peer = dataclasses.replace(LOST, rank=1)
+    assert judge([left, peer], []).early == [left]
+    assert judge([left, peer], []).others == [peer]
+    assert judge([left], []).early == ()
+
+
+ABORTED = Failure(rank=1, replica="worker-0", exit_code=-6, time_ns=5, pid=77)
+WORDS = ["terminate called", "  what():  op.preamble.length <= op.nbytes. 8 vs 4. Received data size"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "words", "expected"),
+    [
+        (
+            ABORTED,
+            WORDS,
+            ("CollectiveMismatch", "gloo received 8 bytes and expected 4, and ended process 77 with SIGABRT"),
+        ),
+        (ABORTED, ["terminate called"], ("", "")),
+        (dataclasses.replace(ABORTED, exit_code=-9), WORDS, ("", "")),
+    ],
+    ids=["gloo", "another abort", "another signal"],
+)
+def test_gloo_ends_a_process_whose_collective_differs(
+    failure: Failure, words: list[str], expected: tuple[str, str]
+) -> None:
+    explained = explain_abort(failure, words)
+    assert (explained.exception, explained.message) == expected
