@@ -3,7 +3,14 @@
 Source of the names and values: `pkg/controller.v1/pytorch/envvar.go` of kubeflow/training-operator.
 """
 
+import sys
 from dataclasses import dataclass
+from typing import Final
+
+LOOPBACK_ONLY: Final = "FLYTE_KFPYTORCH_LOOPBACK_ONLY"
+"""A variable of ours: ``1`` if all replicas are on one machine and listen on its loopback interface only."""
+
+LOOPBACK_INTERFACE: Final = "lo" if sys.platform == "linux" else "lo0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +35,21 @@ def replica(index: int, replicas: int, master: Rendezvous) -> dict[str, str]:
         "PET_NODE_RANK": str(index),
         "PET_NPROC_PER_NODE": "auto",
         "PET_NNODES": str(replicas),
+    }
+
+
+def on_one_machine(interface: str = LOOPBACK_INTERFACE) -> dict[str, str]:
+    """Return what keeps a process of a job that runs on one machine on the loopback interface.
+
+    Args:
+        interface: The name of the loopback interface.
+    """
+    return {
+        LOOPBACK_ONLY: "1",
+        # The variables of gloo, nccl and tensorpipe (torch.distributed.rpc).
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": interface,
+        "TP_SOCKET_IFNAME": interface,
     }
 
 

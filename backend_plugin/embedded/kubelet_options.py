@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kfpytorch_common.environment import LOOPBACK_INTERFACE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
@@ -86,7 +88,7 @@ class Machine:
         return cls(
             environment=inherited(os.environ, pass_env),
             prefix=sys.prefix,
-            loopback="lo" if sys.platform == "linux" else "lo0",
+            loopback=LOOPBACK_INTERFACE,
             cpus=os.cpu_count() or 1,
             psutil=_psutil(),
             memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

@@ -16,6 +16,7 @@ from backend_plugin.embedded.kubelet_options import KubeletOptions, Machine
 from backend_plugin.embedded.pod_env import Declared
 from backend_plugin.embedded.pod_volumes import DNS_LABEL, Paths, Unconfigured, mounts, volume_names
 from backend_plugin.embedded.shim import layout, lifecycle
+from kfpytorch_common.environment import on_one_machine
 
 GATE: Final = "init-pytorch"
 """The operator's init container that waits until the master can be reached; here, until it is ready."""
@@ -156,7 +157,7 @@ class _Run:
             **inherited,
             "TMPDIR": self.place.temporary,
             "HOSTNAME": text(section(self.pod, "metadata"), "name"),
-            "GLOO_SOCKET_IFNAME": self.machine.loopback,
+            **on_one_machine(self.machine.loopback),
             **given,
             # Whatever a manifest says of paths is about an image: ours is there, too.
             "PATH": _joined(f"{venv}/bin", given.get("PATH") or inherited.get("PATH") or _PATH),

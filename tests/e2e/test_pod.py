@@ -64,6 +64,8 @@ def environment(task: str, index: int, port: int) -> dict[str, str]:
             "PET_NNODES": "2:2",
             "PET_NPROC_PER_NODE": "2",
         }
+    if task == "alone":
+        return flyte | {"GLOO_SOCKET_IFNAME": "lo"}
     return flyte | {
         "RANK": str(index),
         "WORLD_SIZE": "2",
@@ -170,6 +172,14 @@ def test_a_pod_that_waits_in_vain_says_who_is_missing(pyflyte: Pyflyte) -> None:
     assert codes([pod]) == [1]
     assert "NobodyCame: 1 of 2 nodes came to localhost:" in pod.error.message
     assert "missing 1 node(s)" in pod.error.message
+
+
+def test_a_job_of_one_pod_needs_no_open_port(pyflyte: Pyflyte) -> None:
+    (pod,) = start(pyflyte, "alone", "well", indices=[0])
+    log = pod.wait()
+
+    assert codes([pod]) == [0], log
+    assert pod.value == 100
 
 
 def test_of_replicas_only_rank_0_writes_outputs(pyflyte: Pyflyte) -> None:

@@ -27,7 +27,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher import api as launcher
 
-from flytekitplugins.kfpytorch.worker import failure, meeting, report, settings, verdict
+from flytekitplugins.kfpytorch.worker import failure, loopback, meeting, report, settings, verdict
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.forkserver.client import Client, Job
 
@@ -75,7 +75,8 @@ def main(start: "Start") -> int:
     directory = Path(node.directory)
     directory.mkdir(exist_ok=True)
     try:
-        failures = _run(launch, node, Client(start.server), start.fds)
+        with loopback.stores_on_loopback():
+            failures = _run(launch, node, Client(start.server), start.fds)
     except SignalException as stop:
         return 128 + stop.sigval
     except Exception as error:  # noqa: BLE001 - whatever torch raises, the caller names and reports it.
@@ -282,7 +283,8 @@ class _Agent(SimpleElasticAgent):
             "WORLD_SIZE": str(worker.world_size),
             "GROUP_WORLD_SIZE": str(group.group_world_size),
             "ROLE_WORLD_SIZE": str(worker.role_world_size),
-            "MASTER_ADDR": str(group.master_addr),
+            # torch 2.4 gives the name of this host also where the local address is another one.
+            "MASTER_ADDR": loopback.address() or str(group.master_addr),
             "MASTER_PORT": str(group.master_port),
             "TORCHELASTIC_RESTART_COUNT": str(self._generation),
             "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),

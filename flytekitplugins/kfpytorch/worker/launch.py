@@ -19,6 +19,7 @@ from flytekit.extend import IgnoreOutputs
 from flytekitplugins.kfpytorch.worker import (
     TORCH_IMPORT_ERROR_MESSAGE,
     loading,
+    loopback,
     machine,
     mode,
     surroundings,
@@ -133,7 +134,9 @@ def _inline(task: Any, inputs: dict[str, Any]) -> Any:
     """Call the function here, in a world of one in which `init_process_group` works."""
     with surroundings.reserved_port() as port:
         master = environment.Rendezvous(address="127.0.0.1", port=port)
-        with _environment(environment.alone(master)):
+        here = environment.on_one_machine().items()
+        defaults = {name: value for name, value in here if name not in os.environ}
+        with _environment({**defaults, **environment.alone(master)}):
             return _call(task, inputs)
 
 
@@ -142,14 +145,15 @@ def _call(task: Any, inputs: dict[str, Any]) -> Any:
         return task.task_function(**inputs)
     from flytekitplugins.kfpytorch.worker import gloo
 
-    with gloo.instead_of_nccl():
+    with loopback.stores_on_loopback(), gloo.instead_of_nccl():
         return task.task_function(**inputs)
 
 
 def _in_pod(task: Any, inputs: dict[str, Any]) -> Any:
     rank = os.environ.get("RANK", "0")
     try:
-        value = task.task_function(**inputs)
+        with loopback.stores_on_loopback():
+            value = task.task_function(**inputs)
     except IgnoreOutputs:
         raise
     except Exception as error:

@@ -3,10 +3,10 @@
 import contextlib
 import os
 import pickle
-import sys
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,17 +111,14 @@ def nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
         _note(run, fitted)
         endpoint = environment.Rendezvous(address=_HOME, port=port)
         settings = _settings(task, fitted.nodes, fitted.nproc_per_node, f"{_HOME}:{port}")
+        private = _without_network(settings, run.scratch)
         processes = []
         for index in range(fitted.nodes):
-            hosted = {"is_host": index == 0, **settings.rdzv_configs}
             env = {
                 **_shared_env(fitted, index),
                 **environment.elastic(fitted.nodes, fitted.nproc_per_node, config.max_restarts, endpoint),
             }
-            told = Launch(
-                **{**vars(settings), "rdzv_configs": hosted, "local_addr": _HOME, "on_one_machine": True}
-            )
-            processes.append(_agent(run, index, told, env))
+            processes.append(_agent(run, index, private, env))
         ended = _supervise(run, client, processes, aftermath.of_nodes)
         return _outcome(run, ended, fitted.ranks)
 
@@ -152,9 +149,14 @@ def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:
         )
     processes = pod_processes.count(config.nproc_per_node, os.environ)
     with _run(task, inputs, config.start_method, in_pod=True) as (run, client):
-        settings = _settings(task, task.max_nodes, processes, endpoint or "localhost:0")
-        env = {"OMP_NUM_THREADS": "1"} if processes > 1 and "OMP_NUM_THREADS" not in os.environ else {}
-        agent = _agent(run, 0, settings, {**os.environ, **env})
+        settings = _settings(task, task.max_nodes, processes, endpoint or f"{_HOME}:0")
+        env = dict(os.environ)
+        if processes > 1:
+            env.setdefault("OMP_NUM_THREADS", "1")
+        if endpoint is None:
+            settings = _without_network(settings, run.scratch)
+            env[environment.LOOPBACK_ONLY] = "1"
+        agent = _agent(run, 0, settings, env)
         try:
             members = Group(client, run.console).run([agent], run.ends)
         except Terminated:
@@ -183,6 +185,7 @@ def _settings(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> Laun
         monitor_interval=config.monitor_interval,
         start_method=config.start_method,
         shutdown_timeout=_PATIENCE_IN_POD if in_cluster else _PATIENCE_HERE,
+        local_addr=os.environ.get("PET_LOCAL_ADDR"),
     )
     if get_loaded("torch"):
         # It costs nothing more here, and what torch says against the settings comes from this process.
@@ -192,6 +195,22 @@ def _settings(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> Laun
         agent.launch_config(settings)
         _restore(config.rdzv_configs, said)  # torch writes its defaults into the author's dict.
     return Launch(**{**vars(settings), "rdzv_configs": dict(config.rdzv_configs)})
+
+
+def _without_network(settings: Launch, directory: Path) -> Launch:
+    """Return `settings` with a rendezvous in a file that only this user can read, for agents on one machine.
+
+    Agents unpickle the state of their rendezvous. A server for it would accept that state from every process
+    that can connect.
+    """
+    return replace(
+        settings,
+        run_id=secrets.token_hex(16),
+        rdzv_endpoint=str(directory / "rendezvous"),
+        rdzv_configs={**settings.rdzv_configs, "store_type": "file"},
+        local_addr=_HOME,
+        on_one_machine=True,
+    )
 
 
 def _restore(changed: dict[str, Any], original: dict[str, Any]) -> None:
@@ -225,13 +244,9 @@ def _agent(run: Run, index: int, settings: Launch, env: dict[str, str]) -> Proce
 
 
 def _shared_env(fitted: "Topology", index: int) -> dict[str, str]:
-    """The environment that all processes on this machine have, each with its share of it."""
-    env = {
-        # All ranks are here, and a name of this host may not lead back to it.
-        "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
-        "NCCL_SOCKET_IFNAME": "lo",
-        **os.environ,
-    }
+    """Return the environment of node or replica `index` on this machine, with its share of the devices."""
+    # No other machine may connect to the ranks, and the name of this host may lead elsewhere.
+    env = {**environment.on_one_machine(), **os.environ}
     if "OMP_NUM_THREADS" not in env:
         alone = fitted.ranks == 1
         env["OMP_NUM_THREADS"] = str(machine.processors()) if alone else "1"

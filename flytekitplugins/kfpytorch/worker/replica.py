@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flytekitplugins.kfpytorch.worker import failure, loading, recovery, result
+from flytekitplugins.kfpytorch.worker import failure, loading, loopback, recovery, result
 
 if TYPE_CHECKING:
     from kfpytorch_common.forkserver.child import Start
@@ -62,7 +62,7 @@ def main(start: "Start") -> int:
     if place.asks_for_input:
         sys.stdin = _AskedInput(say)
     try:
-        with _stand_in_for_nccl(place):
+        with loopback.stores_on_loopback(), _stand_in_for_nccl(place):
             outcome = _run(place, start.inherited)
         if who.rank == 0:
             _send_back(outcome, directory)

@@ -69,13 +69,26 @@ def types_of_replicas(scale: float, names: list[str]) -> Trained:
 
 @task(task_config=Elastic(nnodes=2, nproc_per_node=1, increase_shared_mem=False), limits=Resources(mem="2Gi"))
 def elastic_sum(value: int) -> tuple[int, dict[str, int]]:
+    return add_ranks(value)
+
+
+@task(task_config=PAIR, requests=SMALL)
+def replica_sum(value: int) -> tuple[int, dict[str, int]]:
+    return add_ranks(value)
+
+
+def add_ranks(value: int) -> tuple[int, dict[str, int]]:
     import torch
     import torch.distributed as dist
+    from listening_sockets import sockets_of_run
 
     dist.init_process_group("gloo")
     total = torch.tensor(value + dist.get_rank())
     dist.all_reduce(total)
-    return int(total.item()), {"world": dist.get_world_size()}
+    inside, outside = sockets_of_run("FLYTE_INTERNAL_EXECUTION_ID")
+    dist.barrier()
+    counts = {"world": dist.get_world_size(), "listens": int(bool(inside)), "open": len(outside)}
+    return int(total.item()), counts
 
 
 @task(task_config=Elastic(nnodes=2, nproc_per_node=1, max_restarts=2), limits=Resources(mem="2Gi"))

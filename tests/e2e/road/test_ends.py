@@ -119,12 +119,13 @@ def test_a_container_restarts_in_place_where_that_is_asked_for(
 
 
 @pytest.mark.torch
-def test_elastic_agents_find_each_other_and_reduce(road: Road) -> None:
-    outcome = road.run(tasks.elastic_sum, value=10)
+def test_ranks_find_each_other_on_the_loopback_interface_and_reduce(road: Road) -> None:
+    executions = [road.start(each, value=10) for each in (tasks.elastic_sum, tasks.replica_sum)]
 
-    assert outcome.phase == "SUCCEEDED", outcome
-    assert outcome.outputs == {"o0": 21, "o1": {"world": 2}}
-    assert len(outcome.attempts) == 1
+    for outcome in map(ended, executions):
+        assert outcome.phase == "SUCCEEDED", outcome
+        assert outcome.outputs == {"o0": 21, "o1": {"world": 2, "listens": 1, "open": 0}}
+        assert len(outcome.attempts) == 1
 
 
 @pytest.mark.torch

@@ -1,12 +1,17 @@
 """Tasks as a pod runs them, under pyflyte-execute."""
 
 import os
+import sys
 import time
+from pathlib import Path
 
 from flytekit import task
 from flytekit.exceptions.user import FlyteRecoverableException
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
+
+# In a process that pytest has not prepared, for `listening_sockets`.
+sys.path.append(str(Path(__file__).parents[2]))
 
 PATIENCE = {"join_timeout": 4, "timeout": 30}
 
@@ -36,6 +41,18 @@ def elastic_auto(what: str) -> int:
     print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {what}", flush=True)
     dist.barrier()
     return 7
+
+
+@task(task_config=Elastic(nproc_per_node=2))
+def alone(what: str) -> int:
+    """Return 100, and one more for each socket of the run that other machines can connect to."""
+    import torch.distributed as dist
+    from listening_sockets import sockets_of_run
+
+    dist.init_process_group("gloo")
+    inside, outside = sockets_of_run("KFPYTORCH_TEST_MARK")
+    dist.barrier()
+    return 100 + len(outside) if inside else 0
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)))

@@ -1,0 +1,100 @@
+"""Keep torch's stores on the loopback interface while all ranks of a job are on one machine.
+
+A `TCPStore` listens on all interfaces, whatever its host is, and has no authentication. It accepts a socket
+that listens already: here it gets one that is bound to the address that the other ranks connect to.
+"""
+
+import contextlib
+import functools
+import importlib
+import ipaddress
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from kfpytorch_common import environment
+
+# The parameters of `TCPStore` in torch's order, because callers may pass them by position.
+_PARAMETERS: Final = (
+    "host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers", "multi_tenant",
+    "master_listen_fd", "use_libuv",
+)  # fmt: skip
+_ADDRESS: Final = "127.0.0.1"
+_BACKLOG: Final = 4096
+
+
+def address() -> str | None:
+    """Return the address at which ranks meet if all of them are on this machine, and None otherwise."""
+    return _ADDRESS if os.environ.get(environment.LOOPBACK_ONLY) == "1" else None
+
+
+@contextlib.contextmanager
+def stores_on_loopback() -> Iterator[None]:
+    """Restrict each `TCPStore` that this process serves at a loopback address to that address.
+
+    Does nothing unless the environment states that all ranks are on this machine.
+    """
+    if address() is None:
+        yield
+        return
+    distributed: Any = importlib.import_module("torch.distributed")
+    if not distributed.is_available():
+        yield
+        return
+    # The class itself changes, because torch's modules and user code hold references to it.
+    store = distributed.TCPStore
+    original = store.__init__
+    store.__init__ = _with_bound_socket(original)
+    try:
+        yield
+    finally:
+        store.__init__ = original
+
+
+def _with_bound_socket(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
+        bound = _bind(given)
+        if bound is None:
+            return original(self, *args, **kwargs)
+        if not _libuv_takes_sockets():
+            given["use_libuv"] = False
+        given["port"] = bound.getsockname()[1]
+        given["master_listen_fd"] = bound.detach()
+        return original(self, **given)
+
+    return init
+
+
+def _bind(given: Mapping[str, Any]) -> socket.socket | None:
+    """Return a listening socket for the store with these arguments, or None if torch has to bind its own."""
+    host = given.get("host_name")
+    if not given.get("is_master") or given.get("master_listen_fd") is not None or not _is_loopback(host):
+        return None
+    own = _ADDRESS if host == "localhost" else str(host)
+    family = socket.AF_INET6 if ":" in own else socket.AF_INET
+    try:
+        return socket.create_server((own, given.get("port", 0)), family=family, backlog=_BACKLOG)
+    except OSError:
+        # This process serves a store on the port already, and torch shares it. Or another process has the
+        # port, and torch raises the error that its callers expect.
+        return None
+
+
+def _libuv_takes_sockets() -> bool:
+    """True if torch's default server accepts a listening socket, as its older server always did."""
+    import torch
+
+    major, minor = torch.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= (2, 8)
+
+
+def _is_loopback(host: Any) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,51 @@
+"""A local run listens on the loopback interface only, and unpickles nothing that another process stored."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from e2e.conftest import Pyflyte, Ran
+
+pytestmark = [pytest.mark.torch, pytest.mark.linux, pytest.mark.timeout(180)]
+
+SCRIPT = Path(__file__).parent / "scripts" / "listening.py"
+
+
+def sockets(ran: Ran) -> tuple[list[str], list[str]]:
+    """The addresses inside and outside of the loopback interface, as the task returned them."""
+    assert ran.code == 0, ran.err
+    inside, outside = json.loads(ran.out.strip().splitlines()[-1].replace("'", '"'))
+    return inside, outside
+
+
+@pytest.mark.parametrize(
+    ("task", "env"),
+    [
+        ("replicas", {}),
+        ("replicas", {"FLYTE_KFPYTORCH_LOCAL": "inline"}),
+        ("elastic", {"FLYTE_KFPYTORCH_FORK": "0"}),
+        ("forked", {}),
+    ],
+    ids=["replicas", "inline", "fresh interpreters", "start method fork"],
+)
+def test_no_process_of_a_run_listens_outside_of_loopback(
+    pyflyte: Pyflyte, task: str, env: dict[str, str]
+) -> None:
+    inside, outside = sockets(pyflyte.run(SCRIPT, task, timeout=150, **env))
+
+    # The store of the process group is one of them.
+    assert inside
+    assert outside == []
+
+
+def test_agents_do_not_unpickle_what_another_process_stored(pyflyte: Pyflyte, tmp_path: Path) -> None:
+    planted = tmp_path / "planted"
+
+    ran = pyflyte.run(SCRIPT, "attacked", "--planted", str(planted), timeout=150)
+
+    assert "all ranks restart" in ran.err
+    assert not planted.exists()
+    inside, outside = sockets(ran)
+    assert inside
+    assert outside == []

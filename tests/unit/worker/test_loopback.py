@@ -1,0 +1,105 @@
+"""Stores of torch listen on the loopback interface while all ranks are on one machine."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psutil
+import pytest
+from torch import distributed as dist
+
+from flytekitplugins.kfpytorch.worker import loopback
+
+pytestmark = [pytest.mark.torch, pytest.mark.linux]
+
+
+@pytest.fixture(autouse=True)
+def _on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLYTE_KFPYTORCH_LOOPBACK_ONLY", "1")
+
+
+def served_at(port: int) -> set[str]:
+    """The addresses at which this process listens on `port`."""
+    found = psutil.Process(os.getpid()).net_connections("tcp")
+    return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN and each.laddr.port == port}
+
+
+def store(host: str, port: int = 0, **options: Any) -> dist.TCPStore:
+    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, **options)
+
+
+@pytest.mark.parametrize("libuv", [True, False])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.7", "localhost"])
+def test_a_store_at_a_loopback_address_listens_there_only(host: str, libuv: bool) -> None:
+    with loopback.stores_on_loopback():
+        server = store(host, use_libuv=libuv)
+        client = dist.TCPStore(host, server.port, is_master=False, timeout=timedelta(seconds=10))
+
+    client.set("key", "value")
+
+    assert server.get("key") == b"value"
+    assert served_at(server.port) == {"127.0.0.1" if host == "localhost" else host}
+
+
+def positional() -> dist.TCPStore:
+    return dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), False, True)
+
+
+def by_name() -> dist.TCPStore:
+    return dist.TCPStore(host_name="127.0.0.1", port=0, is_master=True, wait_for_workers=False)
+
+
+@pytest.mark.parametrize("make", [positional, by_name])
+def test_arguments_may_be_passed_by_position_and_by_name(make: Callable[[], dist.TCPStore]) -> None:
+    with loopback.stores_on_loopback():
+        server = make()
+
+    assert served_at(server.port) == {"127.0.0.1"}
+
+
+def test_a_store_at_another_address_is_left_to_torch() -> None:
+    with loopback.stores_on_loopback():
+        server = store("0.0.0.0")
+
+    assert served_at(server.port) == {"::"}
+
+
+def test_two_stores_of_one_process_share_a_port_as_torch_has_it() -> None:
+    with loopback.stores_on_loopback():
+        first = store("127.0.0.1", multi_tenant=True)
+        second = store("127.0.0.1", first.port, multi_tenant=True)
+
+    second.set("key", "value")
+
+    assert first.get("key") == b"value"
+
+
+def test_a_port_of_another_server_is_refused_as_torch_refuses_it() -> None:
+    with loopback.stores_on_loopback():
+        first = store("127.0.0.1")
+        with pytest.raises(dist.DistNetworkError, match="EADDRINUSE"):
+            store("127.0.0.1", first.port)
+
+
+def test_a_group_can_be_made_again_on_the_same_port() -> None:
+    with loopback.stores_on_loopback():
+        port = store("127.0.0.1").port
+        for _ in range(3):
+            dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
+            assert served_at(port) == {"127.0.0.1"}
+            dist.destroy_process_group()
+
+    assert served_at(port) == set()
+
+
+def test_nothing_changes_without_the_variable_and_after_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    with loopback.stores_on_loopback():
+        pass
+    assert served_at((after := store("127.0.0.1")).port) == {"::"}
+
+    monkeypatch.delenv("FLYTE_KFPYTORCH_LOOPBACK_ONLY")
+    with loopback.stores_on_loopback():
+        without = store("127.0.0.1")
+    assert served_at(without.port) == {"::"}
+    assert after.port != without.port
