@@ -74,10 +74,7 @@ def command(**said: Any) -> None:
 def _own(folder: Path) -> None:
     """The demo's own tasks: one that ends well, one that does not, and the commands that tell of them."""
     if importlib.util.find_spec("torch") is None:
-        raise ends.Unreadable(
-            "the demo trains with torch, which is not installed; write: "
-            'pip install "flytekitplugins-kfpytorch[elastic]"'
-        )
+        raise ends.Unreadable("the demo trains with torch, which is not installed; write: pip install torch")
     code = folder / "code"
     code.mkdir()
     path = code / f"{demo_task.NAME}.py"

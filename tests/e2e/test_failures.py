@@ -41,7 +41,7 @@ EXPECTED = {
     "unpicklable_exception": Expected(1, "", "unpicklable_exception.py:"),
     "import_error": Expected(None, "ModuleNotFoundError", "import_error.py:"),
     "unshippable": Expected(None, "CannotShip", None),
-    "no_torch": Expected(None, "flytekitplugins-kfpytorch[elastic]", None),
+    "no_torch": Expected(None, "pip install torch", None),
 }
 
 

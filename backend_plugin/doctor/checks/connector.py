@@ -24,7 +24,8 @@ def _another(facts: Facts) -> Iterator[Found]:
             yield Found(
                 sentence=f"the connector is {version}, and this doctor {facts.release}: "
                 f"{deployments.told(each)}",
-                remedy=f'pip install "flytekitplugins-kfpytorch=={version}", or upgrade the connector',
+                remedy=f"install flytekitplugins-kfpytorch {version} from its repository, "
+                "or upgrade the connector",
             )
 
 

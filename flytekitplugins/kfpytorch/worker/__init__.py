@@ -10,6 +10,4 @@
 
 from typing import Final
 
-TORCH_IMPORT_ERROR_MESSAGE: Final = (
-    "PyTorch is not installed here. Install it with: pip install 'flytekitplugins-kfpytorch[elastic]'"
-)
+TORCH_IMPORT_ERROR_MESSAGE: Final = "PyTorch is not installed here. Install it with: pip install torch"

@@ -372,7 +372,7 @@ BREAKS: Final = (
     ),
     Break(
         finds="connector-release",
-        remedy='pip install "flytekitplugins-kfpytorch==0.9.0"',
+        remedy="install flytekitplugins-kfpytorch 0.9.0 from its repository",
         there=lambda _: [_connector("0.9.0"), *around_it.permitted("flyte", "default")],
         asks={"release": "1.0.0"},
     ),
