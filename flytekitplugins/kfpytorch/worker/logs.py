@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import fcntl
 import os
 import re
 import secrets
@@ -83,11 +84,24 @@ def scratch(client: Client, needed: int) -> Iterator[Path]:
     """
     path = private_path(_in_memory(needed))
     client.scratch(str(path))
-    path.mkdir(mode=0o700)
+    lock = _made_and_locked(path)
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _made_and_locked(path: Path) -> int:
+    """Make the directory `path`, and return a descriptor that locks it until it is closed."""
+    while True:
+        path.mkdir(mode=0o700)
+        descriptor = os.open(path, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # A network file system may have no locks; memory has them.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if path.exists():
+            return descriptor
+        os.close(descriptor)  # Another run took it for a leftover before it was locked.
 
 
 def _in_memory(needed: int) -> str | None:
@@ -96,10 +110,28 @@ def _in_memory(needed: int) -> str | None:
         return None
     for path in Path(_MEMORY).glob("kfpytorch-*-*"):
         owner = path.name.split("-")[1]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():  # Killed with all its processes.
-            shutil.rmtree(path, ignore_errors=True)
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            _remove_if_unlocked(path)
     room = os.statvfs(_MEMORY)
     return _MEMORY if room.f_bavail * room.f_frsize > _ROOM + 2 * needed else None
+
+
+def _remove_if_unlocked(path: Path) -> None:
+    """Remove the directory of a run that was killed with all its processes.
+
+    A container that shares ``/dev/shm`` has process ids of its own. Its runs hold their locks.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # Another process removed it, or another user owns it.
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

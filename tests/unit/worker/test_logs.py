@@ -1,8 +1,11 @@
 """Where a run's logs are kept: in a directory of its own, and not for ever."""
 
+import fcntl
+import os
 import re
 import stat
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,3 +135,29 @@ def test_more_than_memory_holds_is_kept_on_disk(connection: client.Client, tmp_p
     with logs.scratch(connection, 1 << 60) as scratch:
         assert not scratch.is_relative_to("/dev/shm")
     assert not scratch.exists()
+
+
+@pytest.mark.linux
+def test_only_unlocked_directories_of_ended_processes_are_removed(connection: client.Client) -> None:
+    # No process of this machine has the number; one of another container may have it.
+    killed, alive = (Path("/dev/shm") / f"kfpytorch-99999999{digit}-{uuid.uuid4().hex}" for digit in "01")
+    for path in (killed, alive):
+        path.mkdir()
+    lock = os.open(alive, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+    with logs.scratch(connection, 0):
+        assert not killed.exists()
+        assert alive.exists()
+    os.close(lock)
+    with logs.scratch(connection, 0):
+        assert not alive.exists()
+
+
+def test_the_directory_of_a_run_is_locked_until_its_end(connection: client.Client) -> None:
+    with logs.scratch(connection, 0) as scratch:
+        other = os.open(scratch, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
