@@ -18,6 +18,7 @@ import msgspec
 import rich_click as click
 
 from backend_plugin.cli import asking, cluster_options, ends, lines, offline, serve_settings, sources, tables
+from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings
 
 if TYPE_CHECKING:
@@ -206,12 +207,12 @@ def _print(about: Mapping[str, str], found: Sequence["Finding"], left: int) -> N
 
     width = max(map(len, about))
     for key, text in about.items():
-        click.echo(f"{key:<{width}}  {text}")
+        click.echo(printable.escape(f"{key:<{width}}  {text}"))
     click.echo()
     for each in found:
         colour = _COLOURS[each.level.value] if tables.coloured() else None
         click.echo(f"{click.style(each.level.value, fg=colour) if colour else each.level.value}  {each.id}")
-        click.echo(f"  {each.sentence}\n  remedy: {each.remedy}")
+        click.echo(printable.escape(f"  {each.sentence}\n  remedy: {each.remedy}"))
     counts = {level: sum(each.level is level for each in found) for level in Level}
     told = ", ".join(f"{count} {level.value}" for level, count in counts.items() if count)
     made = f"{len(CHECKS)} checks{f', of which {left} could not be made' if left else ''}"

@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 
 import rich_click as click
 
+from backend_plugin.core import printable
 from backend_plugin.core.errors import Problem
 
 _REFUSED: Final = 1
@@ -20,14 +21,15 @@ class Unreadable(Exception):
 
 def refuse(error: Unreadable) -> NoReturn:
     """End with what was wrong."""
-    click.echo(f"Error: {error}", err=True)
+    click.echo(printable.escape(f"Error: {error}"), err=True)
     sys.exit(_REFUSED)
 
 
 def refuse_all(problems: Iterable[Problem]) -> NoReturn:
     """End with every problem of a task or of the settings."""
     for problem in problems:
-        click.echo(f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}", err=True)
+        text = f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}"
+        click.echo(printable.escape(text), err=True)
     sys.exit(_REFUSED)
 
 

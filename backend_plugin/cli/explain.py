@@ -13,7 +13,7 @@ import msgspec
 import rich_click as click
 
 from backend_plugin.cli import ends, files, lines, observation, requests
-from backend_plugin.core import custom, reading
+from backend_plugin.core import custom, printable, reading
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.pipeline import judge
@@ -103,4 +103,4 @@ def _print(verdict: TaskPhase, form: str) -> None:
     if verdict.phase.is_failure:
         click.echo(f"  Flyte {'may try again' if verdict.retry else 'does not try again'}")
     for link in verdict.logs:
-        click.echo(f"  {link.name}: {link.uri}")
+        click.echo(printable.escape(f"  {link.name}: {link.uri}"))

@@ -12,6 +12,7 @@ import msgspec
 import rich_click as click
 
 from backend_plugin.cli import asking, cluster_options, ends, lines, serve_settings, tables
+from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _print(done: _Done, said: dict[str, Any]) -> None:
     if done.rows and not said["delete"]:
         click.echo("nothing was deleted; --delete does it", err=True)
     for why, jobs in done.found.unclear.items():
-        click.echo(f"Error: {_UNCLEAR.format(jobs=jobs, why=why)}", err=True)
+        click.echo(printable.escape(f"Error: {_UNCLEAR.format(jobs=jobs, why=why)}"), err=True)
     if done.found.unclear or any(row.result == "failed" for row in done.rows):
         sys.exit(_FAILED)
 

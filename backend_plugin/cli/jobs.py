@@ -11,6 +11,7 @@ import rich_click as click
 
 from backend_plugin import client
 from backend_plugin.cli import asking, lines, tables
+from backend_plugin.core import printable
 
 if TYPE_CHECKING:
     from kfpytorch_idl.v1 import people_pb2 as wire
@@ -134,10 +135,10 @@ def _verdict(flyte: "wire.Verdict") -> list[str]:
     cause = f", {flyte.cause}" if flyte.cause else ""
     colour = tables.colour_of(flyte.phase) if tables.coloured() else None
     said = [click.style(f"{flyte.phase} ({flyte.reason}{cause})", fg=colour, bold=True)]
-    said += [f"  {line}" for line in flyte.message.splitlines()]
+    said += [f"  {line}" for line in printable.escape(flyte.message).splitlines()]
     if flyte.phase in ("FAILED", "RETRYABLE_FAILED"):
         said.append(f"  Flyte {'may try again' if flyte.retry else 'does not try again'}")
-    return [*said, *(f"  {link.name}: {link.uri}" for link in flyte.logs)]
+    return [*said, *(printable.escape(f"  {link.name}: {link.uri}") for link in flyte.logs)]
 
 
 _REPLICA_HEADER: Final = (
@@ -181,7 +182,8 @@ def _ranks(replica: "wire.Replica") -> str:
 def _events(job: "wire.Job") -> list[str]:
     said = [
         f"  {tables.clock(tables.moment_of(each, 'at'))}  {each.reason}  "
-        f"{each.name.removeprefix(job.name).lstrip('-') or 'job'}: {tables.shortened(each.message, None)}"
+        f"{each.name.removeprefix(job.name).lstrip('-') or 'job'}: "
+        f"{tables.shortened(printable.escape(each.message), None)}"
         for each in job.events
     ]
     return ["", "events", *said] if said else []

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from backend_plugin.core import printable
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
 from backend_plugin.core.protojson import shown
 
@@ -31,7 +32,7 @@ def respond(answer: Answer, line: bytes) -> bytes:
 
 def as_json(value: Any) -> bytes:
     """JSON with keys in their order, so that equal values are equal bytes."""
-    return msgspec.json.encode(value, order="sorted")
+    return printable.escape_json(msgspec.json.encode(value, order="sorted").decode()).encode()
 
 
 def invalid(field: str, value: object, message: str, remedy: str) -> InvalidTask:

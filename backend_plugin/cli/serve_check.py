@@ -14,6 +14,7 @@ import msgspec
 import rich_click as click
 
 from backend_plugin.cli import ends, lines, serve_settings
+from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.embedded.state_lock import find_foreign_files
@@ -149,11 +150,13 @@ def _print(
     width = max(map(len, settings), default=0)
     for key, (value, source) in settings.items():
         shown = "" if value in (None, [], {}) else value if isinstance(value, str) else _json(value)
-        click.echo(f"{key:<{width}}  {shown}{'' if source == _DEFAULT else f'  ({source})'}".rstrip())
+        line = f"{key:<{width}}  {shown}{'' if source == _DEFAULT else f'  ({source})'}"
+        click.echo(printable.escape(line).rstrip())
     for note in notes:
-        click.echo(f"note: {note}")
+        click.echo(printable.escape(f"note: {note}"))
     for problem in problems:
-        click.echo(f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}", err=True)
+        text = f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}"
+        click.echo(printable.escape(text), err=True)
 
 
 def _json(value: Any) -> str:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import rich_click as click
 
+from backend_plugin.core import printable
+
 _GAP: Final = "  "
 _NARROWEST: Final = 20
 _COLOURS: Final[Mapping[str, str]] = {
@@ -45,8 +47,9 @@ class Columns:
 
     def row(self, row: Sequence[str]) -> str:
         """A row, with words that say how it stands in their colours."""
-        self.fit([row])
-        return self._row(row, plainly=False)
+        safe = [printable.escape(cell) for cell in row]
+        self.fit([safe])
+        return self._row(safe, plainly=False)
 
     def _row(self, row: Sequence[str], *, plainly: bool) -> str:
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], self._widths[:-1], strict=True)]
@@ -67,7 +70,7 @@ def _has_edge() -> bool:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a whole table."""
     columns = Columns(header)
-    columns.fit(rows)
+    columns.fit([printable.escape(cell) for cell in row] for row in rows)
     return [columns.header(), *(columns.row(row) for row in rows)]
 
 

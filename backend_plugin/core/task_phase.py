@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 from typing_extensions import assert_never
 
-from backend_plugin.core import wording
+from backend_plugin.core import printable, wording
 from backend_plugin.core.log_links import LogLink
 from backend_plugin.core.values import JsonValue
 from kfpytorch_common.causes import Cause
@@ -52,6 +52,10 @@ class TaskPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether another attempt may help; only after a failure."""
     logs: tuple[LogLink, ...] = ()
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "reason", printable.escape(self.reason))
+        msgspec.structs.force_setattr(self, "message", printable.escape(self.message))
 
 
 def is_worth_a_retry(cause: Cause) -> bool:

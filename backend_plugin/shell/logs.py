@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import Any, Final, TextIO
 
+from backend_plugin.core import printable
+
 FIELDS: Final = ("execution", "project", "domain", "node", "attempt", "job", "namespace")
 """What a line carries of the task that it is about, in the order in which people read it."""
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -22,8 +24,6 @@ _about: ContextVar[Mapping[str, object]] = ContextVar("about", default={})  # no
 # From a terminal: red, yellow; nothing else asks for anybody's eye.
 _COLOURS: Final = {logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31m", logging.WARNING: "\x1b[33m"}
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
-# Names come from whoever calls; a terminal obeys some characters.
-_HARMLESS: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 
 
 @contextmanager
@@ -102,8 +102,8 @@ class _Text(logging.Formatter):
         lines = [record.getMessage()]
         if record.exc_info:
             lines.append(self.formatException(record.exc_info))
-        text = "\n".join(lines).translate(_HARMLESS)
-        whose = " ".join(said).translate(_HARMLESS).replace("\n", " ")
+        text = printable.escape("\n".join(lines))
+        whose = printable.escape(" ".join(said)).replace("\n", " ")
         clock = self.formatTime(record, "%H:%M:%S")
         head = f"{clock} {colour}{record.levelname:<7}{self._plain if colour else ''} {text}"
         return f"{head}  {self._dim}{whose}{self._plain}" if whose else head

@@ -9,7 +9,7 @@ from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from backend_plugin.core import lookup, origin
+from backend_plugin.core import lookup, origin, printable
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, is_replica, read_conditions
 from backend_plugin.core.reading import section, text, texts
@@ -93,7 +93,7 @@ def _replica(job: Job, pod: Pod) -> wire.Replica:
         first_rank=ranks.start if ranks else None,
         ranks=len(ranks) if ranks else None,
         phase=pod.phase,
-        reason=_reason(pod, container),
+        reason=printable.escape(_reason(pod, container)),
         node=pod.node,
         restarts=container.restarts if container else 0,
         exit_code=ended.exit_code if ended else None,
@@ -120,8 +120,8 @@ def _event(event: Event) -> wire.Event:
     return wire.Event(
         at=_moment(event.at),
         warning=event.warning,
-        reason=event.reason,
-        message=event.message,
+        reason=printable.escape(event.reason),
+        message=printable.escape(event.message),
         kind=event.kind,
         name=event.name,
     )

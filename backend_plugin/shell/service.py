@@ -17,7 +17,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.message import Message
 
 from backend_plugin import execution
-from backend_plugin.core import job_ref, refusal
+from backend_plugin.core import job_ref, printable, refusal
 from backend_plugin.core.attempts import Superseded
 from backend_plugin.core.errors import InvalidTask, Refused, gathered
 from backend_plugin.core.job import Dialect, JobRef, OwnerReference, Plan, Run
@@ -215,8 +215,9 @@ class TaskService:
         self._around.metrics.creates.add(failure.code.name.lower())
         if failure.error:
             self._around.metrics.cluster_errors.add("create", failure.error)
-        log.warning("not created (%s): %s", failure.code.name, failure.message, extra=whose.of_run(run))
-        await context.abort(failure.code, f"the job could not be created: {failure.message}")
+        message = printable.escape(failure.message)
+        log.warning("not created (%s): %s", failure.code.name, message, extra=whose.of_run(run))
+        await context.abort(failure.code, f"the job could not be created: {message}")
 
     # ---- get
 

@@ -1,0 +1,121 @@
+"""Text that people are shown holds no characters that their terminal or browser obeys."""
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+import grpc
+import pytest
+from serving import Served
+from stories import name_of, pod, status, tell
+
+from backend_plugin.cli import ends, jobs, lines, tables
+from backend_plugin.core import printable
+from backend_plugin.core.errors import Problem, Refused
+from backend_plugin.core.observed import Event
+from backend_plugin.shell import logs, people_records
+from backend_plugin.shell.cluster import Unavailable
+from kfpytorch_idl.v1 import people_pb2 as wire
+
+EVIL = "\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
+SHOWN = r"\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    logging.captureWarnings(capture=False)
+
+
+def test_flyte_is_told_of_no_such_characters(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        failed = pod(name_of(meta), "worker-0", "Failed")
+        failed["status"]["containerStatuses"] = [
+            {
+                "name": "pytorch",
+                "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": f"no data {EVIL}"}},
+            }
+        ]
+        served.cluster.put(failed)
+        served.cluster.status(name_of(meta), status("Failed"))
+        while not (message := (await served.get(meta)).message).count("no data"):
+            await asyncio.sleep(0.01)
+        assert printable.escape(message) == message
+        assert r"\x9b0m \u202egnp.exe" in message
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error", [Refused(403, "Forbidden", f"{EVIL} exceeded quota"), Unavailable(EVIL)], ids=["quota", "away"]
+)
+def test_errors_of_calls_hold_none(tmp_path: Path, error: Exception) -> None:
+    async def story(served: Served) -> None:
+        served.cluster.refusal = error
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.create()
+        assert SHOWN in str(caught.value.details())
+
+    tell(story, tmp_path)
+
+
+def test_people_are_sent_none(tmp_path: Path) -> None:
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    said: Any = people_records._event(
+        Event(at=at, warning=True, reason="R", message=EVIL, kind="Pod", name="p")
+    )
+    assert said.message == SHOWN
+
+
+@pytest.mark.parametrize("form", logs.FORMS)
+def test_a_log_line_holds_none(form: str, restored: None) -> None:
+    stream = io.StringIO()
+    logs.set_up(form=form, stream=stream)
+    logging.getLogger("x").warning("refused: %s", EVIL, extra={"execution": EVIL})
+    written = stream.getvalue()
+    assert printable.escape(written) == written
+    if form == "json":
+        assert json.loads(written)["message"] == f"refused: {EVIL}"
+    else:
+        assert written.count(SHOWN) == 2
+
+
+def table() -> str:
+    return "\n".join(tables.table(("A", "B"), [(EVIL, EVIL)]))
+
+
+def one_job() -> str:
+    job = wire.Job(name="j", flyte=wire.Verdict(phase="FAILED", message=EVIL))
+    job.events.add(reason="R", message=EVIL)
+    return "\n".join([*jobs._verdict(job.flyte), *jobs._events(job)])
+
+
+@pytest.mark.parametrize("shown", [table, one_job], ids=["a table", "a job"])
+def test_commands_show_none(shown: Any) -> None:
+    text = click.unstyle(shown())
+    assert text.count(SHOWN) == 2
+    assert printable.escape(text) == text
+
+
+def test_errors_of_commands_show_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        ends.refuse_all([Problem(field="f", value=EVIL, message="is wrong", remedy="write another")])
+    with pytest.raises(SystemExit):
+        ends.refuse(ends.Unreadable(EVIL))
+    assert capsys.readouterr().err == f"f: {SHOWN}\n  is wrong; write another\nError: {SHOWN}\n"
+
+
+def test_json_of_commands_means_the_same() -> None:
+    written = lines.as_json({"message": EVIL}).decode()
+    assert printable.escape(written) == written
+    assert json.loads(written) == {"message": EVIL}

@@ -1,0 +1,53 @@
+"""Which characters are made visible, and that nothing else changes."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend_plugin.core import printable
+from backend_plugin.core.task_phase import Phase, TaskPhase
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("\x1b[2Jgone", r"\x1b[2Jgone"),
+        ("a\x00b\x07c\x08d\x7fe", r"a\x00b\x07c\x08d\x7fe"),
+        ("\x9b31m \x85", r"\x9b31m \x85"),
+        ("admin\u202etxt.exe\u202c", r"admin\u202etxt.exe\u202c"),
+        ("\u2066a\u2069 \u200e\u200f\u061c", r"\u2066a\u2069 \u200e\u200f\u061c"),
+        ("one\u2028two\u2029three", r"one\u2028two\u2029three"),
+        ("\ud800", r"\ud800"),
+        ("\ufeffx", r"\ufeffx"),
+        ("10%\r100%", r"10%\x0d100%"),
+        ("one\r\ntwo\x1b", "one\ntwo\\x1b"),
+        ("tab\tand\nnewline", "tab\tand\nnewline"),
+        ("Grüße, 世界, שלום, 👩‍👧", "Grüße, 世界, שלום, 👩‍👧"),
+        ("", ""),
+    ],
+)
+def test_what_a_terminal_obeys_is_shown(text: str, escaped: str) -> None:
+    assert printable.escape(text) == escaped
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_escaped_text_is_text_and_stays_so(text: str) -> None:
+    escaped = printable.escape(text)
+    escaped.encode()
+    assert printable.escape(escaped) == escaped
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_json_means_the_same(text: str) -> None:
+    document = printable.escape_json(json.dumps({"a": text}, ensure_ascii=False))
+    assert json.loads(document) == {"a": text}
+    assert printable.escape(document) == document
+
+
+def test_no_phase_has_such_characters() -> None:
+    phase = TaskPhase(phase=Phase.FAILED, reason="a\x9b", message="\x1b]0;title\x07 \u202e")
+    assert (phase.reason, phase.message) == (r"a\x9b", r"\x1b]0;title\x07 \u202e")
