@@ -17,7 +17,7 @@ def documents(data: bytes, *, times: bool = True) -> Sequence[Any]:
     """All documents, in any encoding of YAML; without `times` these stay as they are written.
 
     Raises:
-        yaml.YAMLError: If it is none.
+        yaml.YAMLError: If it is none, or has a key twice in one mapping.
         ValueError: If a number, a time or an encoding is none.
         RecursionError: If it is too deep.
     """
@@ -29,7 +29,7 @@ def documents(data: bytes, *, times: bool = True) -> Sequence[Any]:
     import yaml  # Whoever reads none does not pay for it.
 
     # The C loader, where there is one, is ten times as fast, and refuses half a character.
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader = _without_duplicates(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     if _may_be_deep(data):
         depth = 0
         for event in yaml.parse(data, loader):
@@ -53,3 +53,22 @@ def _without_times(loader: Any) -> Any:
         for first, known in loader.yaml_implicit_resolvers.items()
     }
     return type("TextLoader", (loader,), {"yaml_implicit_resolvers": implicit})
+
+
+def _without_duplicates(loader: Any) -> Any:
+    """Return a loader that refuses a second value for a key; YAML's own takes the last one silently."""
+    import yaml
+
+    def construct_mapping(self: Any, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's.
+        known: set[tuple[str, str]] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in known:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is there twice; remove one of the two", key.start_mark
+                )
+            known.add((key.tag, key.value))
+        return loader.construct_mapping(self, node, deep=deep)
+
+    return type("StrictLoader", (loader,), {"construct_mapping": construct_mapping})

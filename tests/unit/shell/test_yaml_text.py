@@ -55,3 +55,28 @@ def test_times_stay_as_they_are_written_for_whoever_wants_that() -> None:
     text = b"a: 2026-01-01\n---\n{b: 2026-01-02}"
     assert yaml_text.documents(text) == [{"a": date(2026, 1, 1)}, {"b": date(2026, 1, 2)}]
     assert yaml_text.documents(text, times=False) == [{"a": "2026-01-01"}, {"b": "2026-01-02"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plugins: {}\nplugins: {}",
+        "a: {b: 1, b: 2}",
+        "- {a: 1}\n- x: {k: [{y: 1, y: 1}]}",
+        '"a": 1\na: 2',
+        "&x a: 1\na: 2",
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused_with_its_place(text):
+    with pytest.raises(
+        yaml.YAMLError, match=r"the key '\w+' is there twice; remove one of the two"
+    ) as caught:
+        yaml_text.documents(text.encode())
+    assert caught.value.problem_mark is not None
+
+
+def test_keys_of_other_kinds_and_merged_ones_are_no_duplicates():
+    text = 'base: &b {a: 1, c: 2}\nown: {<<: *b, a: 3}\n1: x\n"1": y\n---\nbase: 1\n'
+    first, second = yaml_text.documents(text.encode())
+    assert first == {"base": {"a": 1, "c": 2}, "own": {"a": 3, "c": 2}, 1: "x", "1": "y"}
+    assert second == {"base": 1}
