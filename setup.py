@@ -63,7 +63,8 @@ setup(
             "opentelemetry-instrumentation-grpc>=0.46b0",
             "opentelemetry-sdk>=1.25",
         ],
-        "elastic": ["torch>=2.3"],
+        # .ci/unlocked tests 2.4 and the newest release.
+        "elastic": ["torch>=2.4"],
         "dev": [
             "coverage",
             "cryptography",

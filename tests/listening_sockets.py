@@ -33,7 +33,10 @@ def _run(variable: str) -> list[int]:
 
 def _listening(pid: int) -> list[str]:
     try:
-        found = psutil.Process(pid).net_connections("tcp")
+        process = psutil.Process(pid)
+        # psutil 5 has another name for it.
+        read = process.net_connections if hasattr(process, "net_connections") else process.connections
+        found = read("tcp")
     except psutil.Error:
         return []
     return [f"{each.laddr.ip}:{each.laddr.port}" for each in found if each.status == psutil.CONN_LISTEN]

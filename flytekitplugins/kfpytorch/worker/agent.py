@@ -329,10 +329,13 @@ class _Agent(SimpleElasticAgent):
         file = str(ended.directory / failure.TORCH_FILE_NAME)
         return ProcessFailure(ended.worker.local_rank, ended.pid, ended.code or 0, file)
 
-    def _stop_workers(self, worker_group: WorkerGroup) -> None:  # noqa: ARG002
+    # torch 2.4 states whether this is for a restart.
+    def _stop_workers(self, worker_group: WorkerGroup, **_: object) -> None:  # noqa: ARG002
         self._workers.stop(signal.SIGTERM, self._launch.shutdown_timeout)
 
-    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None) -> None:
+    def _shutdown(
+        self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None, **_: object
+    ) -> None:
         del timeout  # torch's default is for pods; ours is in the settings.
         self._workers.stop(death_sig, self._launch.shutdown_timeout)
         self.failures = self._workers.failures()
