@@ -1,0 +1,67 @@
+"""Programs of users give the same under the fork server, in fresh interpreters and under plain torchrun."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+TORCHRUN = Path(sys.executable).with_name("torchrun")
+FLYTE = [sys.executable, "driver.py", "flyte"]
+WAYS = {
+    "fork server": (FLYTE, {"FLYTE_KFPYTORCH_FORK": "1"}),
+    "fresh interpreters": (FLYTE, {"FLYTE_KFPYTORCH_FORK": "0"}),
+    "torchrun": (
+        [TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=1", "driver.py", "plain"],
+        {},
+    ),
+}
+NO_PROGRAMS = {"driver", "ranks"}
+NAMES = [*sorted({path.stem for path in PROGRAMS.glob("*.py")} - NO_PROGRAMS), "packaged.flow"]
+# `make test` runs these, and `make soak` all.
+QUICK = ("data_loader", "packaged.flow", "randomness")
+GIVEN = {"PROGRAM_GIVEN": "given", "_FSEC_TEAM_TOKEN": "hush", "FLYTE_KFPYTORCH_LOCAL": "replicas"}
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+
+def start(way: str, name: str, home: Path) -> "subprocess.Popen[str]":
+    command, env = WAYS[way]
+    home.mkdir()
+    places = {"HOME": str(home), "FLYTE_KFPYTORCH_LOG_DIR": str(home / "logs")}
+    return subprocess.Popen(
+        [*command, name],
+        cwd=PROGRAMS,
+        env={**os.environ, **GIVEN, **places, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def outcome_of(process: "subprocess.Popen[str]", name: str) -> Any:
+    out, err = process.communicate()
+    lines = [line for line in out.splitlines() if line.startswith(f"{name} {{")]
+    assert lines, f"{out}\n{err}"
+    return json.loads(lines[-1].removeprefix(name))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.soak) for name in NAMES]
+)
+def test_a_program_gives_the_same_in_every_way_to_run_it(name: str, tmp_path: Path) -> None:
+    running = {way: start(way, name, tmp_path / way.replace(" ", "-")) for way in WAYS}
+    outcomes = {way: outcome_of(process, name) for way, process in running.items()}
+
+    assert "value" in outcomes["torchrun"]
+    assert outcomes == dict.fromkeys(WAYS, outcomes["torchrun"])
+
+
+def test_there_are_thirty_programs() -> None:
+    assert len(NAMES) >= 30
+    assert set(QUICK) < set(NAMES)
