@@ -31,7 +31,7 @@ from flytekitplugins.kfpytorch.config import (
     TrainJob,
     Worker,
 )
-from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE
+from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE, loading
 from kfpytorch_common.loaded_modules import get_loaded
 
 __all__ = [
@@ -69,6 +69,7 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
         definition.check(task_config, kwargs)
+        self.globals_at_definition = loading.read_plain_globals(task_function)
         if get_loaded("torch"):  # Otherwise no task of this process can name `torch.nn.Module`.
             import_module("flytekitplugins.kfpytorch.torch_models").register()
         super().__init__(

@@ -19,10 +19,10 @@ from kfpytorch_common import loaded_modules
 from kfpytorch_common.forkserver import child, messages, server
 from kfpytorch_common.held_signals import held
 
-# Read once, when torch, its libraries or the interpreter are loaded: a fork cannot change them.
+# Read once, when the server, torch, its libraries or the interpreter start: a fork cannot change them.
 _READ_AT_IMPORT = (
-    "ATEN_", "DYLD_", "FLYTE_SDK_LOGGING", "GOMP_", "KMP_", "LD_", "MALLOC_", "MKL_", "OMP_",
-    "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH_",
+    "ATEN_", "DYLD_", "FLYTE_KFPYTORCH_FORK", "FLYTE_SDK_LOGGING", "GOMP_", "KMP_", "LD_", "MALLOC_",
+    "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH_",
 )  # fmt: skip
 _APPLIED_LATER = (
     "KMP_INIT_AT_FORK",  # torch sets it when it is imported.

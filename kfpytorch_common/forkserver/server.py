@@ -45,7 +45,7 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
     # The collector would walk all modules again and again while they load, and a later
     # collection in a child would copy every page that it touches.
     gc.disable()
-    for name in preload:
+    for name in preload if child.can_fork() else ():  # A new interpreter would gain nothing.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     generators = fork_state.list_generators() if inherited is None else None

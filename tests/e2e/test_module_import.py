@@ -129,6 +129,26 @@ def test_a_module_that_was_edited_runs_the_function_that_the_caller_has(load: Lo
     assert module.train() == 1
 
 
+def test_a_value_that_was_changed_after_the_import_is_named(
+    load: Load, capfd: pytest.CaptureFixture[str]
+) -> None:
+    module = load(
+        "changed",
+        """
+        EPOCHS, WIDTH = 10, 3
+
+        @task(task_config=PAIR)
+        def train() -> int:
+            return EPOCHS * WIDTH
+        """,
+    )
+    assert module.train() == 30
+    assert "warning" not in capfd.readouterr().err
+    module.EPOCHS = 1
+    assert module.train() == 30
+    assert "EPOCHS = 1 (was 10)" in capfd.readouterr().err
+
+
 def test_a_module_that_runs_its_task_when_it_is_imported_does_not_start_ranks_without_end(
     load: Load, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,9 +13,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
 from kfpytorch_common import loaded_modules
+
+# A function that wraps itself has no end.
+_MOST_WRAPPERS: Final = 100
+_PLAIN: Final = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 class CalledAtImport(RuntimeError):
@@ -55,11 +59,32 @@ class Parcel:
 
 def list_codes(function: Any) -> tuple[CodeType, ...]:
     """Return the code of a function and of each function that it wraps."""
-    codes: list[Any] = []
-    while function is not None and len(codes) < 100:
-        codes.append(getattr(function, "__code__", None))
-        function = getattr(function, "__wrapped__", None)
+    codes = [getattr(each, "__code__", None) for each in _list_wrapped(function)]
     return tuple(code for code in codes if type(code) is CodeType)
+
+
+def read_plain_globals(function: Any) -> dict[str, Any]:
+    """Return the numbers, texts and so on that a function, or one that it wraps, reads from its module."""
+    values: dict[str, Any] = {}
+    for each in _list_wrapped(function):
+        namespace = getattr(each, "__globals__", {})
+        for code in list_codes(each)[:1]:
+            named = {name: namespace[name] for name in _list_names(code) if name in namespace}
+            values |= {name: value for name, value in named.items() if type(value) in _PLAIN}
+    return values
+
+
+def _list_wrapped(function: Any) -> list[Any]:
+    functions: list[Any] = []
+    while function is not None and len(functions) < _MOST_WRAPPERS:
+        functions.append(function)
+        function = getattr(function, "__wrapped__", None)
+    return functions
+
+
+def _list_names(code: CodeType) -> set[str]:
+    inner = [_list_names(constant) for constant in code.co_consts if type(constant) is CodeType]
+    return {*code.co_names}.union(*inner)
 
 
 def unpack(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:

@@ -279,6 +279,8 @@ def _run(
         console = Console(directory, all_ranks=in_pod or mode.verbose(os.environ))
         ending.callback(console.close)
         ending.enter_context(_stop_told(console))
+        if packed and (warning := shipping.describe_changed_globals(task)):
+            console.say(warning)
         yield Run(task, console, scratch, workspace, str(file) if packed else None, not in_pod), client
 
 

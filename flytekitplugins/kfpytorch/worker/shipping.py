@@ -76,6 +76,29 @@ def pack_parcel(payload: Payload, task: Any) -> bytes:
     return pickling.dumps(parcel)
 
 
+def describe_changed_globals(task: Any) -> str | None:
+    """Return a warning about values of the module that ranks do not see; None if there is none.
+
+    They import the module, so a value that the caller has assigned since is not there.
+    """
+    reference = find_reference(task)
+    if reference is None or reference.attribute is None:
+        return None
+    now = loading.read_plain_globals(task.task_function)
+    changed = {
+        name: (before, now[name])
+        for name, before in task.globals_at_definition.items()
+        if name in now and repr(now[name]) != repr(before)
+    }
+    if not changed:
+        return None
+    listed = ", ".join(f"{name} = {value!r} (was {before!r})" for name, (before, value) in changed.items())
+    return (
+        f"warning: changed in module {reference.module} since it was imported: {listed}. "
+        "Ranks import the module and do not see this; pass it as an input"
+    )
+
+
 def find_reference(task: Any) -> loading.Reference | None:
     """Return where the task is in a module that workers can import; None for a notebook."""
     function = task.task_function

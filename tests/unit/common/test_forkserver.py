@@ -242,6 +242,7 @@ def test_the_exit_handlers_of_a_caller_and_its_half_lines_are_its_own() -> None:
         ("PYTORCH_CUDA_ALLOC_CONF", False),
         ("TORCH_LOGS", False),
         ("FLYTE_SDK_LOGGING_LEVEL", False),
+        ("FLYTE_KFPYTORCH_FORK", False),
     ],
 )
 def test_only_what_is_read_at_import_needs_another_server(name: str, expected: bool) -> None:
