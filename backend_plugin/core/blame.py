@@ -138,7 +138,7 @@ def _cause_of_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[int, C
     code = failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
     if not failure.exception and code in exit_codes:
         return exit_codes[code]
-    told = error_text.told_cause(file.message)
+    told = error_text.told_cause(file)
     if told is not None:
         return told
     cause = classify(failure)

@@ -9,6 +9,7 @@ import msgspec
 
 from backend_plugin.core.reading import decimals_ns, moment, section, text
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.causes import Cause, Failure
 
 
 class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -24,6 +25,10 @@ class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Flyte's own part in the container failed, not the user's function."""
     at: datetime | None = None
     time_ns: int = 0
+    failure: Failure | None = None
+    """The failure that the message contains, if it was read before; then the message is cut."""
+    cause: Cause | None = None
+    """The same of the cause that the message names."""
 
 
 def read_error_file(said: Manifest) -> ErrorFile:

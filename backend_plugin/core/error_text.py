@@ -8,6 +8,8 @@ import textwrap
 from signal import Signals
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from backend_plugin.core.error_files import ErrorFile
 from kfpytorch_common import tracebacks
 from kfpytorch_common.causes import Cause, Failure, Frame, Raised
@@ -49,7 +51,8 @@ _CAUSES: Final = {cause.value: cause for cause in Cause}
 
 _MOST_DIGITS: Final = 9
 # Enough for any message that a person reads; a tensor in one may have megabytes.
-_LONGEST: Final = 20_000
+_LONGEST: Final = 16_000
+_SHOWN: Final = 1_000
 
 
 class _Told(NamedTuple):
@@ -67,8 +70,17 @@ class _Told(NamedTuple):
     """The exceptions from which it was raised."""
 
 
+def summarize(file: ErrorFile) -> ErrorFile:
+    """Return the same file as a small record: with its failure and cause, and little of its message."""
+    return structs.replace(file, message=file.message[:_SHOWN], failure=failure(file), cause=told_cause(file))
+
+
 def failure(file: ErrorFile) -> Failure:
-    """The failure that a file tells of, by the replica that wrote it."""
+    """Return the failure that a file contains, of the replica that wrote it."""
+    return _failure(file) if file.failure is None else file.failure
+
+
+def _failure(file: ErrorFile) -> Failure:
     told = _told(file.message)
     silent = told.exit_code is not None
     known = None if silent else _EXCEPTION.match(told.said)
@@ -149,9 +161,16 @@ def _parts(text: str) -> tuple[str, str]:
     """The traceback, and what was raised; each may hold a tensor."""
     trace, separator, said = text.partition(_SEPARATOR)
     if not separator:
-        return "", text[:_LONGEST].strip()
-    shown = textwrap.dedent(trace[-_LONGEST:].removeprefix("Trace:").strip("\n"))
-    return shown, textwrap.dedent(said[:_LONGEST]).strip()
+        return "", _cut(text[:_LONGEST]).strip()
+    shown = textwrap.dedent(_cut(trace[-_LONGEST:]).removeprefix("Trace:").strip("\n"))
+    return shown, textwrap.dedent(_cut(said[:_LONGEST])).strip()
+
+
+def _cut(text: str) -> str:
+    """Return as much of a text as has `_LONGEST` bytes."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
 
 
 def _inner(below: str, headline: str) -> str:
@@ -162,9 +181,11 @@ def _inner(below: str, headline: str) -> str:
     return "\n".join([first, *([headline] if headline else []), *rest])
 
 
-def told_cause(text: str) -> Cause | None:
-    """The word that a report of ours uses, which saw more than a file shows."""
-    report = _REPORT.search(_parts(text)[1])
+def told_cause(file: ErrorFile) -> Cause | None:
+    """Return the cause that a report of this project names; its process saw more than the file shows."""
+    if file.failure is not None:
+        return file.cause
+    report = _REPORT.search(_parts(file.message)[1])
     return _CAUSES.get(report["cause"]) if report else None
 
 

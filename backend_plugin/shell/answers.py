@@ -1,5 +1,6 @@
 """Phases as the messages that Flyte reads."""
 
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Final
@@ -17,13 +18,17 @@ from backend_plugin.core.log_links import LogLink
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.task_phase import Phase, TaskPhase
 from backend_plugin.shell.cache import Entry
-from backend_plugin.shell.cluster import Cluster, LogRequest, Name
+from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, Name
 from backend_plugin.shell.judge import Judge
 
 _PHASES: Final = {phase: TaskExecution.Phase.Value(phase.value) for phase in Phase}
 _FORMATS: Final = {name: TaskLog.MessageFormat.Value(name) for name in TaskLog.MessageFormat.keys()}  # noqa: SIM118
 _MOST_LINES: Final = 1_000
 _FEW_LINES: Final = 100
+_LINE_BYTES: Final = 64 * 2**10
+_REPLICA_BYTES: Final = 512 * 2**10
+_MOST_BYTES: Final = 8 * 2**20
+"""Of all replicas together; whoever wants more has `kfpytorch logs`."""
 
 
 class UnknownQuery(BackendError):
@@ -120,10 +125,27 @@ def metrics(queries: Sequence[str], verdict: TaskPhase | None) -> admin.GetTaskM
 async def last_lines(
     cluster: Cluster, namespace: str, pods: Sequence[Pod], lines: int
 ) -> AsyncIterator[Sequence[str]]:
-    """The last lines of each replica, one batch a replica."""
+    """Yield the last lines of each replica, one batch for each, up to a size of all together."""
+    left = _MOST_BYTES
     wanted = LogRequest(container=TRAINER, tail=min(lines, _MOST_LINES) or _FEW_LINES)
     for pod in sorted(pods, key=lambda each: (each.role, each.index)):
         name = Name(namespace=namespace, name=pod.name, uid=pod.uid)
-        batch = [f"{pod.replica}: {line.text}" async for line in cluster.log(name, wanted)]
+        batch = await _tail(pod.replica, cluster.log(name, wanted))
+        left -= sum(map(len, batch))
+        if left < 0:
+            yield [f"{pod.replica}: its log and those after it are not shown: they are too long"]
+            return
         if batch:
             yield batch
+
+
+async def _tail(replica: str, lines: AsyncIterator[LogLine]) -> Sequence[str]:
+    """Return the last lines of a replica, as many as `_REPLICA_BYTES` has room for."""
+    kept: deque[str] = deque()
+    size = 0
+    async for line in lines:
+        kept.append(f"{replica}: {line.text[:_LINE_BYTES]}")
+        size += len(kept[-1])
+        while size > _REPLICA_BYTES:
+            size -= len(kept.popleft())
+    return kept

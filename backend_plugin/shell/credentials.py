@@ -66,12 +66,19 @@ class _Followed(Generic[T]):
         state = self._looked()
         if state == self._state:
             return False
-        self._state = state
         try:
             self.value = self._read()
         except UnusableCredentials as error:
             _LOG.error("what was read before is kept: %s", error)
+            self._state = state
             return False
+        except Exception:  # noqa: BLE001 - a border: whatever a library raises, what was read before works.
+            # gRPC calls this: an error would end the server. The files are read again a second later.
+            _LOG.exception(
+                "what was read before is kept: %s cannot be read", ", ".join(map(str, self._files))
+            )
+            return False
+        self._state = state
         _LOG.info("read again: %s", ", ".join(map(str, self._files)))
         return True
 

@@ -6,9 +6,10 @@ made of it, `core.scheduling.selection`.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from itertools import islice
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -17,6 +18,8 @@ from backend_plugin.core.scheduling import Ganging
 from backend_plugin.core.scheduling.findings import NOTHING, Findings
 from backend_plugin.shell.cluster import Unavailable
 from backend_plugin.shell.together import end
+
+_Key = TypeVar("_Key")
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +32,8 @@ _LOOK: Final = 4.0
 _KEPT: Final = 12
 """Looks for which a namespace is remembered that no task comes for."""
 _FIRST: Final = ("default",)
+MOST: Final = 1_000
+"""Namespaces that are remembered; a call may name any."""
 
 
 class Looks(Protocol):
@@ -137,14 +142,21 @@ class Found:
                 "what gangs go by in namespace %s: %s", namespace, msgspec.json.encode(findings).decode()
             )
         at = asyncio.get_running_loop().time()
+        self._seen.pop(namespace, None)
         self._seen[namespace] = _Seen(findings, at, 0 if last is None else last.idle)
+        _trim(self._seen, self._first)
         return findings
+
+    def __len__(self) -> int:
+        """Return the number of namespaces that are remembered."""
+        return len(self._seen)
 
     def tell(self, run: Run, reasons: Sequence[str]) -> None:
         """Say in the log who schedules such jobs, and why, if it is another than was said last."""
         place = (run.namespace, run.project, run.domain)
         if self._told.get(place) != reasons:
             self._told[place] = reasons
+            _trim(self._told, ())
             log.info(
                 "gangs of %s/%s in namespace %s: %s",
                 run.project,
@@ -152,6 +164,13 @@ class Found:
                 run.namespace,
                 " ".join(reasons),
             )
+
+
+def _trim(table: dict[_Key, Any], kept: Container[_Key]) -> None:
+    """Remove the oldest entries of a table that is longer than `MOST`."""
+    old = (each for each in [*table] if each not in kept)
+    for key in islice(old, max(0, len(table) - MOST)):
+        del table[key]
 
 
 NOBODY: Final = Found(None, Ganging())

@@ -26,6 +26,9 @@ STREAMS: Final = 64
 """How many streams are open at the same time: each holds a place for as long as its caller likes, and what
 it tells costs time between the calls of others."""
 
+REQUEST_BYTES: Final = 128 * 2**20
+"""The sum of the sizes of all requests that are being answered: ten of the largest that are received."""
+
 _OK: Final = grpc.StatusCode.OK
 
 
@@ -45,7 +48,10 @@ class Front(Handler):
     metrics: Metrics = field(default_factory=Metrics)
     streams: int = STREAMS
     """How many streams are open at the same time; more are told the same."""
+    request_bytes: int = REQUEST_BYTES
+    """The sum of the sizes of the requests that are answered at the same time; more are told the same."""
     running: int = field(default=0, init=False)
+    held_bytes: int = field(default=0, init=False)
     streaming: int = field(default=0, init=False)
     _known: dict[str, Any] = field(default_factory=dict, init=False)
 
@@ -87,13 +93,17 @@ class Front(Handler):
         durations = self.metrics.request_seconds.child(name)
 
         async def answer(data: bytes, context: Any) -> Any:
-            if self.running >= self.limit:
-                await self._exhausted(name, context, f"{self.limit} calls are being answered")
+            size = len(data)
+            if full := self._fullness(size):
+                await self._exhausted(name, context, full)
             self.running += 1
+            self.held_bytes += size
             began = time.perf_counter()
             code = grpc.StatusCode.UNKNOWN
             try:
-                said = await behaviour(read(data), context)
+                request = read(data)
+                del data  # The request is held once, not twice.
+                said = await behaviour(request, context)
             except DecodeError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no request of {name}: {error}")
             except asyncio.CancelledError:
@@ -104,10 +114,20 @@ class Front(Handler):
                 return said
             finally:
                 self.running -= 1
+                self.held_bytes -= size
                 durations.add(time.perf_counter() - began)
                 self.metrics.requests.add(name, (context.code() or code).name)
 
         return answer
+
+    def _fullness(self, size: int) -> str:
+        """Return the limit that a request of a size would exceed, or an empty string."""
+        if self.running >= self.limit:
+            return f"{self.limit} calls are being answered"
+        # A single request is answered however large it is: the server's own limit applies to it.
+        if self.held_bytes and self.held_bytes + size > self.request_bytes:
+            return f"requests of {self.held_bytes} bytes are being answered"
+        return ""
 
     def _stream(
         self, behaviour: Callable[..., Any], method: str, read: Callable[[Any], Any]

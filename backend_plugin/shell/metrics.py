@@ -4,6 +4,7 @@ Counting takes a microsecond a call, half of what prometheus_client's own counte
 who shows no metrics does not load that package.
 """
 
+import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -181,15 +182,19 @@ def shown(metrics: Metrics, host: str, port: int) -> Iterator[int]:
     Raises:
         CannotShow: If nothing can listen there.
     """
-    from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+    from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+
+    from backend_plugin.shell.metrics_page import MetricsServer
 
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     registry.register(cast("Collector", metrics))
     try:
-        server, thread = start_http_server(port, host, registry)
+        server = MetricsServer((host, port), make_wsgi_app(registry))
     except OSError as error:
         raise CannotShow(f"the metrics cannot be shown at {host}:{port}: {error.strerror}") from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     try:
         yield server.server_port
     finally:

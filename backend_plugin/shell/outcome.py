@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Final
 
+from backend_plugin.core import error_text
 from backend_plugin.core.error_document import document, unread
 from backend_plugin.core.error_files import ErrorFile, read_error_file
 from backend_plugin.core.errors import BackendError
@@ -43,19 +44,30 @@ class Bounds:
 
     seconds: float = 15.0
     """A listing and a read through the store's own retries; nobody waits for it but the task's end."""
-    files: int = 1_000
-    """As many as there are replicas in the largest jobs."""
+    files: int = 32
+    """The earliest ones: the cause is among them."""
     file_bytes: int = 10 * 2**20
     """What propeller reads of one (`storage.limits.maxDownloadMBs` of Flyte's charts)."""
-    all_bytes: int = 64 * 2**20
+    all_bytes: int = 12 * 2**20
     at_once: int = 4
     """Looks at one store that go on at the same time, also those that nobody waits for any more."""
+    all_at_once: int = 16
+    """The same of all stores together: each look has a thread."""
     turn_seconds: float = 600.0
     """How long a look waits for its turn: thousands may be wanted when a server starts again."""
 
 
 def _unheard(scheme: str, error: BackendError) -> None:
     """Nobody counts."""
+
+
+@dataclass(slots=True)
+class _Turns:
+    """The looks at one store."""
+
+    free: asyncio.Semaphore
+    users: int = 0
+    """Those that go on, and those that wait for their turn."""
 
 
 @dataclass(slots=True)
@@ -67,8 +79,12 @@ class Outcomes:
     trouble: Callable[[str, BackendError], None] = _unheard
     """Told of every look that failed, with the scheme of its store."""
     _stores: Stores = field(default_factory=Stores, init=False)
-    _turns: dict[tuple[str, str], asyncio.Semaphore] = field(default_factory=dict, init=False)
-    """By store, so that one that hangs holds up its own tasks only."""
+    _turns: dict[tuple[str, str], "_Turns"] = field(default_factory=dict, init=False)
+    """By store, so that one that hangs holds up its own tasks only; a store without a look has none."""
+    _all: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._all = asyncio.Semaphore(self.bounds.all_at_once)
 
     async def look(self, output_prefix: str) -> Found:
         """What is there now; a directory that does not exist holds nothing.
@@ -79,10 +95,9 @@ class Outcomes:
             StoreUnusable: If this server cannot read that store as it is installed.
         """
         place = self.prefixes.place(output_prefix)
-        turns = self._turns.setdefault((place.scheme, place.root), asyncio.Semaphore(self.bounds.at_once))
         try:
-            await asyncio.wait_for(turns.acquire(), self.bounds.turn_seconds)
-            return await asyncio.wait_for(self._apart(place, turns), self.bounds.seconds)
+            await asyncio.wait_for(self._wait_for_turn(place), self.bounds.turn_seconds)
+            return await asyncio.wait_for(self._apart(place), self.bounds.seconds)
         except asyncio.TimeoutError as late:
             error = _late(place, self.bounds)
             self.trouble(place.scheme, error)
@@ -91,13 +106,40 @@ class Outcomes:
             self.trouble(place.scheme, error)
             raise
 
-    async def _apart(self, place: Place, turns: asyncio.Semaphore) -> Found:
+    async def _wait_for_turn(self, place: Place) -> None:
+        """Take a turn of the store, then one of all stores: who waits for a store keeps no other waiting."""
+        key = (place.scheme, place.root)
+        turns = self._turns.setdefault(key, _Turns(asyncio.Semaphore(self.bounds.at_once)))
+        turns.users += 1
+        try:
+            await turns.free.acquire()
+            try:
+                await self._all.acquire()
+            except BaseException:
+                turns.free.release()
+                raise
+        except BaseException:
+            self._leave(place)
+            raise
+
+    def _end_turn(self, place: Place) -> None:
+        self._all.release()
+        self._turns[place.scheme, place.root].free.release()
+        self._leave(place)
+
+    def _leave(self, place: Place) -> None:
+        turns = self._turns[place.scheme, place.root]
+        turns.users -= 1
+        if not turns.users:
+            del self._turns[place.scheme, place.root]
+
+    async def _apart(self, place: Place) -> Found:
         """A look in a thread of its own, which gives the turn back: if it hangs, our end does not."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Found] = loop.create_future()
 
         def settle(result: Found | BackendError) -> None:
-            turns.release()
+            self._end_turn(place)
             if answer.done():
                 return  # Nobody waits any more.
             if isinstance(result, Found):
@@ -113,7 +155,7 @@ class Outcomes:
         try:
             threading.Thread(target=run, name="outcome", daemon=True).start()
         except RuntimeError as error:  # This machine has no room for one more now.
-            turns.release()
+            self._end_turn(place)
             raise _unavailable(place, error) from error
         return await answer
 
@@ -162,7 +204,9 @@ def _error_files(
         if isinstance(content, Exception) and not isinstance(content, PermissionError):
             raise content
         said = _document(content, bounds)
-        yield read_error_file({**said, "path": f"{place.url}/{entry.name}", "modified": entry.modified})
+        file = read_error_file({**said, "path": f"{place.url}/{entry.name}", "modified": entry.modified})
+        # Once, in this thread: every poll judges the job again.
+        yield error_text.summarize(file)
 
 
 def _document(content: Content | None, bounds: Bounds) -> Manifest:

@@ -45,6 +45,9 @@ _CONNECTIONS: Final = (
     ("grpc.keepalive_time_ms", 45_000),
     ("grpc.keepalive_timeout_ms", 15_000),
     # Nobody says more about a call than a token and a trace.
+    # A connection without a token may open and reset streams as fast as it sends: without a limit of its own
+    # it keeps the event loop from answering the others, and probes among them.
+    ("grpc.max_concurrent_streams", 256),
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.absolute_max_metadata_size", 32 * 1024),
 )
@@ -70,7 +73,7 @@ class ServerOptions:
     port: int
     """0 for any that is free."""
     credentials: grpc.ServerCredentials | None = None
-    receive_bytes: int = 32 * 2**20
+    receive_bytes: int = 12 * 2**20
     """Propeller sends templates whole, and inputs inline, up to its own 10 MB."""
     send_bytes: int = 32 * 2**20
     drain_seconds: float = 20.0

@@ -6,6 +6,7 @@ fsspec would follow links out of a listed directory, and wait for ever at a pipe
 
 import os
 import stat
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -63,6 +64,7 @@ class Stores:
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
+        self._locks = {scheme: threading.Lock() for scheme in STORES}
 
     def open(self, place: Place, deadline: float) -> AbstractContextManager[Directory]:
         """A directory, as it is now; `deadline` by `time.monotonic` is where the wish to know it ends.
@@ -73,14 +75,23 @@ class Stores:
         """
         if place.scheme == "file":
             return _on_disk(place, deadline)
-        filesystem = self._known.get(place.scheme) or self._filesystem(place.scheme)
+        filesystem = self._known.get(place.scheme) or self._filesystem(place.scheme, deadline)
         return nullcontext(_Objects(filesystem, f"{place.root}/{place.path}".rstrip("/"), deadline))
 
-    def _filesystem(self, scheme: str) -> Any:
+    def _filesystem(self, scheme: str, deadline: float) -> Any:
+        """Return the client of a store; the threads that wait for the same one build it once."""
+        lock = self._locks.setdefault(scheme, threading.Lock())
+        if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise TimeoutError
+        try:
+            return self._known.get(scheme) or self._build(scheme)
+        finally:
+            lock.release()
+
+    def _build(self, scheme: str) -> Any:
         import fsspec
 
         try:
-            # Two threads may both make one; then one of them is forgotten.
             made = fsspec.filesystem(scheme, use_listings_cache=False, skip_instance_cache=True)
         except ImportError as missing:
             package = STORES.get(scheme, scheme)

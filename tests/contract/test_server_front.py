@@ -200,9 +200,9 @@ def test_propellers_own_largest_messages_come_in() -> None:
         async with serving() as served:
             own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
             async with grpc.aio.insecure_channel(served.address, options=own) as channel:
-                return len(await served.say(channel, os.urandom(1) * (20 * 2**20)))
+                return len(await served.say(channel, os.urandom(1) * (11 * 2**20)))
 
-    assert asyncio.run(asked()) == 20 * 2**20
+    assert asyncio.run(asked()) == 11 * 2**20
 
 
 def test_calls_are_counted_by_how_they_ended() -> None:

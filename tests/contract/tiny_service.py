@@ -11,7 +11,7 @@ import grpc
 from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2
 
-from backend_plugin.shell.front import Front
+from backend_plugin.shell.front import REQUEST_BYTES, Front
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.server import FLYTE, Reflection, Server, ServerOptions
 
@@ -97,12 +97,12 @@ async def health(channel: grpc.aio.Channel, service: str = "") -> str:
 
 @asynccontextmanager
 async def serving(
-    *, limit: int = 10, streams: int = 10, token: Any = None, **said: Any
+    *, limit: int = 10, streams: int = 10, token: Any = None, request_bytes: int = REQUEST_BYTES, **said: Any
 ) -> AsyncIterator[Served]:
     """A server while inside, stopped at once at the end."""
     tiny, metrics, ready = Tiny(), Metrics(), asyncio.Event()
     described = {FLYTE: "flyteidl.service.agent_pb2", "grpc.health.v1.Health": "grpc_health.v1.health_pb2"}
-    front = Front((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams)
+    front = Front((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams, request_bytes)
     server = Server((front,), ServerOptions(**{"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **said}))
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     life = asyncio.ensure_future(server.run(ready, port.set_result))

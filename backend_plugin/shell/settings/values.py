@@ -64,7 +64,7 @@ class ServerSettings:
     token_file: Path | None = None
     open_to_all: bool = False
     """Nothing is wanted of who calls, though what is called may run commands."""
-    receive_limit: int = 32 * 2**20
+    receive_limit: int = 12 * 2**20
     send_limit: int = 32 * 2**20
     concurrency: int = 512
     drain: timedelta = timedelta(seconds=20)

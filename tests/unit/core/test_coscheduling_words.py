@@ -24,6 +24,7 @@ TEXTS = {
     # Of a pod that names no group, on the same scheduler.
     "0/4 nodes are available: 4 Insufficient nvidia.com/gpu. preemption: no victims, can not find pod group": "no node of 4 fits: 4 lack nvidia.com/gpu",
     "resource gap: map[].": "resource gap: map[].",
+    "resource gap: map[gpu:{{x 0} {<nil>}}].": "resource gap: map[gpu:{{x 0} {<nil>}}].",
 }
 
 

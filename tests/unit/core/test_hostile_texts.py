@@ -12,6 +12,7 @@ from backend_plugin.core.observed import read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.rules import Rules
 from backend_plugin.core.settings import kinds
+from kfpytorch_common.causes import Cause
 
 GAP = " " * 250
 CHILD = "\n".join(
@@ -63,3 +64,12 @@ def test_a_message_that_never_ends_is_read_from_its_beginning() -> None:
     seen = read_observed({"job": job(started=None), "pods": [unplaced("master-0", said)]})
     assert [len(pod.scheduled.message) for pod in seen.pods if pod.scheduled] == [4_000]
     assert "3 lack cpu" in judge(seen, Rules(), BEGAN).message
+
+
+def test_a_summary_of_an_error_file_keeps_its_failure_and_its_cause() -> None:
+    message = "✗ train failed on rank 3 (worker-2) after 2.0 s (oom-gpu)\n  RuntimeError: no\n" + "x" * 50_000
+    file = ErrorFile(path="error.pb", message=message, worker="j-worker-2")
+    summary = error_text.summarize(file)
+    assert len(summary.message) == 1_000
+    assert error_text.failure(summary) == error_text.failure(file)
+    assert error_text.told_cause(summary) is error_text.told_cause(file) is Cause.OOM_GPU

@@ -1,0 +1,71 @@
+"""One client cannot take the memory, the threads or the time of the others."""
+
+import asyncio
+import socket
+import struct
+import threading
+from typing import Any
+
+import grpc
+from test_server_front import scraped
+from tiny_service import ask, code_of, health, serving, until
+
+from backend_plugin.shell import metrics, metrics_page
+
+_SETTINGS = 4
+_MAX_CONCURRENT_STREAMS = 3
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">IBBI", 0, _SETTINGS, 0, 0)[1:]
+
+
+def test_requests_that_are_answered_have_a_size_together() -> None:
+    async def run() -> list[Any]:
+        async with (
+            serving(limit=10, request_bytes=2_500) as served,
+            grpc.aio.insecure_channel(served.address) as channel,
+        ):
+            running = [asyncio.ensure_future(ask(channel, "Wait", b"x" * 1_000)) for _ in range(2)]
+            await until(lambda: served.tiny.waiting == 2)
+            refused, _ = await code_of(served.say(channel, b"x" * 1_000))
+            small = await served.say(channel, b"x" * 100)
+            alive = await health(channel, "liveness")
+            served.tiny.go_on.set()
+            await asyncio.gather(*running)
+            # A large one is answered when it is alone.
+            return [refused, len(small), alive, len(await served.say(channel, b"x" * 3_000))]
+
+    assert asyncio.run(run()) == [EXHAUSTED, 100, "SERVING", 3_000]
+
+
+def test_a_connection_has_a_limited_number_of_streams() -> None:
+    async def run() -> dict[int, int]:
+        async with serving() as served:
+            host, _, port = served.address.partition(":")
+            return await asyncio.to_thread(_settings, host, int(port))
+
+    assert asyncio.run(run())[_MAX_CONCURRENT_STREAMS] == 256
+
+
+def _settings(host: str, port: int) -> dict[int, int]:
+    """Return the first SETTINGS frame of a server."""
+    with socket.create_connection((host, port), timeout=10) as connection:
+        connection.sendall(PREFACE)
+        stream = connection.makefile("rb")
+        while True:
+            head = stream.read(9)
+            payload = stream.read(int.from_bytes(head[:3], "big"))
+            if head[3] == _SETTINGS:
+                return dict(struct.iter_unpack(">HI", payload))
+
+
+def test_slow_clients_of_the_metrics_do_not_add_up() -> None:
+    before = threading.active_count()
+    with metrics.shown(metrics.Metrics(), "127.0.0.1", 0) as port:
+        slow = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(100)]
+        # Connections are accepted in order: once the last has been closed all were seen.
+        assert slow[-1].recv(1) == b""
+        assert threading.active_count() - before <= metrics_page.CONNECTIONS + 1
+        for each in slow:
+            each.close()
+        asyncio.run(until(lambda: threading.active_count() - before <= 1))
+        assert scraped(port)

@@ -1,0 +1,135 @@
+"""What many failures, or many stores, may cost a server."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
+from fsspec.implementations.memory import MemoryFileSystem
+
+from backend_plugin.core import blame
+from backend_plugin.shell.outcome import Bounds, Found, Outcomes
+from backend_plugin.shell.prefixes import Prefixes
+from backend_plugin.shell.stores import StoreUnavailable
+from kfpytorch_common.causes import Cause
+
+REPORT = (
+    "Trace:\n\n{trace}\nMessage:\n\n"
+    "✗ train failed on rank 3 (worker-2) after 2.0 s (oom-gpu)\n  RuntimeError: no\n"
+)
+
+
+class Held(MemoryFileSystem):  # type: ignore[misc]
+    """A store whose client takes its time to be built, and whose looks last until they are let go."""
+
+    protocol = "held"
+    store: dict[str, Any] = {}  # noqa: RUF012 - as its own class has it.
+    built = 0
+    inside = 0
+    go_on = threading.Event()
+
+    def __init__(self, *args: Any, **said: Any) -> None:
+        """Give other threads the time to build another one."""
+        type(self).built += 1
+        time.sleep(0.05)
+        super().__init__(*args, **said)
+
+    def ls(self, path: str, *args: Any, **said: Any) -> list[Any]:
+        """List nothing, when it is let go."""
+        type(self).inside += 1
+        self.go_on.wait(20)
+        return []
+
+
+@pytest.fixture
+def held() -> type[Held]:
+    fsspec.register_implementation("held", Held, clobber=True)
+    Held.built, Held.inside, Held.go_on = 0, 0, threading.Event()
+    return Held
+
+
+def outcomes(**bounds: Any) -> Outcomes:
+    return Outcomes(Prefixes(("held://*",), stores=("held",)), Bounds(**bounds))
+
+
+async def until(true: Any) -> None:
+    for _ in range(1_000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come about")
+
+
+def test_looks_at_many_stores_take_no_more_threads_than_are_allowed(held: type[Held]) -> None:
+    async def run() -> tuple[int, int, list[Found]]:
+        looks = outcomes(all_at_once=3, at_once=2)
+        asked = [asyncio.ensure_future(looks.look(f"held://bucket-{index}/x")) for index in range(30)]
+        await until(lambda: held.inside == 3)
+        threads = sum(each.name == "outcome" for each in threading.enumerate())
+        held.go_on.set()
+        return threads, held.built, await asyncio.gather(*asked)
+
+    assert asyncio.run(run()) == (3, 1, [Found()] * 30)
+
+
+def test_a_store_without_a_look_is_forgotten(held: type[Held]) -> None:
+    async def run() -> int:
+        looks = outcomes(turn_seconds=0.05, at_once=1)
+        first = asyncio.ensure_future(looks.look("held://a/x"))
+        await until(lambda: held.inside == 1)
+        with pytest.raises(StoreUnavailable):
+            await looks.look("held://a/x")
+        held.go_on.set()
+        await first
+        return len(looks._turns)
+
+    assert asyncio.run(run()) == 0
+
+
+def test_waiting_for_a_client_that_another_look_builds_ends_with_the_time_of_the_look(
+    held: type[Held], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    building = threading.Event()
+
+    def build(self: Any, *args: Any, **said: Any) -> None:
+        building.set()
+        held.go_on.wait(20)
+        MemoryFileSystem.__init__(self, *args, **said)
+
+    # The border: the client of a store is another's package.
+    monkeypatch.setattr(Held, "__init__", build)
+
+    async def run() -> list[str]:
+        looks = outcomes(seconds=0.1)
+        asked = [asyncio.ensure_future(looks.look(f"held://{name}/x")) for name in ("one", "two")]
+        said = await asyncio.gather(*asked, return_exceptions=True)
+        # The second has ended its thread, though the first one still builds.
+        await until(lambda: sum(each.name == "outcome" for each in threading.enumerate()) == 1)
+        held.go_on.set()
+        return [type(each).__name__ for each in said]
+
+    assert asyncio.run(run()) == ["StoreUnavailable"] * 2
+
+
+def test_of_many_long_error_files_a_megabyte_is_kept(tmp_path: Path) -> None:
+    for index in range(50):
+        message = REPORT.format(trace="é" * 150_000)
+        error = ErrorDocument(error=ContainerError(message=message, worker=f"j-worker-{index}"))
+        (tmp_path / f"error-{index}.pb").write_bytes(error.SerializeToString())
+    found = asyncio.run(Outcomes(Prefixes((str(tmp_path),)), Bounds()).look(str(tmp_path)))
+    kept = [
+        len(f"{file.message}{file.failure.message}{file.failure.traceback}".encode())
+        for file in found.error_files
+        if file.failure is not None
+    ]
+    assert (len(kept), found.more) == (32, 18)
+    assert max(kept) <= 40_000
+    assert sum(kept) <= 2**20
+    deaths = blame.of_files(found.error_files, (), {})
+    assert [(each.cause, each.failure.rank, each.failure.exception) for each in deaths] == [
+        (Cause.OOM_GPU, 3, "RuntimeError")
+    ] * 32
