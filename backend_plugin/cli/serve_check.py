@@ -19,7 +19,7 @@ from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.embedded.state_lock import find_foreign_files
 from backend_plugin.shell import credentials, discovery, tracing
-from backend_plugin.shell.credentials import Token
+from backend_plugin.shell.credentials import KeyRing, Token
 from backend_plugin.shell.prefixes import STORES, Prefixes
 from backend_plugin.shell.server import not_bound
 from backend_plugin.shell.settings import ClusterKind, Flags, InForce, ServerSettings
@@ -74,6 +74,13 @@ def _problems(told: InForce) -> Iterator[Problem]:
     for key, attempt in (
         ("tls.certificate", lambda: said.tls and credentials.server_credentials(said.tls)),
         ("token-file", lambda: said.token_file and Token.in_file(said.token_file)),
+        (
+            "signing-keys-file",
+            lambda: (
+                said.signing_keys_file
+                and KeyRing.in_file(said.signing_keys_file, accepts_unsigned=said.accept_unsigned)
+            ),
+        ),
         (
             "embedded.pod-templates",
             lambda: templates.read(clusters.embedded_options(said.embedded).pod_templates),

@@ -14,7 +14,7 @@ from backend_plugin.shell import credentials, people, server, service
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache
-from backend_plugin.shell.credentials import Token
+from backend_plugin.shell.credentials import KeyRing, Token
 from backend_plugin.shell.endings import Endings
 from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.front import Front
@@ -72,12 +72,12 @@ class Parts:
 def assembled(here: Opened, said: ServerSettings) -> Parts:
     """All that answers, and all that goes on behind the answers."""
     cluster = here.cluster
-    metrics, prefixes = Metrics(), Prefixes(said.output_prefixes)
+    metrics, prefixes, ring = Metrics(), Prefixes(said.output_prefixes), _key_ring(said)
     judge = Judge(settings=here.platform, now=here.now)
     cache, orders = Cache(here.now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)), Orders(metrics)
     outcomes = Outcomes(prefixes, trouble=_counted(metrics))
     answers = Answers(judge)
-    keeper = Keeper(cluster, cache, answers, Endings(cluster, cache, outcomes, orders))
+    keeper = Keeper(cluster, cache, answers, Endings(cluster, cache, outcomes, orders, ring))
     allowed = Allowed(
         prefixes=prefixes,
         namespaces=said.namespaces,
@@ -94,11 +94,12 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
             keeper=keeper,
             metrics=metrics,
             allowed=allowed,
+            ring=ring,
             found=found or NOBODY,
             asked=orphans.asked if orphans else lambda _: None,
         )
     )
-    asked = people.People(cache=cache, judge=judge, cluster=cluster, nodes=here.nodes)
+    asked = people.People(cache=cache, judge=judge, cluster=cluster, nodes=here.nodes, serves=allowed.serves)
     metrics.cached.ask = lambda: _counts(cache)
     metrics.orders_pending.ask = lambda: {
         (what,): orders.count(what) for what in ("confirm", "delete", "end", "gone", "look", "read")
@@ -116,6 +117,12 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
         orphans=orphans,
         found=found,
     )
+
+
+def _key_ring(said: ServerSettings) -> KeyRing:
+    if said.signing_keys_file is not None:
+        return KeyRing.in_file(said.signing_keys_file, accepts_unsigned=said.accept_unsigned)
+    return KeyRing.in_directory(said.state, accepts_unsigned=said.accept_unsigned)
 
 
 def _found(here: Opened, said: ServerSettings) -> Found | None:

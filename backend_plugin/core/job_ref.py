@@ -6,9 +6,15 @@ from google.protobuf.message import DecodeError
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.job import Dialect, JobRef
+from backend_plugin.core.signing import SIGNATURE_BYTES, SigningKeys
 from kfpytorch_idl.v1 import job_ref_pb2
 
 VERSION: Final = 1
+
+_PURPOSE: Final = b"reference"
+# The key of the field and the length of its value. Written by hand: older servers pass over the field, and
+# newer ones may have fields behind it in the order of numbers.
+_SIGNATURE: Final = bytes([9 << 3 | 2, SIGNATURE_BYTES])
 
 _NUMBERS: Final = {
     Dialect.PYTORCHJOB: job_ref_pb2.DIALECT_PYTORCHJOB,
@@ -21,8 +27,8 @@ class UnreadableReference(BackendError):
     """The bytes name no job of ours."""
 
 
-def encode(ref: JobRef) -> bytes:
-    """Write a reference; equal ones give equal bytes."""
+def encode(ref: JobRef, keys: SigningKeys | None = None) -> bytes:
+    """Write a reference, signed if there are keys; equal ones give equal bytes."""
     message = job_ref_pb2.JobRef(
         version=VERSION,
         dialect=_NUMBERS[ref.dialect],
@@ -32,7 +38,16 @@ def encode(ref: JobRef) -> bytes:
         output_prefix=ref.output_prefix,
         refusal=ref.refusal,
     )
-    return message.SerializeToString(deterministic=True)
+    payload = message.SerializeToString(deterministic=True)
+    return payload if keys is None else payload + _SIGNATURE + keys.sign(_PURPOSE, payload)
+
+
+def is_authentic(data: bytes, keys: SigningKeys) -> bool:
+    """True if a server with one of these keys wrote the reference, or if unsigned ones are accepted."""
+    signed, written = data[: -SIGNATURE_BYTES - len(_SIGNATURE)], data[-SIGNATURE_BYTES - len(_SIGNATURE) :]
+    if written.startswith(_SIGNATURE):
+        return keys.verify(written.removeprefix(_SIGNATURE), _PURPOSE, signed)
+    return keys.accepts_unsigned and not job_ref_pb2.JobRef.FromString(data).HasField("signature")
 
 
 def decode(data: bytes) -> JobRef:

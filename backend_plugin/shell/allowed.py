@@ -41,6 +41,12 @@ class Allowed:
             return False
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
+    def why_not(self, namespace: str, prefix: str) -> str | None:
+        """Return why nothing is told about a job there, in a sentence; None if it may be."""
+        if not self.serves(namespace):
+            return f"namespace {namespace!r} is not served by this connector"
+        return self.prefixes.why_not(prefix)
+
     def problems(self, run: Run) -> Iterator[Problem]:
         """Yield each reason for which this attempt gets no job."""
         if (refusal := self._refusal(run)) is not None:

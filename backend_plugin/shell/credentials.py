@@ -4,9 +4,11 @@ Files are read again when they change, as certificates do every few weeks and Ku
 somebody likes; what cannot be used then is told in the log, and what was there before goes on.
 """
 
+import contextlib
 import hmac
 import logging
 import os
+import secrets
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 
 from backend_plugin.core.errors import BackendError
+from backend_plugin.core.signing import SigningKeys
 from backend_plugin.shell import small_files
 
 T = TypeVar("T")
@@ -25,6 +28,8 @@ _LOG: Final = logging.getLogger(__name__)
 # How long a file that has changed may go on unread, so that not every call asks the disk.
 _FRESH_SECONDS: Final = 1.0
 _SCHEME: Final = "bearer "
+_KEY_FILE: Final = "signing.keys"
+_SHORTEST_KEY: Final = 32
 
 
 class UnusableCredentials(BackendError):
@@ -176,6 +181,76 @@ class Token:
                 said = value[len(_SCHEME) :] if value[: len(_SCHEME)].lower() == _SCHEME else ""
                 return hmac.compare_digest(said.strip().encode(), self._secret.value)
         return False
+
+
+class KeyRing:
+    """The keys by which a server signs, as of the last state of their file that could be used."""
+
+    def __init__(self, keys: "_Followed[SigningKeys]") -> None:
+        self._keys = keys
+
+    @classmethod
+    def of(cls, *keys: bytes, accepts_unsigned: bool = False) -> "KeyRing":
+        """Return a ring of keys that do not change."""
+        ring = SigningKeys(keys=keys, accepts_unsigned=accepts_unsigned)
+        return cls(_Followed((), lambda: ring))
+
+    @classmethod
+    def in_file(cls, file: Path, *, accepts_unsigned: bool) -> "KeyRing":
+        """Return the keys of a file, one a line; the first one signs.
+
+        Raises:
+            UnusableCredentials: If there is none in it.
+        """
+        return cls(
+            _Followed(
+                (file,), lambda: SigningKeys(keys=_signing_keys(file), accepts_unsigned=accepts_unsigned)
+            )
+        )
+
+    @classmethod
+    def in_directory(cls, directory: Path, *, accepts_unsigned: bool) -> "KeyRing":
+        """Return the key of a directory of state, which is made if there is none.
+
+        Raises:
+            UnusableCredentials: If it cannot be written or read there.
+        """
+        file = directory / _KEY_FILE
+        try:
+            _make_key(file)
+        except OSError as error:
+            raise UnusableCredentials(f"{file}: {error.strerror}; name signing-keys-file") from error
+        return cls.in_file(file, accepts_unsigned=accepts_unsigned)
+
+    @property
+    def keys(self) -> SigningKeys:
+        """The keys at this moment."""
+        self._keys.changed()
+        return self._keys.value
+
+
+def _make_key(file: Path) -> None:
+    """Write a new key, as a whole or not at all, unless there is one."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if file.exists():
+        return
+    new = file.with_suffix(f".{os.getpid()}")
+    new.touch(mode=0o600)
+    new.write_text(secrets.token_hex(32) + "\n")
+    # Another server may be first: a link, other than a rename, replaces nothing.
+    with contextlib.suppress(FileExistsError):
+        os.link(new, file)
+    new.unlink()
+
+
+def _signing_keys(file: Path) -> tuple[bytes, ...]:
+    keys = tuple(line.strip() for line in _content(file).splitlines() if line.strip())
+    if not keys or any(len(key) < _SHORTEST_KEY or len(key.split()) > 1 for key in keys):
+        raise UnusableCredentials(
+            f"{file}: holds a line that is no key; write words of {_SHORTEST_KEY} characters or more, one a "
+            "line, such as of: openssl rand -hex 32"
+        )
+    return keys
 
 
 def _secret(file: Path) -> bytes:

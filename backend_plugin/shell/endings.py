@@ -12,10 +12,12 @@ from msgspec import structs
 
 from backend_plugin.core import upkeep
 from backend_plugin.core.observed import Pod
+from backend_plugin.core.signing import is_job_authentic
 from backend_plugin.core.unheard import has_unheard_end
 from backend_plugin.shell import whose
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import Cluster, Name, Unavailable
+from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.orders import Orders
 from backend_plugin.shell.outcome import Found, Outcomes
 from backend_plugin.shell.prefixes import PrefixRefused
@@ -28,25 +30,38 @@ LOOKS: Final = (0.0, 0.5, 1.5)
 PATIENCE: Final = 60.0
 """Seconds that an end waits for a store that does not answer; then the cluster's objects speak alone."""
 _PAUSE: Final = 2.0
+_NOT_READ: Final = "what it left is not read: no server with our keys made the job"
 
 
 class Endings:
     """For all jobs of a server."""
 
-    def __init__(self, cluster: Cluster, cache: Cache, outcomes: Outcomes, orders: Orders) -> None:
+    def __init__(
+        self, cluster: Cluster, cache: Cache, outcomes: Outcomes, orders: Orders, ring: KeyRing
+    ) -> None:
         self._cluster = cluster
         self._cache = cache
         self._outcomes = outcomes
         self.orders = orders
+        self._ring = ring
 
     def see(self, entry: Entry) -> None:
         """Have the files of a job read if it is over and they were not."""
         if entry.read or entry.looking or not upkeep.is_over(entry.observed()):
             return
-        if prefix := entry.output_prefix:
+        prefix = entry.output_prefix
+        if prefix and not self._is_authentic(entry):
+            log.warning(_NOT_READ, extra=whose.of_entry(entry))
+            self._know(entry, None)
+        elif prefix:
             entry.looking = True
             # Of this entry: a later job of the same name has one of its own.
             self.orders.give(("read", entry), lambda: self._read(entry, prefix), whose.of_entry(entry))
+
+    def _is_authentic(self, entry: Entry) -> bool:
+        """True if a server wrote the output prefix; that of an absent job is from a reference."""
+        job = entry.job
+        return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
 
     async def _read(self, entry: Entry, prefix: str) -> None:
         found: Found | None = None

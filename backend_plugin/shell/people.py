@@ -56,6 +56,8 @@ class People:
     cluster: Cluster
     nodes: Nodes | None = None
     """None where the cluster is no embedded one."""
+    serves: Callable[[str], bool] = lambda _: True
+    """True for the namespaces whose jobs are shown."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Whose turn it is among those who are told of many jobs."""
 
@@ -63,7 +65,7 @@ class People:
 
     async def list_jobs(self, request: wire.ListJobsRequest) -> AsyncGenerator[wire.ListJobsResponse, None]:
         """All jobs, the newest first, in parts."""
-        found = [entry for entry in self.cache if _is_in(entry, request)]
+        found = [entry for entry in self.cache if self._is_in(entry, request)]
         newest_first = sorted(found, key=people_watch.age, reverse=True)
         async for jobs in people_watch.in_turn(self.turn, newest_first, self._summary):
             yield wire.ListJobsResponse(
@@ -81,7 +83,7 @@ class People:
         else:
             watched = people_watch.Watched(
                 cache=self.cache,
-                belongs=lambda entry: _is_in(entry, request),
+                belongs=lambda entry: self._is_in(entry, request),
                 tell=self._summary,
                 living=request.living,
                 turn=self.turn,
@@ -146,7 +148,13 @@ class People:
         request: wire.GetJobRequest | wire.WatchJobsRequest | wire.ReadLogsRequest | wire.CancelJobRequest,
     ) -> Entry:
         word = f"{request.namespace}/{request.name}" if request.HasField("namespace") else request.name
-        return lookup.meant(word, [entry for entry in self.cache if entry.job is not None])
+        shown = [entry for entry in self.cache if entry.job is not None and self.serves(entry.namespace)]
+        return lookup.meant(word, shown)
+
+    def _is_in(self, entry: Entry, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
+        """True if the job is there, in a namespace that is served and in the one that is asked for."""
+        there = entry.job is not None and entry.gone is None and self.serves(entry.namespace)
+        return there and (not request.HasField("namespace") or entry.namespace == request.namespace)
 
     def _nodes(self) -> Nodes:
         if self.nodes is None:
@@ -160,18 +168,13 @@ class People:
         return people_records.full(_job(entry), entry.observed(), self.judge.phase(entry))
 
     def _node(self, manifest: Manifest) -> wire.Node:
-        pods = [(entry.namespace, pod) for entry in self.cache for pod in entry.pods]
+        shown = [entry for entry in self.cache if self.serves(entry.namespace)]
+        pods = [(entry.namespace, pod) for entry in shown for pod in entry.pods]
         return people_records.node(manifest, pods)
 
     def _is_over(self, entry: Entry) -> bool:
         forgotten = self.cache.of(entry.key) is not entry
         return forgotten or self.judge.phase(entry).phase.is_terminal
-
-
-def _is_in(entry: Entry, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
-    """Whether it is a job that is there, in the namespace that is meant."""
-    there = entry.job is not None and entry.gone is None
-    return there and (not request.HasField("namespace") or entry.namespace == request.namespace)
 
 
 def _job(entry: Entry) -> Job:

@@ -17,7 +17,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.message import Message
 
 from backend_plugin import execution
-from backend_plugin.core import job_ref, printable, refusal
+from backend_plugin.core import job_ref, printable, refusal, signing
 from backend_plugin.core.attempts import Superseded
 from backend_plugin.core.errors import InvalidTask, Refused, gathered
 from backend_plugin.core.job import Dialect, JobRef, OwnerReference, Plan, Run
@@ -31,6 +31,7 @@ from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import AlreadyExists, Cluster, Misconfigured, Name, NotDurable, Unavailable
+from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.keeper import Keeper
 from backend_plugin.shell.metrics import Metrics
@@ -44,6 +45,11 @@ NAME: Final = "kfpytorch"
 TASK_TYPES: Final = ("pytorch",)
 # Of one name propeller keeps the last version that is listed, and asks its default connector for others.
 VERSIONS: Final = (0, 1)
+
+_NOT_AUTHENTIC: Final = (
+    "no server with the keys of this one wrote this reference; give all servers the same signing-keys-file, "
+    "and write accept-unsigned: true while tasks run that an older server started"
+)
 
 # Propeller hangs up after 10 s, and begins another attempt while this one goes on.
 _CREATE_SECONDS: Final = 7.0
@@ -59,6 +65,7 @@ class Surroundings:
     keeper: Keeper
     metrics: Metrics
     allowed: Allowed
+    ring: KeyRing
     found: Found = NOBODY
     asked: Callable[[Job | None], None] = lambda _: None
     """Is told which job Flyte asks about."""
@@ -121,7 +128,7 @@ class TaskService:
         planned = await self._planned(template, run, pod_templates)
         await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
         around.keeper.replace_earlier(run)
-        manifest = planned.manifests[0]
+        manifest = signing.sign_job(planned.manifests[0], around.ring.keys)
         last = around.cache.last((run.namespace, text(section(manifest, "metadata"), "name")))
         made, is_new = await self._made(manifest, run)
         job = read_job(made)
@@ -141,7 +148,7 @@ class TaskService:
             raise
         await self._accompany(job, ref, is_new=is_new)
         around.metrics.creates.add("created")
-        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref))
+        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
 
     async def _planned(self, template: TaskTemplate, run: Run, pod_templates: Sequence[Manifest]) -> Plan:
         """What is refused by what was found is looked at again: the cluster may have been put right."""
@@ -208,7 +215,7 @@ class TaskService:
             output_prefix=run.output_prefix,
             refusal=message,
         )
-        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref))
+        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
 
     async def _abort(self, context: Context, run: Run, failure: "_Failure") -> NoReturn:
         """Log and count a create that may be repeated, and end the call with its error."""
@@ -223,7 +230,7 @@ class TaskService:
 
     async def get_task(self, request: admin.GetTaskRequest, context: Context) -> bytes:
         """What is to be believed of the job, from memory."""
-        ref = await self._ref(request.resource_meta, context)
+        ref = await self._served(request.resource_meta, context)
         if ref.refusal is not None:
             return self._answers.of_refusal(ref.refusal)
         entry = await self._known(ref)
@@ -271,7 +278,7 @@ class TaskService:
         self, request: admin.GetTaskLogsRequest, context: Context
     ) -> AsyncIterator[admin.GetTaskLogsResponse]:
         """The last lines of every replica, each line with its replica's name."""
-        ref = await self._ref(request.resource_meta, context)
+        ref = await self._served(request.resource_meta, context)
         entry = await self._known(ref)
         pods = entry.replicas if entry is not None and not _is_of_another(entry, ref) else ()
         async for lines in answers.last_lines(self._around.cluster, ref.namespace, pods, request.lines):
@@ -281,7 +288,7 @@ class TaskService:
         self, request: admin.GetTaskMetricsRequest, context: Context
     ) -> admin.GetTaskMetricsResponse:
         """The job's own numbers at this moment."""
-        ref = await self._ref(request.resource_meta, context)
+        ref = await self._served(request.resource_meta, context)
         entry = await self._known(ref)
         mine = entry is not None and not _is_of_another(entry, ref)
         verdict = self._around.answers.judge.phase(entry) if mine and entry is not None else None
@@ -294,11 +301,23 @@ class TaskService:
         """What is known of the job by now."""
         return self._around.cache.of((ref.namespace, ref.name))
 
+    async def _served(self, data: bytes, context: Context) -> JobRef:
+        """Return a reference; end the call if its namespace or its prefix is not served."""
+        ref = await self._ref(data, context)
+        why = self._around.allowed.why_not(ref.namespace, ref.output_prefix)
+        if ref.refusal is None and why is not None:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {why}")
+        return ref
+
     async def _ref(self, data: bytes, context: Context) -> JobRef:
+        """Return a reference; end the call if no server with our keys wrote it."""
         try:
-            return job_ref.decode(data)
+            ref = job_ref.decode(data)
         except UnreadableReference as unreadable:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {unreadable}")
+        if not job_ref.is_authentic(data, self._around.ring.keys):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {_NOT_AUTHENTIC}")
+        return ref
 
 
 def _is_of_another(entry: Entry, ref: JobRef) -> bool:

@@ -17,6 +17,7 @@ import psutil
 from flyteidl.admin import agent_pb2 as admin
 
 PROJECT = "flytesnacks-development"
+KEY = b"of this benchmark"
 METHOD = "flyteidl.service.AsyncAgentService"
 
 
@@ -35,6 +36,7 @@ def name(number: int) -> str:
 def reference(number: int) -> bytes:
     from backend_plugin.core import job_ref
     from backend_plugin.core.job import Dialect, JobRef
+    from backend_plugin.core.signing import SigningKeys
 
     return job_ref.encode(
         JobRef(
@@ -43,7 +45,8 @@ def reference(number: int) -> bytes:
             name=name(number),
             output_prefix=prefix(number),
             uid=f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7a10",
-        )
+        ),
+        SigningKeys(keys=(KEY,)),
     )
 
 
@@ -144,6 +147,7 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
     from backend_plugin.shell.allowed import Allowed
     from backend_plugin.shell.answers import Answers
     from backend_plugin.shell.cache import Cache
+    from backend_plugin.shell.credentials import KeyRing
     from backend_plugin.shell.endings import Endings
     from backend_plugin.shell.front import Front
     from backend_plugin.shell.judge import Judge
@@ -156,10 +160,9 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
     links = {"kubernetes-enabled": True, "kubernetes-url": "https://kubernetes.example.org"}
     judge = Judge(settings=settings.read({"kfpytorch": {"logs": links}}), now=now)
     metrics, cache, prefixes = Metrics(), Cache(now), Prefixes()
-    orders = Orders(metrics)
-    answers = Answers(judge)
-    nobody = Nobody()
-    keeper = Keeper(nobody, cache, answers, Endings(nobody, cache, Outcomes(prefixes), orders))
+    orders, answers = Orders(metrics), Answers(judge)
+    nobody, ring = Nobody(), KeyRing.of(KEY)
+    keeper = Keeper(nobody, cache, answers, Endings(nobody, cache, Outcomes(prefixes), orders, ring))
     began = now()
     cache.replace(Job, ((PROJECT, read_job(plain(job(each, began)))) for each in range(jobs)))
     cache.replace(
@@ -167,7 +170,7 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
     )
     around = service.Surroundings(
         cluster=Nobody(), cache=cache, answers=answers, keeper=keeper, metrics=metrics,
-        allowed=Allowed(prefixes=prefixes),
+        allowed=Allowed(prefixes=prefixes), ring=ring,
     )  # fmt: skip
     server = grpc.aio.server()
     handlers = service.handlers(service.TaskService(around))

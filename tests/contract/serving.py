@@ -21,6 +21,7 @@ from backend_plugin.shell import service
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.endings import Endings
 from backend_plugin.shell.findings import Found, Looks
 from backend_plugin.shell.front import Front
@@ -34,6 +35,7 @@ T = TypeVar("T")
 ASYNC = "/flyteidl.service.AsyncAgentService/"
 CONTAINER = {"image": "train:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
 NAMESPACE = "flytesnacks-development"
+RING = KeyRing.of(b"of the tests")
 
 
 def template(workers: int = 1, **said: Any) -> TaskTemplate:
@@ -130,7 +132,7 @@ async def serving(
     judge = Judge(settings=settings.read(said or {}), now=now)
     orders = Orders(metrics)
     prefixes = Prefixes([f"file://{store}", "s3://*"])
-    endings = Endings(cluster, cache, Outcomes(prefixes), orders)
+    endings = Endings(cluster, cache, Outcomes(prefixes), orders, RING)
     answers = Answers(judge)
     keeper = keepers.Keeper(cluster, cache, answers, endings, seconds)
     around = service.Surroundings(
@@ -140,6 +142,7 @@ async def serving(
         keeper=keeper,
         metrics=metrics,
         allowed=Allowed(prefixes=prefixes, namespaces=("flytesnacks-*",)),
+        ring=RING,
         found=Found(looks, judge.settings.kfpytorch.gang),
     )
     server = grpc.aio.server()

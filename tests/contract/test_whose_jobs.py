@@ -1,6 +1,7 @@
 """Jobs of other attempts, and of others: what is taken for ours, begun, and deleted."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from msgspec.json import encode
 from serving import NAMESPACE, Served, metadata, now, template, until
 from stories import forged, is_phase, name_of, pod, status, tell, terminated
 
-from backend_plugin.core import kept_verdict
+from backend_plugin.core import job_ref, kept_verdict
+from backend_plugin.core.signing import SigningKeys
 from kfpytorch_common.causes import Cause
-from kfpytorch_idl.v1 import job_ref_pb2
 
 
 def test_a_job_of_that_name_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
@@ -195,10 +196,9 @@ def test_a_pod_that_was_made_anew_is_not_stopped_in_place_of_the_old_one(tmp_pat
 def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         meta = await served.create()
-        forged = job_ref_pb2.JobRef.FromString(meta)
-        forged.output_prefix = "s3://elsewhere"
-        assert await served.phase(forged.SerializeToString()) == "FAILED"
-        await served.delete(forged.SerializeToString())
+        of_another = forged(meta, output_prefix="s3://elsewhere")
+        assert await served.phase(of_another) == "FAILED"
+        await served.delete(of_another)
         assert served.cluster.objects
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await served.get(b"\xff")
@@ -214,10 +214,67 @@ def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path
         for entry in served.cache:
             served.cache.forget(entry)
         served.leave("outputs.pb", attempt=9)
-        forged = job_ref_pb2.JobRef.FromString(meta)
-        forged.output_prefix = served.prefix(attempt=9)
-        await until(lambda: is_phase(served, forged.SerializeToString(), "SUCCEEDED"))
+        of_another = forged(meta, output_prefix=served.prefix(attempt=9))
+        await until(lambda: is_phase(served, of_another, "SUCCEEDED"))
         assert await served.phase(meta) == "FAILED"
         assert "is another attempt's" in (await served.get(meta)).message
+
+    tell(story, tmp_path)
+
+
+def signed_by_others(data: bytes) -> bytes:
+    return job_ref.encode(job_ref.decode(data), SigningKeys(keys=(b"of somebody else",)))
+
+
+def unsigned(data: bytes) -> bytes:
+    return job_ref.encode(job_ref.decode(data))
+
+
+@pytest.mark.parametrize("made", [unsigned, signed_by_others])
+def test_a_reference_that_no_server_of_ours_wrote_opens_nothing(
+    tmp_path: Path, made: Callable[[bytes], bytes]
+) -> None:
+    async def story(served: Served) -> None:
+        meta = await served.create()
+        guessed = made(meta)
+        for call in (served.get, served.delete, lambda data: lines_of(served, data)):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(guessed)
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert ("PyTorchJob", NAMESPACE, name_of(meta)) in served.cluster.objects
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize("said", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
+def test_a_reference_to_what_is_not_served_is_refused(tmp_path: Path, said: Any) -> None:
+    async def story(served: Served) -> None:
+        elsewhere = forged(await served.create(), **said)
+        for call in (served.get, lambda data: lines_of(served, data)):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(elsewhere)
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+    tell(story, tmp_path)
+
+
+def test_an_annotation_that_no_server_wrote_has_no_files_read(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        victim, mine = await served.create(), await served.create(execution="f2")
+        served.leave("error.pb", b"not for everybody")
+        name = name_of(mine)
+        stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
+        prefix = {"kfpytorch.flyte.org/output-prefix": served.prefix()}
+        metadata = {**stored["metadata"], "annotations": {**stored["metadata"]["annotations"], **prefix}}
+        served.cluster.put({**stored, "metadata": metadata, "status": status("Running", "Failed")})
+        entry = served.cache.of((NAMESPACE, name))
+        assert entry is not None
+        await until(lambda: entry.read)
+        assert (entry.error_files, entry.outputs) == ((), None)
+        served.cluster.status(name_of(victim), status("Running", "Failed"))
+        own = served.cache.of((NAMESPACE, name_of(victim)))
+        assert own is not None
+        await until(lambda: own.read)
+        assert own.error_files
 
     tell(story, tmp_path)

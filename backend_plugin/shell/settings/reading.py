@@ -34,6 +34,8 @@ KEYS: Final[Mapping[str, Read]] = {
     "tls.key": kinds.path,
     "tls.client-ca": kinds.path,
     "token-file": kinds.path,
+    "signing-keys-file": kinds.path,
+    "accept-unsigned": kinds.boolean,
     "open-to-all": kinds.boolean,
     "receive-limit": kinds.size,
     "send-limit": kinds.size,
@@ -219,6 +221,8 @@ def _settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:
         "metrics_host": "127.0.0.1" if embedded else "0.0.0.0",  # noqa: S104
         # Whoever may call an embedded cluster may run commands as this user, and so read all files anyway.
         "output_prefixes": (*prefixes.DEFAULT, "file:///") if embedded else prefixes.DEFAULT,
+        # Jobs of an embedded cluster outlive the upgrade of its server, and only its user may call it.
+        "accept_unsigned": embedded,
         # An embedded cluster has no namespaces of others to protect.
         "namespace_template": allowed.ANY if embedded else allowed.FLYTES,
     }

@@ -62,6 +62,10 @@ class ServerSettings:
     state: Path
     tls: Tls | None = None
     token_file: Path | None = None
+    signing_keys_file: Path | None = None
+    """None: a key in the directory of state."""
+    accept_unsigned: bool
+    """References and jobs without a signature are accepted."""
     open_to_all: bool = False
     """Nothing is wanted of who calls, though what is called may run commands."""
     receive_limit: int = 12 * 2**20

@@ -13,15 +13,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekfpytorch_idl/v1/job_ref.proto\x12\x10kfpytorch_idl.v1\"\x99\x02\n\x06JobRef\x12\x14\n\x07version\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12/\n\x07\x64ialect\x18\x02 \x01(\x0e\x32\x19.kfpytorch_idl.v1.DialectH\x01\x88\x01\x01\x12\x16\n\tnamespace\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x11\n\x04name\x18\x04 \x01(\tH\x03\x88\x01\x01\x12\x10\n\x03uid\x18\x05 \x01(\tH\x04\x88\x01\x01\x12\x1a\n\routput_prefix\x18\x06 \x01(\tH\x05\x88\x01\x01\x12\x14\n\x07refusal\x18\x08 \x01(\tH\x06\x88\x01\x01\x42\n\n\x08_versionB\n\n\x08_dialectB\x0c\n\n_namespaceB\x07\n\x05_nameB\x06\n\x04_uidB\x10\n\x0e_output_prefixB\n\n\x08_refusalJ\x04\x08\x07\x10\x08*P\n\x07\x44ialect\x12\x17\n\x13\x44IALECT_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44IALECT_PYTORCHJOB\x10\x01\x12\x14\n\x10\x44IALECT_TRAINJOB\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekfpytorch_idl/v1/job_ref.proto\x12\x10kfpytorch_idl.v1\"\xbf\x02\n\x06JobRef\x12\x14\n\x07version\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12/\n\x07\x64ialect\x18\x02 \x01(\x0e\x32\x19.kfpytorch_idl.v1.DialectH\x01\x88\x01\x01\x12\x16\n\tnamespace\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x11\n\x04name\x18\x04 \x01(\tH\x03\x88\x01\x01\x12\x10\n\x03uid\x18\x05 \x01(\tH\x04\x88\x01\x01\x12\x1a\n\routput_prefix\x18\x06 \x01(\tH\x05\x88\x01\x01\x12\x14\n\x07refusal\x18\x08 \x01(\tH\x06\x88\x01\x01\x12\x16\n\tsignature\x18\t \x01(\x0cH\x07\x88\x01\x01\x42\n\n\x08_versionB\n\n\x08_dialectB\x0c\n\n_namespaceB\x07\n\x05_nameB\x06\n\x04_uidB\x10\n\x0e_output_prefixB\n\n\x08_refusalB\x0c\n\n_signatureJ\x04\x08\x07\x10\x08*P\n\x07\x44ialect\x12\x17\n\x13\x44IALECT_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44IALECT_PYTORCHJOB\x10\x01\x12\x14\n\x10\x44IALECT_TRAINJOB\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kfpytorch_idl.v1.job_ref_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_DIALECT']._serialized_start=336
-  _globals['_DIALECT']._serialized_end=416
+  _globals['_DIALECT']._serialized_start=374
+  _globals['_DIALECT']._serialized_end=454
   _globals['_JOBREF']._serialized_start=53
-  _globals['_JOBREF']._serialized_end=334
+  _globals['_JOBREF']._serialized_end=372
 # @@protoc_insertion_point(module_scope)

@@ -15,7 +15,7 @@ DIALECT_PYTORCHJOB: Dialect
 DIALECT_TRAINJOB: Dialect
 
 class JobRef(_message.Message):
-    __slots__ = ["version", "dialect", "namespace", "name", "uid", "output_prefix", "refusal"]
+    __slots__ = ["version", "dialect", "namespace", "name", "uid", "output_prefix", "refusal", "signature"]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DIALECT_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class JobRef(_message.Message):
     UID_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_PREFIX_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     version: int
     dialect: Dialect
     namespace: str
@@ -30,4 +31,5 @@ class JobRef(_message.Message):
     uid: str
     output_prefix: str
     refusal: str
-    def __init__(self, version: _Optional[int] = ..., dialect: _Optional[_Union[Dialect, str]] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., output_prefix: _Optional[str] = ..., refusal: _Optional[str] = ...) -> None: ...
+    signature: bytes
+    def __init__(self, version: _Optional[int] = ..., dialect: _Optional[_Union[Dialect, str]] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., output_prefix: _Optional[str] = ..., refusal: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...

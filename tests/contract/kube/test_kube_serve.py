@@ -86,6 +86,7 @@ def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, t
     process, endpoint, _ = serve(
         server,
         tmp_path,
+        KFPYTORCH_ACCEPT_UNSIGNED="true",
         KFPYTORCH_KUBERNETES_ORPHANS_EVERY="800ms",
         KFPYTORCH_METRICS_HOST="127.0.0.1",
         KFPYTORCH_METRICS_PORT=str(port),

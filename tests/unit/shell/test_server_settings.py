@@ -21,6 +21,7 @@ DEFAULTS = ServerSettings(
     state=Path("/var/state/kfpytorch"),
     output_prefixes=(*prefixes.DEFAULT, "file:///"),
     namespace_template="*",
+    accept_unsigned=True,
 )
 # By key: as YAML has it, as a variable or a flag has it, the field, and what is meant.
 SAID: dict[str, tuple[Any, str, str, Any]] = {
@@ -29,6 +30,8 @@ SAID: dict[str, tuple[Any, str, str, Any]] = {
     "port": (9000, "9000", "port", 9000),
     "state": ("/s", "/s", "state", Path("/s")),
     "token-file": ("/t", "/t", "token_file", Path("/t")),
+    "signing-keys-file": ("/k", "/k", "signing_keys_file", Path("/k")),
+    "accept-unsigned": (False, "false", "accept_unsigned", False),
     "open-to-all": (True, "true", "open_to_all", True),
     "receive-limit": ("64Mi", "64Mi", "receive_limit", 64 * 2**20),
     "send-limit": (1_000_000, "1000000", "send_limit", 1_000_000),

@@ -1,0 +1,73 @@
+"""Signatures by which a server recognises its own references and the jobs that it has made.
+
+Lives here: what is signed, and with which key. Does not: where the keys are, see `shell.signer`.
+"""
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core import origin
+from backend_plugin.core.manifest import names
+from backend_plugin.core.reading import section, text, texts
+from backend_plugin.core.values import Manifest
+
+SIGNATURE_BYTES: Final = 32
+ANNOTATION: Final = "kfpytorch.flyte.org/signature"
+"""The annotation of a job that proves the other ones of ours."""
+_HASH: Final = "sha256"
+_JOB: Final = b"job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningKeys:
+    """The keys of all servers that answer for one cluster."""
+
+    keys: tuple[bytes, ...]
+    """The first one signs; all of them verify."""
+    accepts_unsigned: bool = False
+    """What carries no signature is accepted: references and jobs of servers that had no keys."""
+
+    def sign(self, purpose: bytes, *parts: bytes) -> bytes:
+        """Return the signature of a list of byte strings."""
+        return hmac.digest(self.keys[0], _joined(purpose, *parts), _HASH)
+
+    def verify(self, signature: bytes, purpose: bytes, *parts: bytes) -> bool:
+        """True if one of the keys made the signature."""
+        message = _joined(purpose, *parts)
+        return any(hmac.compare_digest(hmac.digest(key, message, _HASH), signature) for key in self.keys)
+
+
+def sign_job(manifest: Manifest, keys: SigningKeys) -> Manifest:
+    """Return a job with the annotation that proves for which attempt it is."""
+    metadata = section(manifest, "metadata")
+    annotations = texts(metadata, "annotations")
+    parts = _parts(text(metadata, "namespace"), text(metadata, "name"), annotations)
+    signed = {**annotations, ANNOTATION: keys.sign(_JOB, *parts).hex()}
+    return {**manifest, "metadata": {**metadata, "annotations": signed}}
+
+
+def is_job_authentic(namespace: str, name: str, annotations: Mapping[str, str], keys: SigningKeys) -> bool:
+    """True if a server with one of these keys wrote the annotations of the job.
+
+    Otherwise whoever may edit a job could name the output prefix of another project.
+    """
+    signature = annotations.get(ANNOTATION)
+    if signature is None:
+        return keys.accepts_unsigned
+    try:
+        written = bytes.fromhex(signature)
+    except ValueError:
+        return False
+    return keys.verify(written, _JOB, *_parts(namespace, name, annotations))
+
+
+def _parts(namespace: str, name: str, annotations: Mapping[str, str]) -> tuple[bytes, ...]:
+    proven = (annotations.get(key, "") for key in (names.OUTPUT_PREFIX, origin.ANNOTATION))
+    return tuple(each.encode(errors="replace") for each in (namespace, name, *proven))
+
+
+def _joined(*parts: bytes) -> bytes:
+    """Return the parts as one text from which they can be told apart."""
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)

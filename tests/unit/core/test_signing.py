@@ -1,0 +1,82 @@
+"""Signatures of references and jobs."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from backend_plugin.core import job_ref, signing
+from backend_plugin.core.job import Dialect, JobRef
+from backend_plugin.core.signing import SigningKeys
+from kfpytorch_idl.v1 import job_ref_pb2
+
+OLD, NEW = b"the key of last year", b"the key of this year"
+KEYS = SigningKeys(keys=(NEW, OLD))
+UNSIGNED = replace(KEYS, accepts_unsigned=True)
+REF = JobRef(dialect=Dialect.PYTORCHJOB, namespace="ns", name="f1-n0-0", output_prefix="s3://b/0")
+PREFIX = "kfpytorch.flyte.org/output-prefix"
+
+
+def job(**annotations: str) -> Any:
+    return {"metadata": {"namespace": "ns", "name": "j", "annotations": {PREFIX: "s3://b/0", **annotations}}}
+
+
+def is_authentic(job: Any, keys: SigningKeys = KEYS) -> bool:
+    metadata = job["metadata"]
+    return signing.is_job_authentic(metadata["namespace"], metadata["name"], metadata["annotations"], keys)
+
+
+def test_a_signed_reference_is_read_by_every_release() -> None:
+    data = job_ref.encode(REF, KEYS)
+    assert job_ref.decode(data) == REF
+    assert len(job_ref_pb2.JobRef.FromString(data).signature) == signing.SIGNATURE_BYTES
+    assert job_ref.is_authentic(data, KEYS)
+
+
+@pytest.mark.parametrize("field", ["namespace", "name", "output_prefix", "uid", "refusal"])
+def test_no_field_of_a_reference_can_be_changed(field: str) -> None:
+    signature = job_ref.encode(REF, KEYS)[-34:]
+    changed = job_ref.encode(replace(REF, **{field: "other"})) + signature
+    assert not job_ref.is_authentic(changed, UNSIGNED)
+
+
+@pytest.mark.parametrize("data", [job_ref.encode(REF), b"\x10\x01", job_ref.encode(REF) + b"\x4a\x01x"])
+def test_a_reference_without_a_signature_is_no_proof(data: bytes) -> None:
+    assert not job_ref.is_authentic(data, KEYS)
+
+
+def test_references_of_an_older_server_are_accepted_where_that_is_set() -> None:
+    assert job_ref.is_authentic(job_ref.encode(REF), UNSIGNED)
+    assert not job_ref.is_authentic(job_ref.encode(REF) + b"\x4a\x01x", UNSIGNED)
+
+
+def test_keys_are_rotated() -> None:
+    before, after = SigningKeys(keys=(OLD,)), SigningKeys(keys=(NEW,))
+    assert job_ref.is_authentic(job_ref.encode(REF, before), KEYS)
+    assert not job_ref.is_authentic(job_ref.encode(REF, KEYS), before)
+    assert not job_ref.is_authentic(job_ref.encode(REF, before), after)
+
+
+def test_a_job_proves_its_prefix_and_its_attempt() -> None:
+    signed: Any = signing.sign_job(job(), KEYS)
+    assert is_authentic(signed)
+    annotations = signed["metadata"]["annotations"]
+    for changed in (
+        {"namespace": "other"},
+        {"name": "other"},
+        {"annotations": {**annotations, PREFIX: "s3://other"}},
+        {"annotations": {**annotations, "kfpytorch.flyte.org/task": "{}"}},
+        {"annotations": {**annotations, signing.ANNOTATION: "no signature"}},
+        {"annotations": {**annotations, signing.ANNOTATION: "00"}},
+    ):
+        assert not is_authentic({"metadata": {**signed["metadata"], **changed}}, UNSIGNED)
+    assert is_authentic({"metadata": {**signed["metadata"], "annotations": {**annotations, "note": "x"}}})
+
+
+def test_jobs_of_an_older_server_are_accepted_where_that_is_set() -> None:
+    assert not is_authentic(job())
+    assert is_authentic(job(), UNSIGNED)
+
+
+def test_parts_are_told_apart() -> None:
+    assert KEYS.sign(b"a", b"bc") != KEYS.sign(b"a", b"b", b"c") != KEYS.sign(b"ab", b"c")
