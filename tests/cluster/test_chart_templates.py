@@ -61,8 +61,10 @@ REFUSED = {
     "gang: {byNamespace: {a: {scheduler: slurm}}}": "at '/gang/byNamespace/a/scheduler': value must",
     "gang: {byProject: {a: {scheduler: kueue}}}": "invalid propertyName 'a'",
     "gang: {choices: {kueue: {scheduler: kai}}}": "at '/gang/choices/kueue': additional properties",
-    "{networkPolicy: {enabled: true}, service: {type: LoadBalancer}}": "networkPolicy.enabled: true keeps",
-    "{networkPolicy: {enabled: true}, service: {type: NodePort}}": "keeps out whoever comes by the NodePort",
+    "service: {type: LoadBalancer}": "networkPolicy.enabled: true keeps",
+    "service: {type: NodePort}": "keeps out whoever comes by the NodePort",
+    "networkPolicy: {enabled: false}": "lets every pod of the cluster start pods",
+    "signing: {existingSecret: My_Keys}": "at '/signing/existingSecret': 'My_Keys' does not match pattern",
     "networkPolicy: {addresses: [anywhere]}": "at '/networkPolicy/addresses/0': 'anywhere' does not match",
     "gang: {scheduler: kueue, queue: 'team a'}": "at '/gang/queue': 'team a' does not match pattern",
     "gang: {byNamespace: {a: {scheduler: kueue, queue: -a}}}": "at '/gang/byNamespace/a/queue': '-a' does",
@@ -74,7 +76,7 @@ REFUSED = {
     "{extraVolumes: [{name: ca}], extraVolumeMounts: [{name: ca, mountPath: /tmp/}]}": "is mounted at /tmp/",
     "extraEnv: [{name: HOME, value: /home}]": "extraEnv: HOME is the chart's own; leave it out",
     "service: {externalTrafficPolicy: Local}": "service.externalTrafficPolicy: Local says nothing of",
-    "{networkPolicy: {enabled: true}, service: {type: LoadBalancer, loadBalancerSourceRanges: ['::/0']}}": (
+    "service: {type: LoadBalancer, loadBalancerSourceRanges: ['::/0']}": (
         "keeps out who is handed on from one node to another"
     ),
     "networkPolicy: {addresses: [10.0.0.0/99]}": "at '/networkPolicy/addresses/0': '10.0.0.0/99' does not",
@@ -217,6 +219,34 @@ def test_what_is_null_is_demanded_or_left_to_others_or_as_if_nothing_were_said(h
     assert {path: said for path, said in refused.items() if demands[path] not in said} == {}
     assert {"gang", "image.repository", "rbac.create"} <= {*refused}
     assert differing == LEFT_TO_OTHERS
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"server": {"tokenSecret": "token"}},
+        {"tls": {"existingSecret": "tls", "clientCaKey": "ca.crt"}},
+        {"insecure": {"acknowledged": True}},
+    ],
+)
+def test_a_policy_is_left_out_only_where_something_else_keeps_callers_out_or_somebody_knows(
+    helm: Helm, said: Mapping[str, Any]
+) -> None:
+    kinds = {each["kind"] for each in helm.rendered({"networkPolicy": {"enabled": False}, **said})}
+    assert "NetworkPolicy" not in kinds
+
+
+def test_by_default_flyte_prometheus_and_the_release_itself_are_let_in(helm: Helm) -> None:
+    (policy,) = (each for each in helm.rendered({}) if each["kind"] == "NetworkPolicy")
+    calls, metrics = policy["spec"]["ingress"]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert [each["port"] for rule in (calls, metrics) for each in rule["ports"]] == ["grpc", "metrics"]
+    flyte, release = calls["from"]
+    names = {key: flyte[key]["matchExpressions"][0]["values"] for key in flyte}
+    assert names == {"namespaceSelector": ["flyte"], "podSelector": ["flyte-binary", "flytepropeller"]}
+    assert list(release) == ["podSelector"]
+    (prometheus,) = metrics["from"]
+    assert prometheus["namespaceSelector"]["matchExpressions"][0]["values"] == ["monitoring"]
 
 
 def test_a_service_has_a_name_that_a_service_may_have(helm: Helm) -> None:

@@ -78,6 +78,10 @@ seccompProfile:
 {{- end -}}
 {{- end -}}
 
+{{- define "kfpytorch.signingSecret" -}}
+{{- default (printf "%s-signing" (include "kfpytorch.fullname" .)) .Values.signing.existingSecret -}}
+{{- end -}}
+
 {{/* "true" where one role is for all namespaces: none are named, or by patterns. */}}
 {{- define "kfpytorch.everywhere" -}}
 {{- if not .Values.namespaces -}}
@@ -146,6 +150,8 @@ true
 {{- $_ := set $server "refused-namespaces" (list .Release.Namespace) -}}
 {{- with .Values.outputPrefixes }}{{- $_ := set $server "output-prefixes" . -}}{{- end -}}
 {{- if .Values.metrics.enabled }}{{- $_ := set $server "metrics" (dict "port" (int .Values.metrics.port)) -}}{{- end -}}
+{{- $_ := set $server "signing-keys-file" "/etc/kfpytorch/signing/keys" -}}
+{{- if .Values.signing.acceptUnsigned }}{{- $_ := set $server "accept-unsigned" true -}}{{- end -}}
 {{- if .Values.server.tokenSecret }}{{- $_ := set $server "token-file" "/etc/kfpytorch/token/token" -}}{{- end -}}
 {{- if include "kfpytorch.tlsSecret" . -}}
 {{- $tls := dict "certificate" "/etc/kfpytorch/tls/tls.crt" "key" "/etc/kfpytorch/tls/tls.key" -}}

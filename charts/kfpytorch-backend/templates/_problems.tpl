@@ -87,12 +87,15 @@
 {{- if and .Values.service.externalTrafficPolicy (eq .Values.service.type "ClusterIP") -}}
 {{- $problems = append $problems (printf "service.externalTrafficPolicy: %s says nothing of a ClusterIP; write service.type: LoadBalancer or NodePort" .Values.service.externalTrafficPolicy) -}}
 {{- end -}}
+{{- if not (or .Values.networkPolicy.enabled .Values.server.tokenSecret .Values.tls.clientCaKey .Values.insecure.acknowledged) -}}
+{{- $problems = append $problems "networkPolicy.enabled: false, without server.tokenSecret and tls.clientCaKey, lets every pod of the cluster start pods in the namespaces of tasks; write one of the three, or insecure.acknowledged: true" -}}
+{{- end -}}
 {{- if has .Release.Namespace .Values.namespaces -}}
 {{- $problems = append $problems (printf "namespaces: %s is the namespace of the release, in which no task runs; install the chart in a namespace of its own" .Release.Namespace) -}}
 {{- end -}}
 {{- $volumes := dict -}}
 {{- range .Values.extraVolumes -}}
-{{- if or (has .name (list "settings" "state" "tmp" "tls" "token")) (hasKey $volumes .name) -}}
+{{- if or (has .name (list "settings" "signing" "state" "tmp" "tls" "token")) (hasKey $volumes .name) -}}
 {{- $problems = append $problems (printf "extraVolumes: %s is there already; give it another name" .name) -}}
 {{- end -}}
 {{- $_ := set $volumes .name true -}}
@@ -102,7 +105,7 @@
 {{- if not (hasKey $volumes .name) -}}
 {{- $problems = append $problems (printf "extraVolumeMounts: there is no volume %s; name one of extraVolumes" .name) -}}
 {{- end -}}
-{{- if or (has (trimSuffix "/" .mountPath) (list "/tmp" "/var/lib/kfpytorch" "/etc/kfpytorch" "/etc/kfpytorch/settings.yaml" "/etc/kfpytorch/tls" "/etc/kfpytorch/token")) (hasKey $paths .mountPath) -}}
+{{- if or (has (trimSuffix "/" .mountPath) (list "/tmp" "/var/lib/kfpytorch" "/etc/kfpytorch" "/etc/kfpytorch/settings.yaml" "/etc/kfpytorch/signing" "/etc/kfpytorch/tls" "/etc/kfpytorch/token")) (hasKey $paths .mountPath) -}}
 {{- $problems = append $problems (printf "extraVolumeMounts: something is mounted at %s already; mount it elsewhere" .mountPath) -}}
 {{- end -}}
 {{- $_ := set $paths .mountPath true -}}
