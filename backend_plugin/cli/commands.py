@@ -14,6 +14,7 @@ COMMANDS: Final = (
     "demo",
     "jobs",
     "logs",
+    "stacks",
     "cancel",
     "nodes",
     "gc",

@@ -104,7 +104,7 @@ class Client:
         self._send({"op": "kill", "child": number, "signal": int(signum)})
 
     def poke(self, number: int, signum: int) -> None:
-        """Signal the child alone, not the processes that it started."""
+        """Signal the child alone, not the processes that it started; of an agent, its workers instead."""
         self._send({"op": "poke", "child": number, "signal": int(signum)})
 
     def release(self, number: int) -> None:

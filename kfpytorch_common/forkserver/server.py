@@ -138,7 +138,7 @@ class _Server:
         requests: dict[str, Callable[[], object]] = {
             "start": lambda: self._start(client, message, fds),
             "kill": lambda: self._signal(os.killpg, client, message),
-            "poke": lambda: self._signal(os.kill, client, message),
+            "poke": lambda: self._poke(client, message),
             "release": lambda: self._release(client, message["child"]),
             "settle": lambda: self._tell(client, {"op": "settled"}),
             "connect": lambda: self._add(_Client(socket.socket(fileno=fds.pop()))),
@@ -215,6 +215,16 @@ class _Server:
         if pid is not None and not self._children[pid].exited:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(pid, message["signal"])
+
+    def _poke(self, client: _Client, message: messages.Message) -> None:
+        """Signal a child alone, or the children of a child that is a client itself."""
+        pid = client.children.get(message["child"])
+        served = self._children[pid].served if pid is not None else None
+        if served is None:
+            self._signal(os.kill, client, message)
+            return
+        for number in served.children:
+            self._signal(os.kill, served, {**message, "child": number})
 
     def _release(self, client: _Client, number: int) -> None:
         """End what is left of a child and of the processes that it started, and forget it."""

@@ -6,13 +6,14 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from flytekitplugins.kfpytorch.worker import failure
 from flytekitplugins.kfpytorch.worker.console import Console
+from flytekitplugins.kfpytorch.worker.positions import Positions
 from flytekitplugins.kfpytorch.worker.settings import Process
 from kfpytorch_common.forkserver.client import Client, Job, ServerGone
 from kfpytorch_common.held_signals import Held, held
@@ -23,6 +24,9 @@ _SETTLE: Final = 0.5
 _TICK: Final = 1.0
 # A worker writes its stack in a signal handler, at once if it is scheduled at all (seconds).
 _WRITE_WHERE: Final = 0.1
+# The longest wait for the stacks of ranks of which somebody asks, and the time between two looks (seconds).
+_LONGEST_ANSWER: Final = 1.0
+_LOOK: Final = 0.02
 
 
 class Terminated(SystemExit):
@@ -55,8 +59,11 @@ class Group:
     """When the processes are stopped if they still run, by the monotonic clock."""
     timed_out: bool = False
     """The processes were stopped because of `deadline`."""
+    directory: Path | None = None
+    """The directory of the run, for the socket on which it is asked for the positions of its ranks."""
     _events: bytes = b""
     _signals: Held | None = None
+    _positions: Positions = field(default_factory=lambda: Positions(None))
 
     def run(self, processes: Sequence[Process], ends: dict[int, list[int]]) -> list[Member]:
         """Start `processes` and wait for their end; whatever happens, none is left.
@@ -70,10 +77,16 @@ class Group:
             KeyboardInterrupt: This process received SIGINT.
         """
         # Held also while the group is stopped: no second Ctrl-C leaves processes behind.
-        with _terminable(), held(signal.SIGINT, signal.SIGTERM) as signals:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        with (
+            _handling(signal.SIGTERM, _terminate),
+            self._handle_interrupt(reader),
+            _handling(signal.SIGUSR1, lambda *_: self._say_positions(reader), replaces=False),
+            held(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) as signals,
+            contextlib.closing(Positions(self.directory)) as self._positions,
+        ):
             self._signals = signals
-            reader, writer = os.pipe()
-            os.set_blocking(reader, False)
             try:
                 try:
                     for process in processes:
@@ -102,6 +115,8 @@ class Group:
         while any(member.code is None for member in self.members):
             signals.deliver()
             self._look(events, self._time_to_next(deadline))
+            if self._positions.is_asked():
+                self._positions.reply(self._describe(events))
             if deadline is None and any(member.code for member in self.members):
                 deadline = time.monotonic() + _SETTLE
             if deadline is not None and time.monotonic() >= deadline:
@@ -119,6 +134,9 @@ class Group:
         fds = [self.client.fileno(), events, *self.console.readable()]
         if self._signals is not None:
             fds.append(self._signals.fileno())
+        asked = self._positions.fileno()
+        if asked is not None:
+            fds.append(asked)
         for fd in _readable(fds, timeout):
             if fd == self.client.fileno():
                 self._collect()
@@ -126,6 +144,8 @@ class Group:
                 self._hear(events)
             elif self._signals is not None and fd == self._signals.fileno():
                 self._signals.heard()
+            elif fd == asked:
+                self._positions.accept()
             else:
                 self.console.read(fd)
         self.console.show_redrawn(time.monotonic())
@@ -146,6 +166,7 @@ class Group:
     def _react(self, event: dict[str, Any]) -> None:
         if event["event"] == "started":
             self.console.started(event["slot"], event["rank"])
+            self._positions.started(event["slot"], event["rank"], Path(event["directory"]))
         elif event["event"] == "input":
             self.console.ask(event["slot"])
         elif event["event"] == "failed":
@@ -154,6 +175,46 @@ class Group:
                 self.console.last(said.rank, said.traceback)
         else:
             self.console.say(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
+
+    def _handle_interrupt(self, events: int) -> contextlib.AbstractContextManager[None]:
+        """Print the positions of the ranks on SIGINT, before the handler that is there now ends the run."""
+        ends = signal.getsignal(signal.SIGINT)
+        if not callable(ends):
+            return contextlib.nullcontext()
+
+        def interrupt(signum: int, frame: Any) -> None:
+            self._say_interrupted(events)
+            ends(signum, frame)
+
+        return _handling(signal.SIGINT, interrupt)
+
+    def _say_interrupted(self, events: int) -> None:
+        """Print the directory of the logs and the positions of the ranks before they are stopped."""
+        if self.console.directory is not None:
+            self.console.say(f"interrupted, logs of all ranks in {self.console.directory}")
+        with contextlib.suppress(ServerGone):
+            self._say_positions(events)
+
+    def _say_positions(self, events: int) -> None:
+        for line in self._find_positions(events):
+            self.console.say(line)
+
+    def _describe(self, events: int) -> list[str]:
+        """Return the answer to `kfpytorch stacks`."""
+        logs = f", logs in {self.console.directory}" if self.console.directory is not None else ""
+        return [f"process {os.getpid()}{logs}", *self._find_positions(events)]
+
+    def _find_positions(self, events: int) -> list[str]:
+        """Have all ranks write where they are, and return a line for each place."""
+        if failure.ASK_WHERE is None:
+            return ["this system has no signal with which ranks can be asked where they are"]
+        self._positions.begin()
+        for member in self._alive():
+            self.client.poke(member.child, failure.ASK_WHERE)
+        deadline = time.monotonic() + _LONGEST_ANSWER
+        while not self._positions.are_complete() and time.monotonic() < deadline:
+            self._look(events, _LOOK)
+        return self._positions.describe()
 
     def _end(self, events: int) -> None:
         """Stop who still runs, then take what they said last."""
@@ -206,19 +267,28 @@ def _readable(fds: Sequence[int], timeout: float) -> list[int]:
     return [fd for fd, _ in poll.poll(timeout * 1000)]
 
 
+def _terminate(*_: object) -> None:
+    raise Terminated
+
+
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the group in good order; Python already does so for SIGINT."""
+def _handling(signum: int, handler: Callable[..., None], *, replaces: bool = True) -> Iterator[None]:
+    """Handle a signal for the time of a run, as Python does for SIGINT.
 
-    def terminate(*_: object) -> None:
-        raise Terminated
-
+    Args:
+        signum: The signal.
+        handler: The handler.
+        replaces: Also if the user's program handles the signal.
+    """
+    if not replaces and signal.getsignal(signum) is not signal.SIG_DFL:
+        yield
+        return
     try:
-        before = signal.signal(signal.SIGTERM, terminate)
+        before = signal.signal(signum, handler)
     except ValueError:  # Not the main thread: signals are somebody else's.
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signum, before)

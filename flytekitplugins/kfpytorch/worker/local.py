@@ -131,7 +131,8 @@ def _supervise(
 ) -> aftermath.Ended:
     """Run the processes of a local run to their end, or until the timeout of the task."""
     limit = run.task.metadata.timeout
-    group = Group(client, run.console, deadline=run.began + limit.total_seconds() if limit else None)
+    deadline = run.began + limit.total_seconds() if limit else None
+    group = Group(client, run.console, deadline=deadline, directory=run.scratch)
     ended = read(group.run(processes, run.ends))
     if group.timed_out:
         ended.failures = [aftermath.timeout(limit, ended.failures)]
@@ -158,7 +159,7 @@ def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:
             env[environment.LOOPBACK_ONLY] = "1"
         agent = _agent(run, 0, settings, env)
         try:
-            members = Group(client, run.console).run([agent], run.ends)
+            members = Group(client, run.console, directory=run.scratch).run([agent], run.ends)
         except Terminated:
             run.console.say(
                 "stopped by SIGTERM (scale-in, preemption or deletion): no result and no error is written"
@@ -288,7 +289,7 @@ def _run(
 def _stop_told(console: Console) -> Iterator[None]:
     try:
         yield
-    except (KeyboardInterrupt, Terminated):
+    except Terminated:
         if console.directory is not None:
             console.say(f"stopped, logs of all ranks in {console.directory}")
         raise

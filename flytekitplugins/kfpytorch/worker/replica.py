@@ -58,7 +58,7 @@ def main(start: "Start") -> int:
     who = failure.who(place.replica)
     os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)
     say = _teller(start.fds[0], place.slot)
-    say({"event": "started", "rank": who.rank, "pid": os.getpid()})
+    say({"event": "started", "rank": who.rank, "pid": os.getpid(), "directory": str(directory)})
     if place.asks_for_input:
         sys.stdin = _AskedInput(say)
     try:

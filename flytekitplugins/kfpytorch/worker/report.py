@@ -299,5 +299,10 @@ def _more(after: Aftermath) -> list[str]:
 
 def list_positions(stopped: Sequence[Failure]) -> list[str]:
     """Return a line for each place at which ranks were stopped: ``ranks 0, 1 at train.py:9 in train``."""
-    ranks = _together([(_whereabouts(each) or "at an unknown place", each) for each in stopped])
+    ranks = _together([(_where_stopped(each), each) for each in stopped])
     return [f"{_named(members)} {place}" for place, members in ranks.items()]
+
+
+def _where_stopped(stopped: Failure) -> str:
+    place = _whereabouts(stopped) or "at an unknown place"
+    return f"{place}, waiting in {stopped.collective}" if stopped.collective else place

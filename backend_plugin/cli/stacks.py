@@ -1,0 +1,37 @@
+"""``kfpytorch stacks``: where the ranks of the runs on this machine are."""
+
+import re
+import sys
+
+import rich_click as click
+
+from kfpytorch_common import positions
+
+_HELP = """Print where each rank of your runs on this machine is, without ending them.
+
+\b
+  $ kfpytorch stacks
+  $ kfpytorch stacks 12345
+  $ kubectl exec POD -- kfpytorch stacks
+
+PROCESS is the process id of a `pyflyte run`, or of a Python program that calls a task. The exit code is 1 if
+there is no such run.
+"""
+# A run answers within a second, unless it starts or stops.
+_PATIENCE = 5.0
+
+
+@click.command(name="stacks", help=_HELP)
+@click.argument("process", type=int, required=False)
+def command(process: int | None) -> None:
+    """Print the answers of the runs."""
+    answers = [positions.ask(path, _PATIENCE) for path in positions.list_sockets()]
+    shown = [text for text in answers if text and process in (None, _process(text))]
+    if not shown:
+        sys.exit(f"there is no run{'' if process is None else f' of process {process}'} on this machine")
+    click.echo("\n".join(shown), nl=False)
+
+
+def _process(text: str) -> int | None:
+    found = re.match(r"process (\d{1,9})\b", text)
+    return int(found[1]) if found else None

@@ -1,0 +1,114 @@
+"""Where the ranks of a run are, for a person who asks while they run."""
+
+import contextlib
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flytekitplugins.kfpytorch.worker import failure, report
+from kfpytorch_common.causes import Failure
+from kfpytorch_common.positions import SOCKET_NAME
+
+# The longest wait for a person who asked and does not read (seconds).
+_PATIENCE: Final = 1.0
+
+
+@dataclass
+class _Rank:
+    number: int
+    directory: Path
+    known: int = 0
+    """The size of the file of its stacks before it was asked."""
+
+    def has_ended(self) -> bool:
+        names = (failure.FILE_NAME, failure.ENDED_FILE_NAME)
+        return any((self.directory / name).exists() for name in names)
+
+    def answer(self) -> str:
+        """Return what it wrote since it was asked."""
+        with contextlib.suppress(OSError), (self.directory / failure.STACK_FILE_NAME).open("rb") as file:
+            file.seek(self.known)
+            return file.read().decode(errors="replace")
+        return ""
+
+
+class Positions:
+    """The ranks of a run, and the socket on which they are asked for."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._ranks: dict[int, _Rank] = {}
+        self._asking: list[socket.socket] = []
+        self._listener = _listen(directory / SOCKET_NAME) if directory is not None else None
+
+    def started(self, slot: int, rank: int, directory: Path) -> None:
+        """Note that a rank runs in a slot; after a restart it has another directory."""
+        self._ranks[slot] = _Rank(rank, directory)
+
+    def fileno(self) -> int | None:
+        """Return the descriptor that is readable when somebody asks."""
+        return self._listener.fileno() if self._listener is not None else None
+
+    def accept(self) -> None:
+        """Note that somebody asks."""
+        assert self._listener is not None  # noqa: S101 - its descriptor was readable.
+        with contextlib.suppress(OSError):
+            self._asking.append(self._listener.accept()[0])
+
+    def is_asked(self) -> bool:
+        """True if somebody waits for an answer."""
+        return bool(self._asking)
+
+    def reply(self, lines: list[str]) -> None:
+        """Send `lines` to those who asked."""
+        for connection in self._asking:
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(_PATIENCE)
+                connection.sendall("".join(f"{line}\n" for line in lines).encode())
+        self._asking.clear()
+
+    def begin(self) -> None:
+        """Prepare for the answers of the ranks."""
+        for rank in self._ranks.values():
+            rank.known += len(rank.answer().encode())
+
+    def are_complete(self) -> bool:
+        """True if every rank that runs has written its whole stack."""
+        # faulthandler ends with the module that the interpreter runs, or after 100 frames.
+        ends = ("in <module>\n", "  ...\n")
+        return all(rank.has_ended() or rank.answer().endswith(ends) for rank in self._ranks.values())
+
+    def describe(self) -> list[str]:
+        """Return a line for each place: ``rank 1 at hang.py:10 in train``."""
+        ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
+        ended = [rank for rank in ranks if rank.has_ended()]
+        silent = [rank for rank in ranks if rank not in ended and not rank.answer()]
+        found = [_position(rank) for rank in ranks if rank not in ended and rank not in silent]
+        return [
+            *report.list_positions(found),
+            *(f"rank {rank.number} has ended" for rank in ended),
+            *(f"rank {rank.number} does not answer" for rank in silent),
+        ]
+
+    def close(self) -> None:
+        """Close the socket, and leave those who ask without an answer."""
+        self.reply([])
+        if self._listener is not None:
+            self._listener.close()
+
+
+def _position(rank: _Rank) -> Failure:
+    found = vars(failure.position(rank.directory))
+    return Failure(rank=rank.number, replica="", exit_code=0, time_ns=0, **found)
+
+
+def _listen(path: Path) -> socket.socket | None:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(str(path))
+    except OSError:  # The path is too long for a socket: the run goes on, and cannot be asked.
+        listener.close()
+        return None
+    listener.listen()
+    listener.settimeout(0)
+    return listener

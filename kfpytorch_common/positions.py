@@ -1,0 +1,43 @@
+"""The socket on which a run on this machine is asked where its ranks are."""
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import Final
+
+SOCKET_NAME: Final = "positions.sock"
+# Directories of runs are made in these.
+_PLACES: Final = ("/dev/shm", tempfile.gettempdir())  # noqa: S108 - only the user's own are opened.
+
+
+def list_sockets() -> list[Path]:
+    """Return the sockets of this user's runs; a run that was killed may have left one."""
+    found = {path for place in _PLACES for path in Path(place).glob(f"kfpytorch-*/{SOCKET_NAME}")}
+    return sorted(path for path in found if _is_own(path))
+
+
+def ask(path: Path, timeout: float) -> str | None:
+    """Return the positions of the ranks of a run, a line each; None if the run does not answer.
+
+    Args:
+        path: The socket of the run.
+        timeout: The longest wait for each part of the answer, in seconds.
+    """
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(timeout)
+        parts: list[bytes] = []
+        try:
+            asking.connect(str(path))
+            while part := asking.recv(1 << 16):
+                parts.append(part)
+        except OSError:
+            return None
+    return b"".join(parts).decode(errors="replace") or None
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.lstat().st_uid == path.parent.lstat().st_uid == os.getuid()
+    except OSError:  # The run has just ended.
+        return False

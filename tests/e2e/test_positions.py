@@ -1,0 +1,98 @@
+"""Positions of the ranks of a run that hangs: on Ctrl-C, on SIGUSR1 and by `kfpytorch stacks`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+BIN = Path(sys.executable).parent
+PROGRAM = """
+import time
+
+import torch.distributed as dist
+from flytekit import task
+from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
+
+
+def train() -> None:
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 1:
+        time.sleep(600)
+    dist.barrier()
+
+
+@task(task_config=Elastic(nnodes=1, nproc_per_node=2))
+def elastic() -> None:
+    train()
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)))
+def replicas() -> None:
+    train()
+"""
+POSITIONS = [
+    "rank 0 at hang.py:13 in train, waiting in barrier",
+    "rank 1 at hang.py:12 in train",
+]
+
+
+@contextmanager
+def running(folder: Path, task: str, fork: str) -> Iterator["subprocess.Popen[str]"]:
+    (folder / "hang.py").write_text(PROGRAM)
+    with subprocess.Popen(
+        [BIN / "pyflyte", "run", "hang.py", task],
+        cwd=folder,
+        env={**os.environ, "FLYTE_KFPYTORCH_FORK": fork},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A shell ignores SIGINT in what it starts in the background, and the run would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    ) as run:
+        try:
+            yield run
+        finally:
+            run.kill()
+
+
+def wait_for_positions(run: "subprocess.Popen[str]", folder: Path) -> list[str]:
+    """Return what `kfpytorch stacks` prints of the run once both ranks are in their places."""
+    while True:
+        command = [BIN / "kfpytorch", "stacks", str(run.pid)]
+        shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+        if shown.splitlines()[1:] == POSITIONS:
+            return shown.splitlines()
+        assert run.poll() is None
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize(("task", "fork"), [("elastic", "1"), ("replicas", "1"), ("elastic", "0")])
+def test_a_hanging_run_shows_the_position_of_each_rank(tmp_path: Path, task: str, fork: str) -> None:
+    with running(tmp_path, task, fork) as run:
+        first, *_ = wait_for_positions(run, tmp_path)
+        logs = first.partition(", logs in ")[2]
+        assert Path(logs).is_dir()
+        run.send_signal(signal.SIGUSR1)
+        assert run.stdout is not None
+        lines = iter(run.stdout.readline, "")
+        assert [next(line for line in lines if position in line) for position in POSITIONS]
+        assert run.poll() is None
+        run.send_signal(signal.SIGINT)
+        rest = run.stdout.read().splitlines()
+        assert run.wait() == 1
+    expected = [f"interrupted, logs of all ranks in {logs}", *POSITIONS]
+    assert [line.removeprefix("kfpytorch  ") for line in rest] == expected
+
+
+def test_stacks_without_a_run_exits_with_1() -> None:
+    command = [BIN / "kfpytorch", "stacks", "1"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stdout) == (1, "")
