@@ -8,7 +8,8 @@ from kfpytorch_common.causes import Frame, Raised
 
 # torch._utils.ExceptionWrapper.reraise
 _CAUGHT: Final = re.compile(
-    r"Caught [\w.]{1,200} (in [^\n]{1,200})\.\nOriginal (?=Traceback \(most recent call last\):\n)"
+    r"Caught [\w.]{1,200} (in (?:(?!Caught )[^\n]){1,200})"
+    r"\.\nOriginal (?=Traceback \(most recent call last\):\n)"
 )
 _JOINT: Final = re.compile(
     r"\n\n(?:The above exception was the direct cause of the following exception|"

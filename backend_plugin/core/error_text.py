@@ -22,7 +22,7 @@ _REPORT: Final = re.compile(
     r"(?:: (?P<headline>[^\n]{1,2000}))?"
 )
 # What a report shows below the message.
-_BELOW: Final = re.compile(r"\n\s{0,20}(?:❱ |its last lines:|others |hint  |logs  |more  )")
+_BELOW: Final = re.compile(r"\n(?!\n)[^\S\n]{0,20}(?:❱ |its last lines:|others |hint  |logs  |more  )")
 _AT: Final = re.compile(r" at (?P<file>[^\s:]{1,500}):(?P<line>\d{1,9}) in (?P<function>\S{1,300})$")
 _WHO: Final = re.compile(r"(?:rank (?P<rank>\d{1,9}))? ?\(?(?P<where>[\w .-]{0,63})\)?")
 # torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg, up to its traceback. Each

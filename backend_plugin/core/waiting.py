@@ -190,7 +190,7 @@ def of_message(message: str) -> Said:
     return unschedulable(message)
 
 
-_UNHELPFUL: Final = re.compile(r"(\d{1,9}) Preemption is not helpful for scheduling")
+_UNHELPFUL: Final = re.compile(r"(?<!\d)(\d{1,9}) Preemption is not helpful for scheduling")
 _NEVER: Final = "; no node has that much, even when it is empty"
 
 

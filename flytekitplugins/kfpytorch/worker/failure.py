@@ -33,7 +33,7 @@ ASK_WHERE = child.ASK_WHERE
 
 _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _STACK = re.compile(
-    r"^(Current thread|Thread|Stack)[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?)*)", re.MULTILINE
+    r"^(Current thread|Thread|Stack)[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?){0,500})", re.MULTILINE
 )
 _CRASHED = "Fatal Python error"
 # The public functions of torch.distributed are in this file.

@@ -67,7 +67,7 @@ def test_error_files_and_outputs_directly_under_the_prefix_are_found(prefix: str
     fsspec.filesystem(prefix.partition(":")[0], auto_mkdir=True).pipe_file(f"{prefix}/below/error.pb", b"x")
     assert look(prefix) == Found(
         error_files=(
-            error_text.judged(
+            error_text.summarize(
                 ErrorFile(
                     path=f"{prefix}/error.pb",
                     worker="job-worker-1",
