@@ -187,14 +187,14 @@ _CACHES: Final = timedelta(seconds=2)
 def _starting(status: JobStatus, judging: Judging, now: datetime) -> Phase:
     """The phase before the first running of all; what a later one leaves behind keeps it from an earlier."""
     started = status.job.started if status.job else None
+    if status.has_been_suspended or status.state is State.SUSPENDED:
+        # Once admitted it may have had its nodes already.
+        return Phase.WAITING_FOR_RESOURCES if started is None else Phase.INITIALIZING
     unplaced = [wait for wait in status.waits if wait.stage <= Stage.UNPLACED and wait.replicas]
     if started is not None and status.replaced:
         return Phase.INITIALIZING
     if started is not None and not unplaced and not (status.missing and now - started < _CACHES):
         return Phase.INITIALIZING
-    if status.has_been_suspended or status.state is State.SUSPENDED:
-        # A queue that admits a job gives it quota, and no nodes.
-        return Phase.WAITING_FOR_RESOURCES
     overdue = any(waiting.longer_than(wait, judging.unseen_pod_patience, now) for wait in unplaced)
     overdue |= bool(notes(status, judging, now))
     told = status.has_been_held or overdue or any(wait.reason for wait in statuses.held(status))

@@ -131,7 +131,7 @@ def check(first: int, cases: int) -> None:
             built += 1
             sound(json.loads(as_json(job)))
         assert repr(request) == before
-    assert built > cases / 5
+    assert built > cases / 6
 
 
 def answered(request: Any) -> Mapping[str, Any]:

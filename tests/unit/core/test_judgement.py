@@ -41,7 +41,7 @@ LIVING = {
     "suspended": (job(SUSPENDED, started=None), (), ("WAITING_FOR_RESOURCES", "Suspended", None)),
     "suspended once admitted": (job(SUSPENDED), (), ("INITIALIZING", "Suspended", None)),
     "suspended while running": (job(SUSPENDED, condition("Running", "False")), (), ("RUNNING", "Suspended", None)),
-    "resumed": (job(RESUMED), (unplaced("master-0", LACKING),), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "resumed": (job(RESUMED), (unplaced("master-0", LACKING),), ("INITIALIZING", "Unschedulable", "unschedulable")),
     "no node": (job(), (unplaced("master-0", LACKING), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
     "one of two placed": (job(), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
     "one of two runs": (job(RUNNING), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
