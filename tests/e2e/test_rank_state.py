@@ -76,15 +76,19 @@ def gather(value: Any) -> list[Any]:
 
 @pytest.mark.parametrize("start_method", ["spawn", "fork"])
 def test_ranks_and_runs_have_seeds_of_their_own(start_method: str) -> None:
+    import numpy as np
+
     @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
     def draw() -> list[float]:
-        import numpy as np
         from flytekit.core.data_persistence import FileAccessProvider
 
         path = int(FileAccessProvider.get_random_string(), 16)
         drawn = [float(torch.rand(())), float(torch.initial_seed()), float(np.random.rand()), float(path)]
         return [number for each in gather(drawn) for number in each]
 
+    # Other tests of this process set seeds, which forks keep.
+    torch.seed()
+    np.random.seed()
     drawn = [*draw(), *draw()]
     assert len(set(drawn)) == 16
 
