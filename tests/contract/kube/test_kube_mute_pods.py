@@ -124,6 +124,8 @@ def test_why_a_job_failed_is_asked_for_once_and_is_final(server, tmp_path, proto
         fails(server, name)
         assert await ended(here, meta) == ["FAILED"]
         assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
+        # GetTask may return the verdict before the server has begun to write it.
+        await until(lambda: kept_verdict.ANNOTATION in the_job(server, name)["metadata"]["annotations"])
         assert (written(server, name).retry, written(server, name).reason) == (False, "ExitCode")
         assert lists(server) == 1
 
