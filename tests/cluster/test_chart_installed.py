@@ -49,6 +49,7 @@ class Installed:
             "extraEnvFrom": [{"secretRef": {"name": SECRET}}],
             "platform": self.platform,
             "service": {"type": "NodePort", "nodePort": NODE_PORT},
+            "networkPolicy": {"addresses": ["0.0.0.0/0"]},
         }
 
     def __enter__(self) -> "Installed":

@@ -208,7 +208,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     "lost-member": {
         **dict.fromkeys(
             ("coscheduling-plugin", "coscheduling-operator"),
-            "RUNNING worker-… waiting for a node: not all of its gang has found a place (4 of 5 replicas"
+            "RUNNING worker-… waiting for a node: … (4 of 5 replicas"
             f" ready)\nPodGroup JOB: the group waits for its members to be placed\n{_NODES}",
         ),
         "kueue": (
