@@ -185,8 +185,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str = ""
     warning: bool = False
     at: datetime | None = None
-    repeated: bool = False
-    """It stands for several reports, which may have had other messages."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -358,5 +356,4 @@ def read_event(manifest: Manifest) -> Event:
         name=text(about, "name"),
         warning=text(manifest, "type") == "Warning",
         at=at,
-        repeated=bool(section(manifest, "series")),
     )

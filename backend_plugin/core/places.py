@@ -63,13 +63,13 @@ def told_last(events: Sequence[Event], waiting: Container[str]) -> Said | None:
 def _of_gang(gang: Asks, held: Sequence[Pod], short: set[str]) -> tuple[Lack, ...]:
     """Each holder is told of itself; the gang asks for all that its members ask for, and has what is held.
 
-    Where the scheduler does not name what is short, any resource may be: all are named, devices first.
+    Where nobody has said what is short, it is the devices that are told of: those are what people wait for.
     """
-    asked_for = {name for role in gang.roles for name in role.requests}
+    devices = {name for role in gang.roles for name in role.requests if "/" in name}
     placed = Counter(pod.place for pod in held if pod.placed)
     there = {role.name: placed[role.name] for role in gang.roles}
     found = []
-    for resource in sorted(short or asked_for, key=lambda name: ("/" not in name, name)):
+    for resource in sorted(short or devices):
         asked, kept = gang.amount(resource), gang.of(there, resource)
         if asked is not None and kept is not None and kept < asked:
             missing = difference(asked, kept)

@@ -209,9 +209,7 @@ def _is_first(pod: Pod, job: Job) -> bool:
 def _has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
     return (
         any(group.phase or group.conditions for group in observed.pod_groups)
-        # A placeholder is placed before its replica.
         or any(pod.scheduled is not None for pod in pods)
-        or any(pod.scheduled is not None for pod in observed.pods if pod.place)
         or any(event.warning and event.reason.startswith("FailedCreate") for event in observed.events)
     )
 
@@ -232,8 +230,9 @@ def _waits(
         of_pods = [wait for wait in of_pods if not wait.follows]
     asked = asks.of(observed.job.annotations) if observed.job is not None else asks.NOBODY
     placed = Counter(pod.role for pod in pods if pod.placed and pod.phase not in ("Succeeded", "Failed"))
-    dated = waiting.with_report_times([*of_job, *of_pods], observed.events)
-    told = (structs.replace(wait, said=shortage.sentence(wait, asked, placed)) for wait in dated)
+    told = (
+        structs.replace(wait, said=shortage.sentence(wait, asked, placed)) for wait in [*of_job, *of_pods]
+    )
     return tuple(waiting.merged(told))
 
 

@@ -5,7 +5,7 @@ words of gang schedulers, which are in `scheduling.schedulers`; how long it is b
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -177,7 +177,6 @@ def _of_unplaced(pod: Pod) -> Wait:
         whole=bool(said.lacks) and said.gang,
         vague=said.vague,
         follows=said.follows,
-        short=said.short,
         raw=condition.message if said.said != condition.message.strip() else "",
     )
 
@@ -187,34 +186,24 @@ def of_message(message: str) -> Said:
     for words in WORDS:
         if (said := words.message(message)) is not None:
             return said
-    return unschedulable(message)
+    return Said(said=unschedulable(message), gang=False)
 
 
-_UNHELPFUL: Final = re.compile(r"(?<!\d)(\d{1,9}) Preemption is not helpful for scheduling")
-_NEVER: Final = "; no node has that much, even when it is empty"
-
-
-def unschedulable(message: str) -> Said:
-    """Read the message of a scheduler that does not know gangs: which resource lacks, on how many nodes."""
+def unschedulable(message: str) -> str:
+    """The message of a scheduler that knows no gangs, which resource and how many nodes first."""
     nodes = _NODES.search(message)
     if nodes is None:
-        return Said(said=message.strip() or "no node has been found", gang=False)
+        return message.strip() or "no node has been found"
     why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
-    parts = [part.strip() for part in why.split(", ") if part]
-    short = tuple(found[2] for part in parts if (found := _LACKING.match(part)))
-    unhelpful = _UNHELPFUL.search(nodes[3])
-    # The scheduler calls preemption unhelpful on a node whose capacity is less than the request.
-    is_never = len(short) == len(parts) and unhelpful is not None and unhelpful[1] == nodes[2]
-    said = f"no node of {nodes[2]} fits: {'; '.join(map(_why, parts))}{_NEVER if is_never else ''}"
-    return Said(said=said, gang=False, short=short)
+    return f"no node of {nodes[2]} fits: {'; '.join(_why(part) for part in why.split(', ') if part)}"
 
 
 def _why(part: str) -> str:
-    if lacking := _LACKING.match(part):
+    if lacking := _LACKING.match(part.strip()):
         return f"{lacking[1]} lack {lacking[2]}"
-    if otherwise := _OTHERWISE.match(part):
+    if otherwise := _OTHERWISE.match(part.strip()):
         return f"{otherwise[1]} {otherwise[2]}"
-    return part
+    return part.strip()
 
 
 CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
@@ -280,19 +269,6 @@ def _placed_at(pod: Pod) -> datetime | None:
     unready = pod.ready.since if pod.ready is not None and not pod.ready.true else None
     known = [each for each in (placed, unready, pod.started, pod.created) if each is not None]
     return max(known) if known else None
-
-
-def with_report_times(waits: Iterable[Wait], events: Sequence[Event]) -> Iterator[Wait]:
-    """Yield the waits, with the time at which the scheduler last reported their numbers.
-
-    The condition of a pod keeps the time of the first refusal, so the time is that of an event. An event
-    that was repeated has the text of the first report and the time of the last.
-    """
-    for wait in waits:
-        is_derived = any(lack.counts_own for lack in wait.lacks)
-        alike = [event for event in events if is_derived and event.message == wait.raw]
-        times = [event.at for event in alike if event.at is not None and not event.repeated]
-        yield structs.replace(wait, observed_at=max(times)) if times else wait
 
 
 def merged(waits: Iterable[Wait]) -> list[Wait]:

@@ -38,8 +38,6 @@ class Lack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the gang has of it already."""
     counts_own: bool = False
     """For whoever says what is missing, what its members hold is free for it."""
-    counts_all: bool = False
-    """Every replica of the job is counted, not only those that have to start together."""
     upto: str = ""
     """The last role that was counted, with all before it; empty: all were."""
 
@@ -61,8 +59,6 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """It is said of the gang as a whole; else of the one whom it is said to."""
     follows: bool = False
     """It only follows from what others of the gang wait for."""
-    short: tuple[str, ...] = ()
-    """The resources of which nodes have too little for one pod."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -87,10 +83,6 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     follows: bool = False
     """It only follows from what others wait for, who are told of before it."""
     never: bool = False
-    short: tuple[str, ...] = ()
-    """As in `Said`."""
-    observed_at: datetime | None = None
-    """When the scheduler reported this last, where that is known."""
     vague: bool = False
     """It is not known yet which of several it is; see `Said`."""
     remedy: str = ""

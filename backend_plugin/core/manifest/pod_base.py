@@ -4,7 +4,7 @@ Lives here: which PodTemplate applies, and the merge. Its containers ``default``
 they are patterns for the task's own.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
@@ -60,25 +60,6 @@ def _missing(name: str, namespace: str, settings: Settings) -> Problem:
         message=f"names a PodTemplate that exists neither in {namespace} nor in {elsewhere}",
         remedy=f"create it in {namespace}, or name another",
     )
-
-
-def find_unused_containers(
-    path: str, template: Mapping[str, Any], spec: Mapping[str, Any]
-) -> Iterator[Problem]:
-    """Yield a problem for each container of a role's template that would not reach the pod.
-
-    A container there is a pattern for one of the task's own, as in a PodTemplate of the cluster.
-    """
-    for kind, patterns in _PATTERNS.items():
-        own = {each.get("name") for each in spec.get(kind, ())}
-        for each in template.get("spec", {}).get(kind, ()):
-            if (name := each.get("name")) not in (*patterns, *own):
-                yield Problem(
-                    field=f"{path}.spec.{kind}",
-                    value=shown(name),
-                    message="would not run: a role's template changes the task's containers, and adds none",
-                    remedy="add it to the pod_template of the task, which is for all roles",
-                )
 
 
 def claim_of(

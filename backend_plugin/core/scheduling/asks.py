@@ -26,8 +26,6 @@ _MOST: Final = 2**31 - 1
 class _Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     name: str = ""
     count: Annotated[int, msgspec.Meta(ge=0, le=_MOST)] = 0
-    replicas: Annotated[int, msgspec.Meta(ge=0, le=_MOST)] = 0
-    """The number of replicas of an elastic job, where that is more than `count`."""
     requests: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -47,15 +45,11 @@ class Asks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
         """How many have to find a place."""
         return sum(role.count for role in self.roles)
 
-    def amount(self, resource: str, upto: str = "", *, counts_all: bool = False) -> Quantity | None:
-        """Return how much all roles ask for, or the roles up to one; None where the job does not say it.
-
-        With `counts_all` every replica counts, otherwise those that have to find a place together.
-        """
+    def amount(self, resource: str, upto: str = "") -> Quantity | None:
+        """How much of it is asked for, by all roles or by those up to one; None where nobody has said."""
         names = [role.name for role in self.roles]
         roles = self.roles[: names.index(upto) + 1] if upto in names else self.roles
-        counts = {role.name: (role.replicas if counts_all else 0) or role.count for role in roles}
-        return self.of(counts, resource)
+        return self.of({role.name: role.count for role in roles}, resource)
 
     def of(self, counts: Mapping[str, int], resource: str) -> Quantity | None:
         """How much of it so many of each role ask for."""
@@ -80,8 +74,7 @@ def carried(job: Manifest, gang: Gang, adapter: Adapter) -> Manifest:
         roles=tuple(
             _Role(
                 name=member.name,
-                count=(count := member.count if adapter.counts_all else member.min_count),
-                replicas=member.count if member.count > count else 0,
+                count=member.count if adapter.counts_all else member.min_count,
                 requests=requests.written(member.request),
             )
             for member in gang.members

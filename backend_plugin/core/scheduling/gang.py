@@ -27,8 +27,6 @@ class Member:
     """Of one replica."""
     spec: Manifest
     """Of its pods."""
-    defaults: Amounts = field(default_factory=dict)
-    """The requests that LimitRanges give to containers without requests."""
 
     @property
     def name(self) -> str:
@@ -88,7 +86,6 @@ def members(job: TrainingJob, manifest: Manifest, defaults: Amounts = requests.N
                 min_count=least[group.role],
                 request=requests.of_replica(spec, group.role, roles, defaults),
                 spec=spec,
-                defaults=defaults,
             )
         )
     return found

@@ -100,18 +100,11 @@ _OTHERS: Final = (
         "members of its gang are held back by scheduling gates",
     ),
     (
-        re.compile(
-            r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"
-            r"|rejected due to timeout after waiting"
-        ),
+        re.compile(r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"),
         "not all of its gang has found a place",
     ),
 )
 """What it tells those of a gang of which another one finds no place."""
-# Such a pod has been refused by nodes. What is said of its gang follows in the same message.
-_REFUSED_BY_NODES: Final = re.compile(
-    r"nodes are available: ?\d{1,9} (?:Insufficient|node\(s\)|Too many pods)"
-)
 # Of a pod that names no group it says in passing that it "can not find pod group": it means nothing.
 _GROUPLESS: Final = "PodGroup not found"
 
@@ -133,8 +126,6 @@ def _message(message: str) -> Said | None:
         return Said(lacks=tuple(lacks)) if lacks else None
     if found := _SIBLINGS.search(message):
         return Said(said=f"{found[1]} of the {found[2]} members of its gang are there", follows=True)
-    if _REFUSED_BY_NODES.search(message):
-        return None
     for says, said in _OTHERS:
         if says.search(message):
             return Said(said=said, follows=True)

@@ -124,7 +124,7 @@ def _least(pod_set: str, found: Iterable[tuple[str, str]]) -> dict[str, Lack]:
     """Of each resource what the flavor lacks that lacks least: any of them would do."""
     lacks: dict[str, Lack] = {}
     for resource, more in found:
-        lack = Lack(resource=resource, missing=amount(resource, more), upto=pod_set, counts_all=True)
+        lack = Lack(resource=resource, missing=amount(resource, more), upto=pod_set)
         other = lacks.get(resource)
         if other is None or _is_less(lack.missing, other.missing):
             lacks[resource] = lack

@@ -12,7 +12,6 @@ import msgspec
 
 from backend_plugin.core.observed import PLACE, PLACE_OF, Event, Observed
 from backend_plugin.core.quantity import difference
-from backend_plugin.core.reading import entries, section
 from backend_plugin.core.scheduling import requests
 from backend_plugin.core.scheduling.adapter import (
     MIN_MEMBER,
@@ -27,7 +26,6 @@ from backend_plugin.core.scheduling.adapter import (
 )
 from backend_plugin.core.scheduling.findings import Findings
 from backend_plugin.core.scheduling.gang import Gang, Member
-from backend_plugin.core.scheduling.requests import Amounts
 from backend_plugin.core.scheduling.words import Words, amount
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.core.waits import Lack, Note, Said, Stage, Wait
@@ -65,29 +63,11 @@ def _task_group(gang: Gang, member: Member) -> Manifest:
     return {
         "name": member.name,
         "minMember": member.min_count,
-        "minResource": requests.written(_compute_request(member)),
+        "minResource": requests.written(member.request),
         # Of the pods that hold the places: only they are told why they wait.
         "labels": {**gang.identity, PLACE: member.name, PLACE_OF: gang.name},
         **places,
     }
-
-
-def _compute_request(member: Member) -> Amounts:
-    """Return the request that YuniKorn 1.8 computes for a pod, at least what Kubernetes computes.
-
-    YuniKorn counts a native sidecar twice while the init containers run. It gives up a placeholder that is
-    smaller than its pod, and with it the gang. A larger placeholder does no harm.
-    """
-    overhead = requests.amounts(section(member.spec, "overhead"))
-    sidecars: list[Amounts] = []
-    peaks = [member.request]
-    for container in filter(requests.is_sidecar, entries(member.spec, "initContainers")):
-        sidecars.append(requests.read_request(container, member.defaults))
-        peaks.append(requests.summed([sidecars[-1], *sidecars, overhead]))
-    # The requests of the pod as a whole replace those of its containers.
-    said = section(member.spec, "resources", "requests")
-    whole = {name: member.request[name] for name in ("cpu", "memory") if name in said}
-    return {**requests.compute_maximum(peaks), **whole}
 
 
 def _parameters(gang: Gang) -> str:
