@@ -1,7 +1,8 @@
 """Configs as an author writes them, in every form that upstream accepts: a fixed, generated set.
 
-Left out, because ours differs on purpose (docs/decisions): values that cannot be meant, pod templates
-on which upstream's shared memory lands in the wrong container, images that are placeholders.
+Left out, because ours differs on purpose (docs/decisions): values that cannot be meant, more processes
+than GPUs, pod templates on which upstream's shared memory lands in the wrong container, images that
+are placeholders.
 """
 
 import random
@@ -58,7 +59,7 @@ REFUSED_WITH_SHARED_MEMORY = [
 ]
 ARGUMENTS = {
     "requests": ["Resources(cpu='1', mem='1Gi')"],
-    "limits": ["Resources(cpu='2', gpu='1')"],
+    "limits": ["Resources(cpu='2', gpu='8')"],  # As many as the largest nproc_per_node above.
     "shared_memory": ["True", "'2Gi'", "False"],
     "pod_template": PODS,
     "pod_template_name": ["'gang'"],
