@@ -1,6 +1,7 @@
 """The nodes: whether each replica finds one of its size that takes it, and all replicas together."""
 
 import enum
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -10,6 +11,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import Check, Found, Level
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
+from backend_plugin.embedded.node_affinity import Taint
 from backend_plugin.embedded.nodes import Claim, Node, Unschedulable, read_claim, read_node, schedule
 from backend_plugin.embedded.resources import ONE
 
@@ -27,7 +29,19 @@ _PLUGIN: Final = (
     "-n nvidia-device-plugin --create-namespace"
 )
 _READY: Final = "Ready"
-_NODE: Final = "node.kubernetes.io/"
+_TEMPORARY: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/",
+)
+"""Beginnings of the keys of taints that a controller sets and removes: a pod must not tolerate them."""
+_NOT_READY: Final = "/agent-not-ready"
+"""The end of the keys that agents of a node, such as a CNI plugin, use until they are ready."""
 
 
 class _Why(enum.Enum):
@@ -103,18 +117,55 @@ def _unselected(facts: Facts) -> Iterator[Found]:
 
 def _tainted(facts: Facts) -> Iterator[Found]:
     for role, claim, nodes in _reasons(facts, _Why.TAINT):
-        taint = claim.wishes.untolerated(nodes[0].taints)
-        if taint is not None:
-            said = (
-                f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+        by_node = [(each, _untolerated(claim, each)) for each in nodes]
+        lasting = [each for each in by_node if not any(map(_is_temporary, each[1]))]
+        if lasting:
+            _, taints = min(lasting, key=lambda each: (not _fits(claim, each[0].allocatable), len(each[1])))
+            remedy = _tolerating(claim, taints)
+        else:
+            node, taints = by_node[0]
+            remedy = (
+                f"kubectl describe node {node.name}  # do not tolerate {_key(taints)}: "
+                "it is removed from the node when its condition ends"
             )
-            how = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
-            yield Found(
-                sentence=f"every node that a {role.name} would go to has a taint that it does not "
-                f"tolerate, as {said}",
-                remedy=f"write resource-tolerations or default-tolerations: [{{key: {taint.key}, {how}, "
-                f"effect: {taint.effect}}}]",
-            )
+        yield Found(
+            sentence=f"every node that a {role.name} would go to has a taint that it does not "
+            f"tolerate, as {', '.join(map(_as_kubectl, taints))}",
+            remedy=remedy,
+        )
+
+
+def _untolerated(claim: Claim, node: Node) -> Sequence[Taint]:
+    return [each for each in node.taints if claim.wishes.untolerated([each]) is not None]
+
+
+def _is_temporary(taint: Taint) -> bool:
+    """True if a controller sets the taint while a condition of the node lasts."""
+    return taint.key.startswith(_TEMPORARY) or taint.key.endswith(_NOT_READY)
+
+
+def _key(taints: Sequence[Taint]) -> str:
+    return next(each.key for each in taints if _is_temporary(each))
+
+
+def _as_kubectl(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def _tolerating(claim: Claim, taints: Sequence[Taint]) -> str:
+    """Return settings with which the pods of a role tolerate taints."""
+    of_resources = [each for each in taints if claim.requests.get(each.key)]
+    of_all = [each for each in taints if each not in of_resources]
+    by_resource = ", ".join(f"{each.key}: [{_toleration(each)}]" for each in of_resources)
+    written = [f"resource-tolerations: {{{by_resource}}}"] if of_resources else []
+    if of_all:
+        written.append(f"default-tolerations: [{', '.join(map(_toleration, of_all))}]")
+    return f"write plugins: {{k8s: {{{', '.join(written)}}}}}"
+
+
+def _toleration(taint: Taint) -> str:
+    how = f"operator: Equal, value: {json.dumps(taint.value)}" if taint.value else "operator: Exists"
+    return f"{{key: {taint.key}, {how}, effect: {taint.effect}}}"
 
 
 def _lacking(claim: Claim, nodes: Sequence[Node]) -> list[str]:

@@ -118,7 +118,7 @@ BREAKS: Final = (
     ),
     Break(
         finds="node-taints",
-        remedy="{key: nvidia.com/gpu, operator: Equal, value: present, effect: NoSchedule}",
+        remedy='{key: nvidia.com/gpu, operator: Equal, value: "present", effect: NoSchedule}',
         around=around_it.nodes({"taints": [{"key": GPU, "value": "present", "effect": "NoSchedule"}]}),
     ),
     Break(

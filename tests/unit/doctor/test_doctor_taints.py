@@ -1,0 +1,77 @@
+"""Taints that keep a role's pods off all nodes: which of them the doctor recommends to tolerate."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import yaml
+
+from backend_plugin.core.settings.reading import read
+from backend_plugin.doctor.check import Found
+from backend_plugin.doctor.checks import nodes
+from backend_plugin.doctor.facts import Facts, RolePods, Subject, Task
+
+GPU = "nvidia.com/gpu"
+POD = {
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "1"}}}]},
+}
+TEMPORARY = (
+    "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "karpenter.sh/disrupted",
+    "node.cilium.io/agent-not-ready",
+)
+
+
+def taint(key: str, value: str = "", effect: str = "NoSchedule") -> dict[str, str]:
+    return {"key": key, "effect": effect} | ({"value": value} if value else {})
+
+
+def node(name: str, *taints: dict[str, str]) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {"taints": taints},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "allocatable": {GPU: "8", "pods": "110"},
+        },
+    }
+
+
+def found(pod: dict[str, Any], *seen: dict[str, Any]) -> Sequence[Found]:
+    (check,) = (each for each in nodes.CHECKS if each.id == "node-taints")
+    role = RolePods(name="worker", count=1, needed=1, pod=pod)
+    return [*check.judge(Facts(namespace="n", seen={Subject.NODES: seen}, task=Task(roles=[role])))]
+
+
+def tolerations(remedy: str) -> list[dict[str, str]]:
+    """The tolerations of the settings in a remedy, as the settings are read."""
+    settings = read(yaml.safe_load(remedy.removeprefix("write "))["plugins"]["k8s"])
+    by_resource = settings.resource_tolerations.get(GPU, ())
+    return [dict(each) for each in (*settings.default_tolerations, *by_resource)]
+
+
+@pytest.mark.parametrize("key", TEMPORARY)
+def test_a_temporary_taint_is_never_tolerated(key: str) -> None:
+    (one,) = found(POD, node("a", taint(key), taint("team", "x")))
+    assert "toleration" not in one.remedy
+    assert one.remedy.startswith("kubectl describe node a  # ")
+
+
+@pytest.mark.parametrize("key", TEMPORARY)
+def test_a_node_with_lasting_taints_only_is_preferred(key: str) -> None:
+    (one,) = found(POD, node("a", taint(key)), node("b", taint("team", "x")))
+    assert [each["key"] for each in tolerations(one.remedy)] == ["team"]
+
+
+def test_the_settings_remove_the_finding() -> None:
+    there = node("a", taint(GPU, "true"), taint("team", "1", "NoExecute"), taint("reserved"))
+    (one,) = found(POD, there)
+    pod = {**POD, "spec": {**POD["spec"], "tolerations": tolerations(one.remedy)}}
+    assert found(pod, there) == []
