@@ -95,7 +95,7 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
             metrics=metrics,
             allowed=allowed,
             ring=ring,
-            found=found or NOBODY,
+            found=NOBODY if found is None else found,
             asked=orphans.asked if orphans else lambda _: None,
         )
     )

@@ -147,10 +147,6 @@ class Found:
         _trim(self._seen, self._first)
         return findings
 
-    def __len__(self) -> int:
-        """Return the number of namespaces that are remembered."""
-        return len(self._seen)
-
     def tell(self, run: Run, reasons: Sequence[str]) -> None:
         """Say in the log who schedules such jobs, and why, if it is another than was said last."""
         place = (run.namespace, run.project, run.domain)

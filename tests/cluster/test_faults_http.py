@@ -1,16 +1,19 @@
 """Whatever happens on the way to the API server: one job an attempt, and Flyte is told no lie."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
 from rig.api import jobs
-from rig.backend import Backend
+from rig.backend import SIGNING, Backend
 from rig.caller import Attempt, Caller, code_of
 from rig.control_plane import ControlPlane
 from rig.process import until
 from rig.proxy import Asked, Fault, How, Proxy, status
+
+from backend_plugin.core import job_ref
 
 NAMESPACE = "faults-http"
 PAGE = Fault(code=503, headers={"Content-Type": "text/html"}, body=b"<h1>upstream connect error</h1>")
@@ -126,7 +129,9 @@ def test_of_a_cluster_that_is_away_what_was_known_is_told(
 
 
 def _unknown(caller: Caller, like: Attempt) -> Attempt:
-    """A task that this server has not heard of: another has made it."""
+    """Return a task that another server has created."""
     other = caller.attempt()
-    other.meta = like.meta.replace(like.execution.encode(), other.execution.encode())
+    ref = job_ref.decode(like.meta)
+    name = ref.name.replace(like.execution, other.execution)
+    other.meta = job_ref.encode(replace(ref, name=name, output_prefix=other.prefix), SIGNING)
     return other

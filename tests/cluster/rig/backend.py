@@ -11,6 +11,7 @@ import grpc
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from backend_plugin.core.signing import SigningKeys
 from rig.control_plane import BACKEND, HERE, ControlPlane, free_ports
 from rig.images import REPOSITORY
 from rig.process import Process
@@ -26,6 +27,9 @@ RULES: Final[Sequence[Mapping[str, Any]]] = (
     _SAID["groups"]["coscheduling"],
 )
 """What it may do; nothing else: the chart's own rules, with gangs whose groups are its own."""
+
+SIGNING: Final = SigningKeys(keys=(b"3f" * 32,))
+"""The key of every server: several of one cluster need the same one."""
 
 
 class Backend:
@@ -46,8 +50,15 @@ class Backend:
         command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
         command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state", self._state]
         command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
-        # Namespaces of these tests are named after the tests, not after a project and domain.
-        seen = {**environment(), "KFPYTORCH_NAMESPACE_TEMPLATE": "*", **(known or {})}
+        keys = folder / "signing.keys"
+        keys.write_bytes(SIGNING.keys[0])
+        seen = {
+            **environment(),
+            # Namespaces of these tests are named after the tests, not after a project and domain.
+            "KFPYTORCH_NAMESPACE_TEMPLATE": "*",
+            "KFPYTORCH_SIGNING_KEYS_FILE": str(keys),
+            **(known or {}),
+        }
         self.process = Process(command, folder / "backend.log", environment=seen, directory=folder)
 
     def __enter__(self) -> "Backend":
