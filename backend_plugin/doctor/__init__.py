@@ -8,6 +8,7 @@ verdict: every check against the facts.
 about: what would be done with a task, and why.
 pods: a job's pods, as its operator makes them.
 probe: the task that stands for all where none is named.
+roles: commands that create missing roles.
 dry_run: manifests tried, and not made.
 gathering: looking, over the API server; looks: what is looked at. outside: stores and connectors.
 burn_in: a small job that is really run, where a person asks for it.

@@ -3,7 +3,7 @@
 Lives here: a look or a dry run, and what is answered. Does not: which; see `looks` and `gathering`.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -11,7 +11,8 @@ import msgspec
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import entries, section, text
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor.facts import Reply
+from backend_plugin.doctor import roles
+from backend_plugin.doctor.facts import Permission, Reply, Unseen
 from backend_plugin.doctor.looks import NAMES_ONLY, Look
 from backend_plugin.kube import wire
 from backend_plugin.kube.answers import Answered
@@ -27,7 +28,32 @@ _TRIAL_SECONDS: Final = 20.0
 
 
 class NotSeen(BackendError):
-    """It could not be looked at; says why, and after a semicolon the rule that permits it."""
+    """An object that could not be looked at; the message has the reason and the remedy."""
+
+    def __init__(self, unseen: Unseen) -> None:
+        """Keep the reason."""
+        super().__init__(f"{unseen.reason}; {unseen.remedy}" if unseen.remedy else unseen.reason)
+        self.unseen = unseen
+
+
+def build_forbidden(reason: str, rules: Sequence[Rule], user: str = "") -> NotSeen:
+    """Return the error for missing permissions."""
+    missing = [*map(read_permission, rules)]
+    remedy = roles.build_command(missing, user)
+    return NotSeen(Unseen(reason=reason, remedy=remedy, rules=missing, user=user))
+
+
+def read_permission(rule: Rule) -> Permission:
+    """Return a rule as the checks use it."""
+    return Permission(
+        group=rule.resource.group, resource=rule.plural, verbs=rule.verbs, namespace=rule.namespace
+    )
+
+
+def build_unavailable(reason: str) -> NotSeen:
+    """Return the error for an API server that did not answer."""
+    said, _, remedy = reason.partition("; ")
+    return NotSeen(Unseen(reason=said, remedy=remedy or "kubectl get --raw '/readyz?verbose'"))
 
 
 class Asking:
@@ -62,7 +88,7 @@ class Asking:
                     return None
                 raise self._not_seen(answer, resource, "get" if look.name else "list", namespace) from answer
             except Unavailable as trouble:
-                raise NotSeen(str(trouble)) from trouble
+                raise build_unavailable(str(trouble)) from trouble
         return found
 
     async def _listed(self, path: str, look: Look) -> AsyncIterator[Manifest]:
@@ -97,14 +123,14 @@ class Asking:
                 raise self._not_seen(answer, resource, "create", namespace) from answer
             return Reply(reason=answer.reason, message=answer.message)
         except Unavailable as trouble:
-            raise NotSeen(str(trouble)) from trouble
+            raise build_unavailable(str(trouble)) from trouble
 
     @staticmethod
     def _not_seen(answer: Answered, resource: Resource, verb: str, namespace: str) -> NotSeen:
         if not answer.is_not_authorized:
-            return NotSeen(f"the API server answers {answer}")
+            return build_unavailable(f"the API server answers {answer}")
         rule = Rule(resource=resource, verbs=(verb,), namespace=namespace)
-        return NotSeen(f"{answer.message}; add to {rule.role} of whoever asks: {rule}")
+        return build_forbidden(answer.message, [rule], roles.read_user(answer.message))
 
 
 def _kind(page: Manifest) -> str:

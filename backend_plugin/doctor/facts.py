@@ -52,6 +52,39 @@ class Subject(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """A rule of a role."""
+
+    group: str
+    resource: str
+    """With its subresource: ``pods/log``."""
+    verbs: Sequence[str]
+    namespace: str = ""
+    """Empty: all namespaces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """The reason why something could not be looked at."""
+
+    reason: str
+    remedy: str = ""
+    rules: Sequence[Permission] = ()
+    """The missing permissions; empty if the reason is another one."""
+    user: str = ""
+    """The user that lacks them; empty if it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lacking:
+    """The missing permissions of a connector's ServiceAccount."""
+
+    namespace: str
+    name: str
+    rules: Sequence[Permission]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """What the API server says to a dry run."""
 
@@ -124,15 +157,15 @@ class Facts:
     now: datetime = datetime(1970, 1, 1, tzinfo=timezone.utc)
     """By its clock."""
     seen: Mapping[Subject, Sequence[Manifest]] = field(default_factory=dict)
-    unseen: Mapping[Subject, str] = field(default_factory=dict)
-    """What could not be looked at, and why."""
+    unseen: Mapping[Subject, Unseen] = field(default_factory=dict)
+    """The subjects that could not be looked at, each with the reason."""
     task: Task = field(default_factory=Task)
     job_reply: Reply = field(default_factory=Reply)
     invalid_reply: Reply = field(default_factory=Reply)
     pod_replies: Mapping[str, Reply] = field(default_factory=dict)
     """By role."""
-    lacking: Sequence[str] = ()
-    """Rules that the connector's account lacks: ``flyte/kfpytorch: {apiGroups: ...}``."""
+    lacking: Sequence[Lacking] = ()
+    """The ServiceAccounts of connectors that lack permissions."""
     release: str = ""
     """Our own; empty where it cannot be told."""
     stores: Sequence[Tried] = ()

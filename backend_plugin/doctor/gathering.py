@@ -27,7 +27,7 @@ from backend_plugin.doctor import deployments, looks, outside, pods, probe, righ
 from backend_plugin.doctor.asking import Asking, NotSeen
 from backend_plugin.doctor.checks import templates
 from backend_plugin.doctor.checks.gang import wanted
-from backend_plugin.doctor.facts import Facts, Reply, Subject, Task
+from backend_plugin.doctor.facts import Facts, Reply, Subject, Task, Unseen
 from backend_plugin.doctor.looks import Look
 from backend_plugin.kube import clock, credentials
 from backend_plugin.kube.answers import Answered
@@ -128,10 +128,10 @@ async def _looked(asking: Asking, facts: Facts, rows: Iterable[Look]) -> Facts:
     """With what these looks have shown, all at once."""
     wanted = [*rows]
     answers = await asyncio.gather(*(asking.look(each) for each in wanted), return_exceptions=True)
-    seen, unseen = dict[Subject, list[Manifest]](), dict[Subject, str]()
+    seen, unseen = dict[Subject, list[Manifest]](), dict[Subject, Unseen]()
     for look, answer in zip(wanted, answers, strict=True):
         if isinstance(answer, NotSeen):
-            unseen[look.subject] = str(answer)
+            unseen[look.subject] = answer.unseen
         elif isinstance(answer, BaseException):
             raise answer
         elif answer is not None:
@@ -176,7 +176,7 @@ async def _with_rights(api: Api, facts: Facts) -> Facts:
     try:
         return replace(facts, lacking=await rights.lacking(api, facts))
     except NotSeen as why:
-        return replace(facts, unseen={**facts.unseen, Subject.RIGHTS: str(why)})
+        return replace(facts, unseen={**facts.unseen, Subject.RIGHTS: why.unseen})
 
 
 def _about_schedulers(facts: Facts) -> Sequence[Look]:
@@ -229,7 +229,7 @@ async def _tried(asking: Asking, facts: Facts) -> Facts:
         try:
             replies[name] = await asking.trial(resource, manifest)
         except NotSeen as why:
-            unseen[subject] = str(why)
+            unseen[subject] = why.unseen
     return replace(
         facts,
         unseen=unseen,

@@ -13,9 +13,9 @@ import msgspec
 
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor import deployments
-from backend_plugin.doctor.asking import NotSeen
-from backend_plugin.doctor.facts import Facts
+from backend_plugin.doctor import deployments, roles
+from backend_plugin.doctor.asking import build_forbidden, build_unavailable, read_permission
+from backend_plugin.doctor.facts import Facts, Lacking
 from backend_plugin.kube.answers import Answered
 from backend_plugin.kube.api import Api
 from backend_plugin.kube.connection import Question
@@ -60,8 +60,8 @@ class _Account:
         return {"user": f"system:serviceaccount:{self.namespace}:{self.name}", "groups": groups}
 
 
-async def lacking(api: Api, facts: Facts) -> Sequence[str]:
-    """The rules that the connector's account lacks, each with whose it is; none where no connector is seen.
+async def lacking(api: Api, facts: Facts) -> Sequence[Lacking]:
+    """Return the ServiceAccounts of connectors that lack permissions, with the missing rules.
 
     Raises:
         NotSeen: If it may not be asked, or was not answered.
@@ -74,10 +74,11 @@ async def lacking(api: Api, facts: Facts) -> Sequence[str]:
         for each in deployments.connectors(facts)
     ]
     rules = [replace(each, namespace=facts.namespace) for each in (*RULES, *_of_groups(facts))]
+    found = [(account, await _missing(api, account, rules)) for account in accounts]
     return [
-        f"{account.namespace}/{account.name}: {rule}"
-        for account in accounts
-        for rule in await _missing(api, account, rules)
+        Lacking(namespace=account.namespace, name=account.name, rules=[*map(read_permission, missing)])
+        for account, missing in found
+        if missing
     ]
 
 
@@ -130,6 +131,6 @@ async def _allowed(api: Api, account: _Account, rule: Rule, verb: str) -> bool:
         return section(await api.object(question), "status").get("allowed") is True
     except Answered as answer:
         needed = Rule(resource=reviews, verbs=("create",))
-        raise NotSeen(f"{answer.message}; add to {needed.role} of whoever asks: {needed}") from answer
+        raise build_forbidden(answer.message, [needed], roles.read_user(answer.message)) from answer
     except Unavailable as trouble:
-        raise NotSeen(str(trouble)) from trouble
+        raise build_unavailable(str(trouble)) from trouble

@@ -1,10 +1,11 @@
 """Every check against the facts; what could not be looked at is a finding, too."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from backend_plugin.doctor import roles
 from backend_plugin.doctor.check import Check, Finding, Level
-from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.facts import Facts, Subject, Unseen
 from backend_plugin.doctor.table import CHECKS, UNREACHABLE
 
 UNSEEN: Final = "unseen"
@@ -22,7 +23,7 @@ def findings(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[Finding
         if check.id not in left
         for each in check.judge(facts)
     ]
-    lost = [] if facts.unreachable else [_unseen(subject, why) for subject, why in facts.unseen.items()]
+    lost = [] if facts.unreachable else _report_unseen(facts.unseen)
     return in_order([*found, *lost])
 
 
@@ -46,12 +47,29 @@ def exit_code(found: Sequence[Finding]) -> int:
     return EXIT_CODES[worst]
 
 
-def _unseen(subject: Subject, why: str) -> Finding:
-    without = ", ".join(check.id for check in CHECKS if subject in check.needs)
-    said, _, remedy = why.partition("; ")
+def _report_unseen(unseen: Mapping[Subject, Unseen]) -> Sequence[Finding]:
+    """Return one finding for all missing permissions, and one for each other reason."""
+    forbidden = {subject: each for subject, each in unseen.items() if each.rules}
+    others = [
+        _unseen([subject], each.reason, each.remedy)
+        for subject, each in unseen.items()
+        if subject not in forbidden
+    ]
+    if not forbidden:
+        return others
+    first, *rest = forbidden.values()
+    rules = [rule for each in forbidden.values() for rule in each.rules]
+    user = next((each.user for each in forbidden.values() if each.user), "")
+    reason = f"{first.reason} (and {len(rest)} more)" if rest else first.reason
+    return [_unseen([*forbidden], reason, roles.build_command(rules, user)), *others]
+
+
+def _unseen(subjects: Sequence[Subject], reason: str, remedy: str) -> Finding:
+    without = ", ".join(check.id for check in CHECKS if {*subjects} & {*check.needs})
+    looked_at = ", ".join(each.value for each in subjects)
     return Finding(
         id=UNSEEN,
         level=Level.UNKNOWN,
-        sentence=f"could not look at {subject.value}: {said}; not checked: {without or 'nothing'}",
-        remedy=remedy or "see that the API server answers",
+        sentence=f"could not look at {looked_at}: {reason}; not checked: {without or 'nothing'}",
+        remedy=remedy,
     )

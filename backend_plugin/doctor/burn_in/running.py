@@ -22,7 +22,7 @@ from backend_plugin.core.scheduling import companions
 from backend_plugin.core.task_phase import Phase, TaskPhase
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import rights
-from backend_plugin.doctor.asking import Asking, NotSeen
+from backend_plugin.doctor.asking import Asking, NotSeen, build_forbidden
 from backend_plugin.doctor.burn_in import job as making
 from backend_plugin.doctor.burn_in import results
 from backend_plugin.doctor.check import Finding
@@ -80,8 +80,7 @@ async def burned_in(options: KubernetesOptions, facts: Facts, limits: Limits) ->
         job = making.of(planned, program, limits.seconds)
         return await _BurnIn(connection, options, facts, limits).found(job)
     except NotSeen as lacking:
-        why, _, remedy = str(lacking).partition("; ")
-        return [results.not_run(why, remedy or "see that the API server answers")]
+        return [results.not_run(lacking.unseen.reason, lacking.unseen.remedy)]
     except BackendError as trouble:
         return [results.ill(str(trouble))]
     finally:
@@ -128,8 +127,7 @@ class _BurnIn:
         missing = await rights.own(self._api, needed)
         if missing:
             uses = ", ".join(f"{verb} {rule.plural}" for rule in missing for verb in rule.verbs)
-            rules = ", ".join(map(str, missing))
-            raise NotSeen(f"who asks may not {uses}; add to {missing[0].role} of whoever asks: {rules}")
+            raise build_forbidden(f"the account of this command lacks permissions: {uses}", missing)
 
     @asynccontextmanager
     async def _made(self, job: Manifest, left: list[Finding]) -> AsyncIterator[None]:

@@ -3,17 +3,18 @@
 from collections.abc import Iterator
 from typing import Final
 
-from backend_plugin.doctor import deployments
+from backend_plugin.doctor import deployments, roles
 from backend_plugin.doctor.check import Check, Found, Level
 from backend_plugin.doctor.facts import Facts, Subject
 
 
 def _lacks(facts: Facts) -> Iterator[Found]:
-    for said in facts.lacking:
-        account, _, rule = said.partition(": ")
+    for each in facts.lacking:
+        uses = ", ".join(f"{verb} {rule.resource}" for rule in each.rules for verb in rule.verbs)
+        user = f"system:serviceaccount:{each.namespace}:{each.name}"
         yield Found(
-            sentence=f"the connector's ServiceAccount {account} may not do all that it has to",
-            remedy=f"add to its role: {rule}; the chart's rbac.create: true has all of them",
+            sentence=f"the connector's account {each.namespace}/{each.name} lacks permissions: {uses}",
+            remedy=f"{roles.build_command(each.rules, user)}  # or rbac.create: true of the chart",
         )
 
 

@@ -220,7 +220,7 @@ class KubeServer:
             return self._kinds(parts[1], parts[2])
         group, rest = ("", parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])
         version, rest = rest[0], rest[1:]
-        namespace, rest = (rest[1], rest[2:]) if rest[0] == "namespaces" else ("", rest)
+        namespace, rest = (rest[1], rest[2:]) if rest[0] == "namespaces" and rest[2:] else ("", rest)
         plural, name = rest[0], rest[1] if len(rest) > 1 else ""
         if self.groups.get(group, {}).get(plural) != version:
             return web.Response(status=404, text="404 page not found\n")

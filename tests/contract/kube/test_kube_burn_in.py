@@ -175,8 +175,8 @@ def test_without_a_right_nothing_is_made_and_the_rule_is_told(server, tmp_path, 
     server.forbidden.add(forbidden)
     (found,), said = burned_in(server, tmp_path, task=Task(job=PLANNED, beside=[GROUP]))
     assert (found.id, found.level) == ("burn-in", Level.UNKNOWN)
-    assert found.sentence == f"no burn-in was run: who asks may not {forbidden}"
-    assert found.remedy == f"add to a Role in namespace ns of whoever asks: {rule}"
+    assert found.sentence == f"no burn-in was run: the account of this command lacks permissions: {forbidden}"
+    assert rule in found.remedy
     assert said == []
     assert server.bodies == []
 
@@ -185,7 +185,8 @@ def test_all_rights_that_are_missing_are_told_together(server, tmp_path):
     server.forbidden |= {"create pytorchjobs", "delete pytorchjobs", "get pods/log"}
     (found,), _ = burned_in(server, tmp_path)
     assert found.sentence.endswith("create pytorchjobs, delete pytorchjobs, get pods/log")
-    assert "verbs: [create, delete]}, {" in found.remedy
+    assert "verbs: [create, delete]}" in found.remedy
+    assert "resources: [pods/log], verbs: [get]}" in found.remedy
 
 
 def test_what_is_not_made_needs_no_right(server, tmp_path):

@@ -9,10 +9,10 @@ from click.testing import CliRunner
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import verdict
 from backend_plugin.doctor.check import Check, Finding, Found, Level
-from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.facts import Facts, Subject, Unseen
 from backend_plugin.doctor.table import CHECKS
 
-NODES = "nodes is forbidden; add to the ClusterRole of whoever asks: {resources: [nodes]}"
+NODES = Unseen(reason="the API server answers 500", remedy="kubectl get nodes")
 
 
 def a_check(level: Level, *needs: Subject) -> Check:
@@ -42,8 +42,10 @@ def test_a_check_without_what_it_needs_is_not_judged_and_that_is_said() -> None:
     facts = Facts(namespace="n", unseen={Subject.NODES: NODES})
     (found,) = verdict.findings(facts, [a_check(Level.ERROR, Subject.NODES)])
     assert (found.id, found.level) == ("unseen", Level.UNKNOWN)
-    assert found.sentence.startswith("could not look at nodes: nodes is forbidden; not checked: nodes-none, ")
-    assert found.remedy == "add to the ClusterRole of whoever asks: {resources: [nodes]}"
+    assert found.sentence.startswith(
+        "could not look at nodes: the API server answers 500; not checked: nodes-none, "
+    )
+    assert found.remedy == "kubectl get nodes"
     assert verdict.left_out(facts, [a_check(Level.ERROR, Subject.NODES), a_check(Level.NOTE)]) == ["a-error"]
 
 

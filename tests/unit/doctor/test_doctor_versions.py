@@ -6,7 +6,7 @@ import pytest
 
 from backend_plugin.doctor import about, deployments
 from backend_plugin.doctor.checks import flyte, operator
-from backend_plugin.doctor.facts import Facts, Reply, Subject
+from backend_plugin.doctor.facts import Facts, Reply, Subject, Unseen
 
 FLYTE = {check.id: check for check in flyte.CHECKS}
 OPERATOR = {check.id: check for check in operator.CHECKS}
@@ -101,11 +101,11 @@ def test_flytes_version_is_compared_with_what_a_connector_needs(
     [
         ({}, {}, False),
         ({Subject.DEPLOYMENTS: [runs("training-operator:v1.9.3")]}, {}, True),
-        ({}, {Subject.DEPLOYMENTS: "forbidden"}, True),
+        ({}, {Subject.DEPLOYMENTS: Unseen(reason="forbidden")}, True),
     ],
 )
 def test_who_misses_the_operator_is_not_told_that_its_webhook_is_missing(
-    seen: dict[Subject, Any], unseen: dict[Subject, str], is_found: bool
+    seen: dict[Subject, Any], unseen: dict[Subject, Unseen], is_found: bool
 ) -> None:
     facts = Facts(namespace="n", seen=seen, unseen=unseen, invalid_reply=Reply(stored={}))
     assert bool([*OPERATOR["webhook-missing"].judge(facts)]) is is_found

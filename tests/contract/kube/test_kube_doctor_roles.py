@@ -1,0 +1,95 @@
+"""Missing permissions of the doctor: one command creates the roles, and they remove the finding."""
+
+import asyncio
+import re
+import shlex
+
+import pytest
+import yaml
+from builders import a_run
+from kube_server import kubeconfig, served
+
+from backend_plugin.doctor import gathering, probe, verdict
+from backend_plugin.doctor.asking import read_permission
+from backend_plugin.doctor.check import Level
+from backend_plugin.doctor.checks import connector
+from backend_plugin.doctor.facts import Facts, Lacking
+from backend_plugin.doctor.rights import RULES
+from backend_plugin.kube.options import KubernetesOptions
+
+FORBIDDEN = {
+    "list nodes",
+    "list deployments",
+    "list resourcequotas",
+    "list limitranges",
+    "get namespaces",
+}
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        server.groups.setdefault("apps", {})["deployments"] = "v1"
+        server.groups.setdefault("", {}).update(
+            dict.fromkeys(("nodes", "namespaces", "resourcequotas", "limitranges"), "v1")
+        )
+        yield server
+
+
+def unseen(server, folder):
+    options = KubernetesOptions(kubeconfig=kubeconfig(server, folder / "config"), patience=1.0)
+    wish = gathering.Wish(template=probe.template(), run=a_run(namespace="ns"), named=False)
+    facts = asyncio.run(gathering.gathered(options, wish))
+    return [each for each in verdict.findings(facts) if each.id == verdict.UNSEEN]
+
+
+def read_manifests(remedy):
+    """Return the manifests of a command as a shell passes them to kubectl."""
+    words = shlex.split(remedy, comments=True)
+    assert (words[0], words[2:]) == ("echo", ["|", "kubectl", "apply", "-f", "-"])
+    return yaml.safe_load(words[1])["items"]
+
+
+def list_permitted(items):
+    """Return what bound roles permit: verb and resource, by scope."""
+    for role in items[::2]:
+        where = role["metadata"].get("namespace", "")
+        for rule in role["rules"]:
+            for verb in rule["verbs"]:
+                yield from ((where, f"{verb} {plural}") for plural in rule["resources"])
+
+
+def test_one_command_permits_all_that_was_forbidden(server, tmp_path):
+    server.forbidden |= FORBIDDEN
+    (found,) = unseen(server, tmp_path)
+    assert found.level is Level.UNKNOWN
+    items = read_manifests(found.remedy)
+    permitted = set(list_permitted(items))
+    assert {each for _, each in permitted} == FORBIDDEN
+    assert ("ns", "list resourcequotas") in permitted
+    assert ("", "list nodes") in permitted
+    server.forbidden -= {each for _, each in permitted}
+    assert unseen(server, tmp_path) == []
+
+
+def test_each_role_is_bound_to_the_account_of_the_command(server, tmp_path):
+    server.forbidden |= FORBIDDEN
+    (found,) = unseen(server, tmp_path)
+    items = read_manifests(found.remedy)
+    assert [each["kind"] for each in items] == ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
+    for role, binding in zip(items[::2], items[1::2], strict=True):
+        assert binding["roleRef"]["kind"] == role["kind"]
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        assert binding["metadata"] == role["metadata"]
+        assert [each["name"] for each in binding["subjects"]] == ["us"]
+
+
+def test_the_rules_that_a_connector_lacks_are_one_role():
+    (check,) = (each for each in connector.CHECKS if each.id == "connector-rights")
+    lacking = Lacking(namespace="flyte", name="kfpytorch", rules=[*map(read_permission, RULES)])
+    (found,) = check.judge(Facts(namespace="ns", lacking=[lacking]))
+    role, binding = read_manifests(found.remedy)
+    wanted = {f"{verb} {rule.plural}" for rule in RULES for verb in rule.verbs}
+    assert {each for _, each in list_permitted([role, binding])} == wanted
+    assert binding["subjects"][0]["name"] == "system:serviceaccount:flyte:kfpytorch"
+    assert re.fullmatch(r"[a-z0-9-]+", role["metadata"]["name"])
