@@ -18,6 +18,13 @@ from backend_plugin.shell import small_files, yaml_text
 
 # Where `plugins.k8s` stands in the values of Flyte's two charts.
 _CHARTS: Final = (("configuration", "inline"), ("configmap", "k8s"))
+# Where admin's `task_resources` stands in Flyte's configuration and in the values of its charts.
+_TASK_RESOURCES: Final = (
+    ("task_resources",),
+    ("configuration", "inline", "task_resources"),
+    ("configmap", "task_resource_defaults", "task_resources"),
+)
+_EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 _OUR_CHART: Final = "kfpytorch-backend"
 # By its label: the object's own name hangs on the release's.
 _SETTINGS_OF: Final = (
@@ -64,8 +71,18 @@ def only_document(file: str) -> Any:
 
 
 def section(said: Any, file: str) -> Mapping[str, Any]:
-    """The ``plugins.k8s`` section of a mapping: itself, or where Flyte's configuration and charts have it."""
+    """Return the ``plugins.k8s`` section of a mapping, with Flyte's ``task_resources`` in it.
+
+    The section is the mapping itself, or stands where Flyte's configuration and charts have it.
+    """
     _not_values(said, file)
+    resources = next((each for path in _TASK_RESOURCES if (each := _inner(said, path))), None)
+    if isinstance(said, Mapping):
+        said = {key: value for key, value in said.items() if key != "task_resources"}
+    return _with_task_resources(_find_section(said, file), resources)
+
+
+def _find_section(said: Any, file: str) -> Mapping[str, Any]:
     for chart, part in _CHARTS:
         values = _inner(said, (chart,))
         if isinstance(values, Mapping):
@@ -95,6 +112,26 @@ def _not_values(said: Any, file: str) -> None:
             f"settings {file}: are values of the chart {_OUR_CHART} ({', '.join(found)}), and no settings; "
             f"those of its release are in a ConfigMap:\n  {_SETTINGS_OF.replace('NAME', name)}"
         )
+
+
+def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[str, Any]:
+    """Return the section, in which ``kfpytorch.task-resources`` is ``resources`` unless it is set there."""
+    ours = section.get("kfpytorch") or {}
+    if not resources or not isinstance(ours, Mapping):
+        return section
+    if isinstance(resources, Mapping):
+        resources = {part: _rename_storage(amounts) for part, amounts in resources.items()}
+    return {**section, "kfpytorch": {"task-resources": resources, **ours}}
+
+
+def _rename_storage(amounts: Any) -> Any:
+    """Return amounts with Kubernetes' name for what Flyte calls ``ephemeralStorage``, in any case."""
+    if not isinstance(amounts, Mapping):
+        return amounts
+    return {
+        _EPHEMERAL_STORAGE if str(name).lower() == "ephemeralstorage" else name: amount
+        for name, amount in amounts.items()
+    }
 
 
 def _with_logs(plugins: Mapping[str, Any]) -> Any:

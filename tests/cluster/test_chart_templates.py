@@ -74,6 +74,8 @@ REFUSED = {
     "extraVolumeMounts: [{name: ca, mountPath: /ca}]": "extraVolumeMounts: there is no volume ca; name one",
     "extraVolumeMounts: [{name: ca}]": "at '/extraVolumeMounts/0': missing property 'mountPath'",
     "{extraVolumes: [{name: ca}], extraVolumeMounts: [{name: ca, mountPath: /tmp/}]}": "is mounted at /tmp/",
+    "extraEnv: [{name: KFPYTORCH_PORT, value: '9'}]": "extraEnv: KFPYTORCH_PORT replaces server.port, which",
+    "extraEnv: [{name: KFPYTORCH_METRICS_PORT, value: '9'}]": "extraEnv: KFPYTORCH_METRICS_PORT replaces",
     "extraEnv: [{name: HOME, value: /home}]": "extraEnv: HOME is the chart's own; leave it out",
     "service: {externalTrafficPolicy: Local}": "service.externalTrafficPolicy: Local says nothing of",
     "service: {type: LoadBalancer, loadBalancerSourceRanges: ['::/0']}": (

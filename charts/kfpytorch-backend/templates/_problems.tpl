@@ -110,7 +110,18 @@
 {{- end -}}
 {{- $_ := set $paths .mountPath true -}}
 {{- end -}}
+{{- /* A variable has precedence over the settings file, so that the Service and the probes would miss the server. */ -}}
+{{- $variables := dict -}}
+{{- range $key, $value := (include "kfpytorch.settings" . | fromYaml).server -}}
+{{- range $path := ternary (keys (ternary $value dict (kindIs "map" $value))) (list "") (kindIs "map" $value) -}}
+{{- $setting := trimSuffix "." (printf "%s.%s" $key $path) -}}
+{{- $_ := set $variables (printf "KFPYTORCH_%s" ($setting | replace "." "_" | replace "-" "_" | upper)) $setting -}}
+{{- end -}}
+{{- end -}}
 {{- range .Values.extraEnv -}}
+{{- if hasKey $variables .name -}}
+{{- $problems = append $problems (printf "extraEnv: %s replaces server.%s, which the chart sets from other values; leave it out, and change those values" .name (get $variables .name)) -}}
+{{- end -}}
 {{- if has .name (list "HOME" "KFPYTORCH_STATE" "KFPYTORCH_SETTINGS" "KFPYTORCH_TOKEN") -}}
 {{- $problems = append $problems (printf "extraEnv: %s is the chart's own; leave it out" .name) -}}
 {{- end -}}

@@ -98,6 +98,56 @@ def test_flytes_logs_stand_beside_the_section(tmp_path: Path) -> None:
         assert (read.kubernetes_enabled, read.kubernetes_url) == (True, url)
 
 
+ADMINS = {"defaults": {"cpu": "2"}, "limits": {"memory": "8Gi", "ephemeralStorage": "20Gi"}}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"task_resources": ADMINS},
+        {"task_resources": ADMINS, "k8s": SECTION},
+        {"task_resources": ADMINS, "plugins": {"k8s": SECTION}},
+        {"configuration": {"inline": {"task_resources": ADMINS, "plugins": {"k8s": SECTION}}}},
+        {"configmap": {"task_resource_defaults": {"task_resources": ADMINS}, "k8s": {}}},
+    ],
+    ids=["alone", "k8s", "configuration", "flyte-binary", "flyte-core"],
+)
+def test_flytes_task_resources_are_in_force(tmp_path: Path, said: object) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(said))
+    server = serve_settings.read(str(file), {}).platform
+    for read in (files.settings(str(file)), server):
+        resources = read.kfpytorch.task_resources
+        assert {name: amount.text for name, amount in resources.defaults.items()} == {"cpu": "2"}
+        limits = {name: amount.text for name, amount in resources.limits.items()}
+        assert limits == {"memory": "8Gi", "ephemeral-storage": "20Gi"}
+
+
+def test_our_task_resources_replace_flytes(tmp_path: Path) -> None:
+    ours = {"kfpytorch": {"task-resources": {"limits": {"cpu": "4"}}}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump({"task_resources": ADMINS, "plugins": {"k8s": ours}}))
+    resources = files.settings(str(tmp_path / "s.yaml")).kfpytorch.task_resources
+    assert (dict(resources.defaults), [*resources.limits]) == ({}, ["cpu"])
+
+
+@pytest.mark.parametrize(
+    ("resources", "field"),
+    [
+        ([1], "kfpytorch.task-resources"),
+        ({"limits": "4"}, "kfpytorch.task-resources.limits"),
+        ({"limit": {"cpu": 1}}, "kfpytorch.task-resources.limit"),
+        ({"limits": {"cpu": "four"}}, "kfpytorch.task-resources.limits"),
+    ],
+)
+def test_task_resources_that_cannot_be_read_are_refused(
+    tmp_path: Path, resources: object, field: str
+) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump({"task_resources": resources, "plugins": {}}))
+    with pytest.raises(InvalidSettings) as refused:
+        files.settings(str(tmp_path / "s.yaml"))
+    assert [problem.field for problem in refused.value.problems] == [field]
+
+
 @pytest.mark.parametrize("text", ["", "# nothing", "plugins: {}", "plugins: {logs: {}}", "k8s:"])
 def test_who_says_nothing_gets_flytes_defaults(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.yaml").write_text(text)
