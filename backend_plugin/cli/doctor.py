@@ -215,5 +215,4 @@ def _print(about: Mapping[str, str], found: Sequence["Finding"], left: int) -> N
         click.echo(printable.escape(f"  {each.sentence}\n  remedy: {each.remedy}"))
     counts = {level: sum(each.level is level for each in found) for level in Level}
     told = ", ".join(f"{count} {level.value}" for level, count in counts.items() if count)
-    made = f"{len(CHECKS)} checks{f', of which {left} could not be made' if left else ''}"
-    click.echo(f"{made}: {told or 'all is well'}")
+    click.echo(f"{len(CHECKS) - left} of {len(CHECKS)} checks made: {told or 'all is well'}")

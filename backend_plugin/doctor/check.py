@@ -31,6 +31,8 @@ class Found:
     """What is wrong, with its name and value; without a full stop."""
     remedy: str
     """What to do, as a command or values that can be pasted where there are any."""
+    is_unknown: bool = False
+    """True if the check could not look at this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

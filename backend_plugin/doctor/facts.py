@@ -49,6 +49,9 @@ class Subject(enum.Enum):
     JOB_TRIAL = "a dry run of the job"
     INVALID_TRIAL = "a dry run of a job that the operator's webhook refuses"
     POD_TRIALS = "a dry run of the job's pods"
+    ROLES = "the pods of the task"
+    STORES = "output prefixes"
+    CONNECTOR = "the address of a connector"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +134,8 @@ class Tried:
     """A URL, or an address."""
     trouble: str = ""
     """Empty: it went well."""
+    is_tried: bool = True
+    """False if the trouble kept it from being tried."""
     remedy: str = ""
 
 

@@ -51,6 +51,7 @@ async def _store(prefix: str, *, read_only: bool) -> Tried:
             what=prefix,
             trouble=f"cannot be tried: the package {package} is not installed",
             remedy=f"pip install {package}, or make the image with --build-arg STORES={package}",
+            is_tried=False,
         )
     except asyncio.TimeoutError as error:
         trouble = f"does not answer within {_SECONDS:g} s"

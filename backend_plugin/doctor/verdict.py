@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from backend_plugin.doctor import roles
+from backend_plugin.doctor import deployments, roles
 from backend_plugin.doctor.check import Check, Finding, Level
-from backend_plugin.doctor.facts import Facts, Subject, Unseen
+from backend_plugin.doctor.facts import Facts, Reply, Subject, Unseen
 from backend_plugin.doctor.table import CHECKS, UNREACHABLE
 
+_NO_REPLY: Final = Reply()
 UNSEEN: Final = "unseen"
 """The id of what could not be looked at."""
 EXIT_CODES: Final = {Level.ERROR: 1, Level.WARNING: 3, Level.UNKNOWN: 4, Level.NOTE: 0}
@@ -15,12 +16,15 @@ EXIT_CODES: Final = {Level.ERROR: 1, Level.WARNING: 3, Level.UNKNOWN: 4, Level.N
 
 
 def findings(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[Finding]:
-    """All of them, the worst first; where nothing could be asked, that alone."""
-    left = set(left_out(facts, checks))
+    """Return all findings, the worst first; if nothing could be asked, only that one."""
     found = [
-        Finding(id=check.id, level=check.level, sentence=each.sentence, remedy=each.remedy)
-        for check in checks
-        if check.id not in left
+        Finding(
+            id=check.id,
+            level=Level.UNKNOWN if each.is_unknown else check.level,
+            sentence=each.sentence,
+            remedy=each.remedy,
+        )
+        for check in _judged(facts, checks)
         for each in check.judge(facts)
     ]
     lost = [] if facts.unreachable else _report_unseen(facts.unseen)
@@ -28,10 +32,35 @@ def findings(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[Finding
 
 
 def left_out(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[str]:
-    """Those that could not be made, as what they need could not be looked at."""
+    """Return the checks that were not made: what they need was not looked at."""
+    made = {
+        check.id
+        for check in _judged(facts, checks)
+        if not any(each.is_unknown for each in check.judge(facts))
+    }
+    return [check.id for check in checks if check.id not in made]
+
+
+def _judged(facts: Facts, checks: Sequence[Check]) -> Sequence[Check]:
     if facts.unreachable:
-        return [check.id for check in checks if check.id != UNREACHABLE.id]
-    return [check.id for check in checks if any(each in facts.unseen for each in check.needs)]
+        return [check for check in checks if check.id == UNREACHABLE.id]
+    missing = {*facts.unseen, *_list_untried(facts)}
+    return [check for check in checks if not missing & {*check.needs}]
+
+
+def _list_untried(facts: Facts) -> Iterable[Subject]:
+    """Return the subjects of which there was nothing to look at."""
+    has = {
+        Subject.ROLES: facts.task.roles,
+        Subject.JOB_TRIAL: facts.job_reply != _NO_REPLY,
+        Subject.INVALID_TRIAL: facts.invalid_reply != _NO_REPLY,
+        Subject.POD_TRIALS: facts.pod_replies,
+        Subject.FLYTE_CONFIG: facts.of(Subject.FLYTE_CONFIG),
+        Subject.RIGHTS: deployments.connectors(facts),
+        Subject.STORES: facts.stores,
+        Subject.CONNECTOR: facts.connector is not None,
+    }
+    return [subject for subject, is_there in has.items() if not is_there]
 
 
 def in_order(found: Iterable[Finding]) -> Sequence[Finding]:

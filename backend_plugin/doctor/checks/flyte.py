@@ -308,5 +308,6 @@ CHECKS: Final = (
         level=Level.ERROR,
         proves="the connector that was named answers, and serves tasks of type pytorch",
         judge=_silent,
+        needs=(Subject.CONNECTOR,),
     ),
 )

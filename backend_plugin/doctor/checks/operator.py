@@ -232,7 +232,7 @@ CHECKS: Final = (
         level=Level.ERROR,
         proves="the webhooks that see a new job answer",
         judge=_hook_away,
-        needs=(Subject.JOB_TRIAL,),
+        needs=(Subject.INVALID_TRIAL,),
     ),
     Check(
         id="webhook-missing",

@@ -120,20 +120,20 @@ CHECKS: Final = (
         level=Level.ERROR,
         proves="the quotas of the namespace allow all replicas together",
         judge=_too_small,
-        needs=(Subject.QUOTAS,),
+        needs=(Subject.QUOTAS, Subject.ROLES),
     ),
     Check(
         id="quota-full",
         level=Level.WARNING,
         proves="the quotas of the namespace have room for all replicas at this moment",
         judge=_full,
-        needs=(Subject.QUOTAS,),
+        needs=(Subject.QUOTAS, Subject.ROLES),
     ),
     Check(
         id="limit-range",
         level=Level.ERROR,
         proves="the LimitRanges of the namespace allow each container",
         judge=_out_of_range,
-        needs=(Subject.LIMIT_RANGES,),
+        needs=(Subject.LIMIT_RANGES, Subject.ROLES),
     ),
 )

@@ -4,13 +4,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.doctor.check import Check, Found, Level
-from backend_plugin.doctor.facts import Facts
+from backend_plugin.doctor.facts import Facts, Subject
 
 
 def _troubled(facts: Facts) -> Iterator[Found]:
     for each in facts.stores:
         if each.trouble:
-            yield Found(sentence=f"{each.what}: {each.trouble}", remedy=each.remedy)
+            yield Found(
+                sentence=f"{each.what}: {each.trouble}",
+                remedy=each.remedy,
+                is_unknown=not each.is_tried,
+            )
 
 
 CHECKS: Final = (
@@ -19,5 +23,6 @@ CHECKS: Final = (
         level=Level.ERROR,
         proves="an object can be written below the output prefix, read and deleted",
         judge=_troubled,
+        needs=(Subject.STORES,),
     ),
 )

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -9,7 +10,7 @@ from click.testing import CliRunner
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import verdict
 from backend_plugin.doctor.check import Check, Finding, Found, Level
-from backend_plugin.doctor.facts import Facts, Subject, Unseen
+from backend_plugin.doctor.facts import Facts, Reply, RolePods, Subject, Task, Tried, Unseen
 from backend_plugin.doctor.table import CHECKS
 
 NODES = Unseen(reason="the API server answers 500", remedy="kubectl get nodes")
@@ -74,7 +75,7 @@ def test_how_many_could_not_be_made_is_said(tmp_path: Path) -> None:
     missing = ["doctor", "--kubeconfig", str(tmp_path / "no")]
     done = CliRunner().invoke(kfpytorch, missing)
     count = len(CHECKS)
-    last = f"{count} checks, of which {count - 1} could not be made: 1 error"
+    last = f"1 of {count} checks made: 1 error"
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, last)
     said = json.loads(CliRunner().invoke(kfpytorch, [*missing, "-o", "json"]).stdout)
     assert said["not_checked"] == [check.id for check in CHECKS if check.id != "api-unreachable"]
@@ -90,3 +91,34 @@ def test_ids_are_all_different_and_plain() -> None:
 def test_what_is_needed_is_looked_at_by_somebody() -> None:
     """A check that needs what nobody looks at would never be left out, nor judged by anything."""
     assert {subject for check in CHECKS for subject in check.needs} <= {*Subject}
+
+
+UNTRIED = Tried(what="gs://b/", trouble="cannot be tried", remedy="pip install gcsfs", is_tried=False)
+ROLE = RolePods(name="worker", count=1, needed=1, pod={})
+WITH_SOMETHING: dict[str, dict[str, Any]] = {
+    "store": {"stores": [Tried(what="s3://a/")]},
+    "connector-silent": {"connector": Tried(what="h:1")},
+    "flyte-route": {"seen": {Subject.FLYTE_CONFIG: [{"tasks": {}}]}},
+    "node-taints": {"task": Task(roles=[ROLE])},
+    "job-refused": {"job_reply": Reply(stored={})},
+    "webhook-missing": {"invalid_reply": Reply(reason="Invalid", message="two masters")},
+    "pod-refused": {"pod_replies": {"worker": Reply(stored={})}},
+    "connector-rights": {
+        "seen": {
+            Subject.DEPLOYMENTS: [{"metadata": {"labels": {"app.kubernetes.io/name": "kfpytorch-backend"}}}]
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("check", WITH_SOMETHING)
+def test_a_check_is_made_only_if_there_is_something_to_look_at(check: str) -> None:
+    assert check in verdict.left_out(Facts(namespace="n"))
+    assert check not in verdict.left_out(Facts(namespace="n", **WITH_SOMETHING[check]))
+
+
+def test_a_store_that_could_not_be_tried_is_unknown() -> None:
+    facts = Facts(namespace="n", stores=[Tried(what="s3://a/"), UNTRIED])
+    (found,) = (each for each in verdict.findings(facts) if each.id == "store")
+    assert found.level is Level.UNKNOWN
+    assert "store" in verdict.left_out(facts)
