@@ -6,7 +6,7 @@ that listens already: here it gets one that is bound to the address that the oth
 
 import contextlib
 import functools
-import importlib
+import importlib.util
 import ipaddress
 import os
 import socket
@@ -33,9 +33,9 @@ def address() -> str | None:
 def stores_on_loopback() -> Iterator[None]:
     """Restrict each `TCPStore` that this process serves at a loopback address to that address.
 
-    Does nothing unless the environment states that all ranks are on this machine.
+    Does nothing unless the environment states that all ranks are on this machine, and without torch.
     """
-    if address() is None:
+    if address() is None or importlib.util.find_spec("torch") is None:
         yield
         return
     distributed: Any = importlib.import_module("torch.distributed")
