@@ -156,7 +156,7 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
             task_execution_metadata=metadata,
         )
         tasks = await self._host.tasks()
-        return Reference((await tasks.create_task(request, _CONTEXT)).resource_meta)
+        return Reference((await tasks.create_task(request.SerializeToString(), _CONTEXT)).resource_meta)
 
     async def get(self, resource_meta: Reference, **_: Any) -> Resource:
         """What is to be believed of the job."""

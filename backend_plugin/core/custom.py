@@ -12,8 +12,8 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.plugins import pytorch_pb2 as version_0
 from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
 
-from backend_plugin.core import extension, protojson, replicas
-from backend_plugin.core.errors import Problem
+from backend_plugin.core import extension, protojson, replicas, task_sizes
+from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ElasticPolicy, ReplicaGroup, Role, Run, RunPolicy, TrainingJob
 from backend_plugin.core.values import Manifest
 
@@ -49,7 +49,12 @@ def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> Trainin
         template: Any template; it is not changed.
         run: The attempt that the job is for.
         problems: Gets what cannot be meant. With any, the job is only good for finding more of them.
+
+    Raises:
+        InvalidTask: If the custom is too large to be read.
     """
+    if too_large := task_sizes.check("custom", template.custom.ByteSize(), task_sizes.CUSTOM_BYTES):
+        raise InvalidTask(*too_large)
     custom = protojson.as_json(template.custom)
     said = _layout(template, custom, problems)(custom, problems)
     extended = extension.decode(custom.get(extension.KEY), problems)

@@ -4,9 +4,13 @@ Lives here: the family of errors that no repetition mends. Does not: passing tro
 only the shell can have.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
+
+MOST_PROBLEMS: Final = 50
+"""Problems of one task after which it is not read any further."""
 
 
 class BackendError(Exception):
@@ -38,6 +42,34 @@ class InvalidTask(BackendError):
         self.problems = problems
 
 
+class Problems(list[Problem]):
+    """A list of the problems of a task that ends its reading when it is full.
+
+    Adding the last of `MOST_PROBLEMS` raises `InvalidTask` with all of them, so that the time for a task with
+    very many problems has a limit. Iterables are read one by one for the same reason.
+    """
+
+    def __init__(self, problems: Iterable[Problem] = ()) -> None:
+        super().__init__()
+        self.extend(problems)
+
+    def append(self, problem: Problem) -> None:
+        """Add one."""
+        super().append(problem)
+        if len(self) >= MOST_PROBLEMS:
+            raise InvalidTask(*self)
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """Add each one."""
+        for problem in problems:
+            self.append(problem)
+
+    def __iadd__(self, problems: Iterable[Problem]) -> "Problems":  # type: ignore[misc, override]
+        """Add each one."""
+        self.extend(problems)
+        return self
+
+
 @contextmanager
 def gathered() -> Iterator[list[Problem]]:
     """Collect the problems of several stages, so that all are told at once.
@@ -45,11 +77,12 @@ def gathered() -> Iterator[list[Problem]]:
     Yields the list to add to; raises `InvalidTask` at the end if there is any, with those of an
     `InvalidTask` raised meanwhile behind them.
     """
-    problems: list[Problem] = []
+    problems = Problems()
     try:
         yield problems
     except InvalidTask as refusal:
-        raise InvalidTask(*problems, *refusal.problems) from refusal
+        found = dict.fromkeys((*problems, *refusal.problems))
+        raise InvalidTask(*[*found][:MOST_PROBLEMS]) from refusal
     if problems:
         raise InvalidTask(*problems)
 

@@ -17,7 +17,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct, Value
 
-from backend_plugin.core.errors import Problem
+from backend_plugin.core.errors import Problem, Problems
 from backend_plugin.core.values import JsonValue, Manifest
 
 _KEY: Final = itemgetter(0)
@@ -79,7 +79,7 @@ def shown(value: object) -> str:
 
 def parse(value: Manifest, message: Message, path: str) -> list[Problem]:
     """Read `value` into `message`, leaving out what cannot be read: a problem each, under `path`."""
-    problems: list[Problem] = []
+    problems = Problems()
     known, seen = _fields(message.DESCRIPTOR), set()
     for key, item in value.items():
         if (field := known.get(key)) is None or item is None:
@@ -156,7 +156,7 @@ def _read(item: JsonValue, field: _Field, message: Message, where: tuple[str, st
 
 
 def _read_parts(items: Sequence[Manifest], parts: Any, path: str) -> list[Problem]:
-    found: list[Problem] = []
+    found = Problems()
     for index, item in enumerate(items):
         problems = parse(item, parts.add(), f"{path}[{index}]")
         if problems:

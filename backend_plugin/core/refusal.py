@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from backend_plugin.core import task_phase
-from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
 from backend_plugin.core.job import Run
 from backend_plugin.core.manifest import names
 from backend_plugin.core.task_phase import TaskPhase
@@ -25,7 +25,10 @@ def of_problems(problems: Sequence[Problem]) -> str:
     told = [str(problem) for problem in problems[:_MOST_PROBLEMS]]
     more = len(problems) - len(told)
     head = "the task cannot be run as it is" if len(problems) > 1 else "the task cannot be run"
-    return "\n".join([f"{head}: {told[0]}", *told[1:], *([f"and {more} more problems"] if more else [])])
+    rest = (
+        f"and {more} more problems" if len(problems) < MOST_PROBLEMS else f"and {more} or more other problems"
+    )
+    return "\n".join([f"{head}: {told[0]}", *told[1:], *([rest] if more else [])])
 
 
 def of_cluster(reason: str, message: str) -> str:

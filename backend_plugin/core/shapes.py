@@ -6,11 +6,12 @@ the API server knows that. A type is a part of `pod_types`, a scalar, or ``[type
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from backend_plugin.core.errors import Problem
+from backend_plugin.core.errors import MOST_PROBLEMS, Problem
 from backend_plugin.core.pod_types import PARTS
 from backend_plugin.core.protojson import shown
 from backend_plugin.core.quantity import NotAQuantity, parse
@@ -72,7 +73,7 @@ def _converted(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
     try:
         return msgspec.convert(value, _type(kind), dec_hook=_amount), []
     except msgspec.ValidationError:  # Of a quantity, too: what the hook raises becomes one.
-        return None, list(_problems(value, kind, path))
+        return None, list(islice(_problems(value, kind, path), MOST_PROBLEMS))
 
 
 def unknown(value: Any, kind: str, path: str = "") -> Iterator[str]:

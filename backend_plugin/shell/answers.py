@@ -29,6 +29,7 @@ _LINE_BYTES: Final = 64 * 2**10
 _REPLICA_BYTES: Final = 512 * 2**10
 _MOST_BYTES: Final = 8 * 2**20
 """Of all replicas together; whoever wants more has `kfpytorch logs`."""
+_MOST_QUERIES: Final = 100
 
 
 class UnknownQuery(BackendError):
@@ -110,10 +111,12 @@ def metrics(queries: Sequence[str], verdict: TaskPhase | None) -> admin.GetTaskM
     Raises:
         UnknownQuery: With the names that there are.
     """
+    if len(queries) > _MOST_QUERIES:
+        raise UnknownQuery(f"queries: {len(queries)} are more than the limit of {_MOST_QUERIES}")
     info = {} if verdict is None else verdict.info
     known = {name: info[name] for name in ("replicas", "ready") if name in info}
     if unknown := [name for name in queries if name not in ("replicas", "ready")]:
-        raise UnknownQuery(f"queries: no metric {unknown[0]!r}; there are: ready, replicas")
+        raise UnknownQuery(f"queries: no metric {unknown[0][:80]!r}; there are: ready, replicas")
     results = []
     for name in queries or sorted(known):
         data = Struct()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
 import grpc
@@ -16,7 +17,6 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.message import Message
 
-from backend_plugin import execution
 from backend_plugin.core import job_ref, printable, refusal, signing
 from backend_plugin.core.attempts import Superseded
 from backend_plugin.core.errors import InvalidTask, Refused, gathered
@@ -26,15 +26,17 @@ from backend_plugin.core.observed import Job, read_job
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
-from backend_plugin.shell import answers, whose
+from backend_plugin.shell import answers, create_request, whose
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import AlreadyExists, Cluster, Misconfigured, Name, NotDurable, Unavailable
+from backend_plugin.shell.create_request import CreateRequest
 from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.keeper import Keeper
 from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.planner import Planner
 from backend_plugin.shell.timeouts import timeout
 
 log = logging.getLogger(__name__)
@@ -50,6 +52,10 @@ _NOT_AUTHENTIC: Final = (
     "no server with the keys of this one wrote this reference; give all servers the same signing-keys-file, "
     "and write accept-unsigned: true while tasks run that an older server started"
 )
+
+# The longest refusal, as Flyte keeps it in the reference, and the largest reference.
+_REFUSAL_CHARACTERS: Final = 10_000
+_REFERENCE_BYTES: Final = 64 * 2**10
 
 # Propeller hangs up after 10 s, and begins another attempt while this one goes on.
 _CREATE_SECONDS: Final = 7.0
@@ -87,17 +93,17 @@ class TaskService:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._answers = around.answers
+        self._planner = Planner()
 
     # ---- create
 
-    async def create_task(
-        self, request: admin.CreateTaskRequest, context: Context
-    ) -> admin.CreateTaskResponse:
-        """Ask the cluster for the job, once, however often this is called for the same attempt."""
-        run = execution.run_of(request.task_execution_metadata, request.output_prefix)
+    async def create_task(self, data: bytes, context: Context) -> admin.CreateTaskResponse:
+        """Create the job of a serialized request, once, however often this is called for the same attempt."""
+        request = await self._planner.run(len(data), partial(create_request.read, data))
+        run = request.run
         try:
             async with timeout(_CREATE_SECONDS):
-                return await self._create(request, run)
+                return await self._create(request, len(data))
         except InvalidTask as invalid:
             return self._refused(run, refusal.of_problems(invalid.problems))
         except Refused as refused:
@@ -117,15 +123,16 @@ class TaskService:
             late = f"the cluster did not answer within {_CREATE_SECONDS:g} s; ask again"
             await self._abort(context, run, _Failure(grpc.StatusCode.UNAVAILABLE, late, "Timeout"))
 
-    async def _create(self, request: admin.CreateTaskRequest, run: Run) -> admin.CreateTaskResponse:
-        """The job, and the reference to it; all that stands against it is raised."""
-        around = self._around
+    async def _create(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
+        """Return the reference to the job; raise everything that prevents it."""
+        around, run = self._around, request.run
+        if request.problems:
+            raise InvalidTask(*request.problems)
         with gathered() as problems:
             problems.extend([*refusal.of_run(run), *around.allowed.problems(run)])
-        template = execution.template_of(request.template, request.task_execution_metadata)
-        pod_templates, owner = await self._there(template, run)
+        pod_templates, owner = await self._there(request.template, run)
         run = replace(run, owner=owner)
-        planned = await self._planned(template, run, pod_templates)
+        planned = await self._planned(replace(request, run=run), pod_templates, size)
         await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
         around.keeper.replace_earlier(run)
         manifest = signing.sign_job(planned.manifests[0], around.ring.keys)
@@ -150,17 +157,18 @@ class TaskService:
         around.metrics.creates.add("created")
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
 
-    async def _planned(self, template: TaskTemplate, run: Run, pod_templates: Sequence[Manifest]) -> Plan:
-        """What is refused by what was found is looked at again: the cluster may have been put right."""
-        found, settings = self._around.found, self._around.answers.judge.settings
+    async def _planned(self, request: CreateRequest, pod_templates: Sequence[Manifest], size: int) -> Plan:
+        """Return the plan; look at the cluster again before a task is refused for what was found there."""
+        found, settings, run = self._around.found, self._around.answers.judge.settings, request.run
+        make = partial(plan, request.template, run, settings, pod_templates)
         seen = await found.of(run.namespace)
         try:
-            planned = plan(template, run, settings, pod_templates, seen)
+            planned = await self._planner.run(size, partial(make, seen))
         except InvalidTask:
             newer = await found.anew(run.namespace)
             if newer == seen:
                 raise
-            planned = plan(template, run, settings, pod_templates, newer)
+            planned = await self._planner.run(size, partial(make, newer))
         found.tell(run, planned.reasons)
         for warning in planned.warnings:
             log.warning("pod security: %s", warning, extra=whose.of_run(run))
@@ -207,6 +215,7 @@ class TaskService:
 
     def _refused(self, run: Run, message: str) -> admin.CreateTaskResponse:
         self._around.metrics.creates.add("refused")
+        message = message[:_REFUSAL_CHARACTERS]
         log.warning("refused: %s", message.replace("\n", "; "), extra=whose.of_run(run))
         ref = JobRef(
             dialect=Dialect.PYTORCHJOB,
@@ -311,6 +320,9 @@ class TaskService:
 
     async def _ref(self, data: bytes, context: Context) -> JobRef:
         """Return a reference; end the call if no server with our keys wrote it."""
+        if len(data) > _REFERENCE_BYTES:
+            larger = f"{len(data):,} bytes are larger than the limit of {_REFERENCE_BYTES:,} bytes"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {larger}")
         try:
             ref = job_ref.decode(data)
         except UnreadableReference as unreadable:
@@ -340,7 +352,7 @@ class MetadataService:
         """This one, by its name."""
         if request.name != NAME:
             await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"no agent {request.name!r} here; there is {NAME!r}"
+                grpc.StatusCode.NOT_FOUND, f"no agent {request.name[:80]!r} here; there is {NAME!r}"
             )
         return admin.GetAgentResponse(agent=self._AGENT)
 
@@ -356,7 +368,9 @@ def handlers(tasks: TaskService) -> Sequence["grpc.GenericRpcHandler[Any, Any]"]
         grpc.method_handlers_generic_handler(
             "flyteidl.service.AsyncAgentService",
             {
-                "CreateTask": _unary(tasks.create_task, admin.CreateTaskRequest),
+                "CreateTask": grpc.unary_unary_rpc_method_handler(
+                    tasks.create_task, response_serializer=_serialized
+                ),
                 "GetTask": _unary(tasks.get_task, admin.GetTaskRequest),
                 "DeleteTask": _unary(tasks.delete_task, admin.DeleteTaskRequest),
                 "GetTaskMetrics": _unary(tasks.get_task_metrics, admin.GetTaskMetricsRequest),

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.errors import InvalidTask, Problem, Problems
 from backend_plugin.core.job import ReplicaGroup, Run
 from backend_plugin.core.manifest import (
     pod_base,
@@ -63,7 +63,8 @@ def pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[
 
     Raises `InvalidTask` with every problem of every group.
     """
-    ground, problems = _ground(request)
+    ground, found = _ground(request)
+    problems = Problems(found)
     pods = list(_pods(ground, groups, problems)) if ground is not None else []
     if ground is not None and _mode(request) is PodSecurityMode.REFUSE:
         problems.extend(_security_problems(ground, groups))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
 
 from backend_plugin.core import shapes
-from backend_plugin.core.errors import Problem
+from backend_plugin.core.errors import Problem, Problems
 from backend_plugin.core.protojson import as_json, shown
 from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
 from backend_plugin.core.replicas import RESOURCE_NAMES
@@ -26,6 +26,8 @@ _PLACEHOLDER: Final = re.compile(
     r"|prevCheckpointPrefix|perRetryUniqueKey|taskTemplatePath|namespace)\s*}}",
     re.IGNORECASE,
 )
+MOST_CONTAINERS: Final = 128
+"""Containers of one kind in the pod of a task: preparing a thousand takes a tenth of a second."""
 # The first propeller that fills in the templates that it gives to connectors.
 FIRST_PROPELLER: Final = "1.16.7"
 
@@ -68,7 +70,7 @@ def read(template: TaskTemplate, settings: Settings) -> tuple[Draft | None, list
 
 def _container_draft(template: TaskTemplate, settings: Settings) -> tuple[Draft, list[Problem]]:
     target = template.container
-    problems = [*_placeholders(list(target.command), "container.command")]
+    problems = Problems(_placeholders(list(target.command), "container.command"))
     problems += _placeholders(list(target.args), "container.args")
     if target.HasField("data_config"):
         problems.append(_no_copilot("container.dataConfig"))
@@ -124,8 +126,12 @@ def _amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
 def _pod_draft(template: TaskTemplate) -> tuple[Draft | None, list[Problem]]:
     target, path = template.k8s_pod, "k8sPod.podSpec"
     said = as_json(target.pod_spec, whole=True)
-    spec, problems = shapes.read(said, "PodSpec", path)
+    spec, wrong = shapes.read(said, "PodSpec", path)
+    problems = Problems(wrong)
     problems += _nameless(said, path)
+    if problems:
+        return None, problems
+    problems += _too_many_containers(spec, path)
     if problems:
         return None, problems
     primary = _primary_name(template, spec)
@@ -178,6 +184,17 @@ def _placeholders(words: Any, path: str) -> Iterator[Problem]:
                 value=shown(word),
                 message="has not been filled in by Flyte",
                 remedy=f"update FlytePropeller to {FIRST_PROPELLER} or later, and keep commands free of it",
+            )
+
+
+def _too_many_containers(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for kind in ("containers", "initContainers"):
+        if (number := len(spec.get(kind, ()))) > MOST_CONTAINERS:
+            yield Problem(
+                field=f"{path}.{kind}",
+                value=f"{number:,} containers",
+                message=f"are more than the limit of {MOST_CONTAINERS}",
+                remedy="leave out what is not needed",
             )
 
 

@@ -1,0 +1,160 @@
+"""The parts of a CreateTask request that a server reads, each with a limit of its size.
+
+Protobuf keeps the interpreter from everything else while it parses: 12 MB of map entries take it a second. So
+the sizes are taken from the message's outline first. What is not used, such as inputs, is not parsed at all.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.message import DecodeError
+
+from backend_plugin import execution
+from backend_plugin.core import task_sizes
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import Run
+
+MOST_FIELDS: Final = 4_000
+"""Fields on one level of a message; a task has some dozens."""
+
+_KIB: Final = 2**10
+_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+_FIXED: Final = {_FIXED_64: 8, _FIXED_32: 4}
+_VARINT_BYTES: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRequest:
+    """A request as far as it is used."""
+
+    template: TaskTemplate
+    run: Run
+    problems: Sequence[Problem]
+    """The parts that are too large, and are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A field of a message that is read: its path for people, and its limit or its own fields."""
+
+    path: str
+    limit: int = 0
+    fields: "Mapping[int, _Part]" = field(default_factory=dict)
+
+
+# Of the maps of texts 1 MB takes 80 ms to parse, of a Struct 40 ms, of a list of texts 15 ms.
+_POD: Final = {
+    1: _Part("k8sPod.metadata", 256 * _KIB),
+    2: _Part("k8sPod.podSpec", 1024 * _KIB),
+    3: _Part("k8sPod.dataConfig", 16 * _KIB),
+    4: _Part("k8sPod.primaryContainerName", 16 * _KIB),
+}
+_TEMPLATE: Final = {
+    1: _Part("id", 16 * _KIB),
+    2: _Part("type", 16 * _KIB),
+    3: _Part("metadata", 64 * _KIB),
+    5: _Part("custom", task_sizes.CUSTOM_BYTES),
+    6: _Part("container", 1024 * _KIB),
+    7: _Part("taskTypeVersion", 16 * _KIB),
+    8: _Part("securityContext", 64 * _KIB),
+    9: _Part("extendedResources", 16 * _KIB),
+    16: _Part("config", 256 * _KIB),
+    17: _Part("k8sPod", fields=_POD),
+}
+_REQUEST: Final = {
+    2: _Part("template", fields=_TEMPLATE),
+    3: _Part("output_prefix", 16 * _KIB),
+    4: _Part("task_execution_metadata", 512 * _KIB),
+}
+
+
+def read(data: bytes) -> CreateRequest:
+    """Read a serialized CreateTaskRequest.
+
+    Raises:
+        DecodeError: If it is none.
+    """
+    problems: list[Problem] = []
+    request = admin.CreateTaskRequest.FromString(
+        _trim(memoryview(data), _Part("", fields=_REQUEST), problems)
+    )
+    return CreateRequest(
+        template=execution.template_of(request.template, request.task_execution_metadata),
+        run=execution.run_of(request.task_execution_metadata, request.output_prefix),
+        problems=problems,
+    )
+
+
+def _trim(data: memoryview, part: _Part, problems: list[Problem]) -> bytes:
+    """Return a message with those of its fields that are read and are not too large."""
+    kept: list[bytes] = []
+    sizes: Counter[int] = Counter()
+    for index, (number, whole, content) in enumerate(_fields(data)):
+        if index == MOST_FIELDS:
+            problems.append(_too_many(part.path))
+            break
+        if (inner := part.fields.get(number)) is None:
+            continue
+        if inner.fields:
+            trimmed = _trim(content, inner, problems)
+            kept.append(_varint(number << 3 | _BYTES) + _varint(len(trimmed)) + trimmed)
+            continue
+        sizes[number] += len(content)
+        if sizes[number] <= inner.limit:
+            kept.append(bytes(whole))
+    for number, size in sizes.items():
+        problems += task_sizes.check(part.fields[number].path, size, part.fields[number].limit)
+    return b"".join(kept)
+
+
+def _too_many(path: str) -> Problem:
+    return Problem(
+        field=path or "request",
+        value=f"more than {MOST_FIELDS:,} fields",
+        message=f"has more than the limit of {MOST_FIELDS:,} fields",
+        remedy="leave out what is not needed",
+    )
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
+    """Yield the number, the bytes and the content of each field of a message."""
+    at = 0
+    while at < len(data):
+        start = at
+        key, at = _read_varint(data, at)
+        kind, begin = key & 7, at
+        if kind == _VARINT:
+            _, at = _read_varint(data, at)
+        elif kind == _BYTES:
+            size, begin = _read_varint(data, at)
+            at = begin + size
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        else:
+            raise DecodeError("a field has a wire type that no field of a request has")
+        if at > len(data):
+            raise DecodeError("a field is longer than the request")
+        yield key >> 3, data[start:at], data[begin:at]
+
+
+def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
+    """Return a number and the position behind it."""
+    value = 0
+    for index, byte in enumerate(data[at : at + _VARINT_BYTES]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, at + index + 1
+    raise DecodeError("a number is longer than ten bytes, or than the request")
+
+
+def _varint(value: int) -> bytes:
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)

@@ -1,0 +1,150 @@
+"""Requests of an author who wants to occupy the server, each with about as many bytes as asked for."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from serving import CONTAINER, metadata, template
+
+Build = Callable[[int], dict[str, Any]]
+
+_ROLES = {"workerReplicas": {"replicas": 1}, "masterReplicas": {"replicas": 1}}
+
+
+def _many(size: int, each: int, make: Callable[[int], Any]) -> list[Any]:
+    return [make(index) for index in range(max(1, size // each))]
+
+
+def _texts(size: int) -> dict[str, str]:
+    return {f"k{index}": "v" for index in range(max(1, size // 14))}
+
+
+def _custom(said: Any) -> dict[str, Any]:
+    return {"custom": {**_ROLES, **said}}
+
+
+def _limits(entry: Any, size: int, each: int) -> dict[str, Any]:
+    return _custom({"workerReplicas": {"replicas": 1, "resources": {"limits": [entry] * (size // each)}}})
+
+
+def _role(key: str, value: Any) -> dict[str, Any]:
+    return _custom({"kfpytorch": {"worker": {key: value}}})
+
+
+def _container(**said: Any) -> dict[str, Any]:
+    return {"container": {**CONTAINER, **said}}
+
+
+def _pod(spec: Any = None, meta: Any = None, **container: Any) -> dict[str, Any]:
+    main = {"name": "primary", "image": "image:1", **container}
+    return {
+        "container": None,
+        "k8sPod": {"podSpec": {"containers": [main], **(spec or {})}, "metadata": meta or {}},
+        "config": {"primary_container_name": "primary"},
+    }
+
+
+def _containers(size: int, **said: Any) -> dict[str, Any]:
+    main = {"name": "primary", "image": "image:1"}
+    return _pod({"containers": [*_many(size, 40, lambda index: {"name": f"c{index}", **said}), main]})
+
+
+_TERM = {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}
+_NODES = "requiredDuringSchedulingIgnoredDuringExecution"
+_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/k"
+
+TEMPLATES: dict[str, Build] = {
+    "custom: a text": lambda size: _custom({"x": "y" * size}),
+    "custom: numbers": lambda size: _custom({"x": [1] * (size // 12)}),
+    "custom: keys": lambda size: _custom(_texts(size)),
+    "custom: tolerations": lambda size: _role("tolerations", _many(size, 24, lambda _: {"key": 5})),
+    "custom: selector": lambda size: _role("nodeSelector", _texts(size)),
+    "custom: role containers": lambda size: _role(
+        "podTemplate", {"spec": {"containers": _many(size, 30, lambda index: {"name": str(index)})}}
+    ),
+    "custom: resources": lambda size: _limits({"name": 9, "value": "x"}, size, 40),
+    "custom: enums": lambda size: _limits({"name": "Q"}, size, 30),
+    "args: one": lambda size: _container(args=["x" * size]),
+    "args: many": lambda size: _container(args=["x"] * (size // 3)),
+    "args: placeholders": lambda size: _container(args=["{{.input}}"] * (size // 12)),
+    "args: beginnings": lambda size: _container(args=["{{ .inputs." * (size // 11)]),
+    "env": lambda size: _container(env=_many(size, 14, lambda index: {"key": f"k{index}", "value": "v"})),
+    "env: repeated": lambda size: _container(env=[{"key": "k", "value": "v"}] * (size // 8)),
+    "resources": lambda size: _container(resources={"limits": [{"name": "CPU", "value": "x"}] * (size // 8)}),
+    "pod: env": lambda size: _pod(env=_many(size, 44, lambda index: {"name": f"k{index}", "value": "v"})),
+    "pod: wrong env": lambda size: _pod(env=_many(size, 40, lambda _: {"name": 5, "value": "v"})),
+    "pod: containers": _containers,
+    "pod: good containers": lambda size: _containers(size, image="i"),
+    "pod: nameless": lambda size: _pod({"containers": _many(size, 30, lambda _: {"image": "i"})}),
+    "pod: volumes": lambda size: _pod({"volumes": _many(size, 40, lambda _: {"name": "x", "emptyDir": {}})}),
+    "pod: host paths": lambda size: _pod(
+        {"volumes": _many(size, 55, lambda index: {"name": f"x{index}", "hostPath": {"path": "/"}})}
+    ),
+    "pod: ports": lambda size: _pod(ports=_many(size, 36, lambda index: {"containerPort": index + 1})),
+    "pod: unknown fields": lambda size: _pod(_texts(size // 2)),
+    "pod: affinity": lambda size: _pod(
+        {"affinity": {"nodeAffinity": {_NODES: {"nodeSelectorTerms": [_TERM] * (size // 120)}}}}
+    ),
+    "pod: tolerations": lambda size: _pod({"tolerations": _many(size, 26, lambda at: {"key": f"k{at}"})}),
+    "pod: mounts": lambda size: _pod(volumeMounts=[{"name": "x", "mountPath": "/x"}] * (size // 44)),
+    "pod: resources": lambda size: _pod(
+        resources={"limits": {f"a.b/{key}": "1" for key in _texts(size // 2)}}
+    ),
+    "pod: labels": lambda size: _pod(meta={"labels": _texts(size)}),
+    "pod: annotations": lambda size: _pod(
+        meta={"annotations": {f"{_APP_ARMOR}{index}": "unconfined" for index in range(size // 80)}}
+    ),
+    "config": lambda size: {"config": _texts(size)},
+}  # fmt: skip
+
+
+def creations(size: int, execution: str = "f1") -> Iterator[tuple[str, bytes]]:
+    """Yield CreateTask requests: every kind of template, and every part of the request around it."""
+    for name, build in TEMPLATES.items():
+        yield name, _creation(template(**build(size)), execution).SerializeToString()
+    for part in ("labels", "annotations", "environment_variables"):
+        request = _creation(template(), execution)
+        getattr(request.task_execution_metadata, part).update(_texts(size))
+        yield f"metadata: {part}", request.SerializeToString()
+    for part in ("namespace", "k8s_service_account"):
+        request = _creation(template(), execution)
+        setattr(request.task_execution_metadata, part, "n" * size)
+        yield f"metadata: {part}", request.SerializeToString()
+    request = _creation(template(), execution)
+    request.output_prefix = "s3://" + "/a" * (size // 2)
+    yield "output prefix", request.SerializeToString()
+    request = _creation(template(), execution)
+    for index in range(size // 24):
+        request.inputs.literals[f"k{index}"].scalar.primitive.integer = 1
+        request.template.interface.inputs.variables[f"k{index}"].type.simple = 1
+    yield "inputs", request.SerializeToString()
+
+
+def _creation(task: TaskTemplate, execution: str) -> admin.CreateTaskRequest:
+    return admin.CreateTaskRequest(
+        template=task,
+        output_prefix=f"s3://bucket/{execution}/n0/data/0",
+        task_execution_metadata=metadata(0, execution),
+    )
+
+
+def others(size: int, meta: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the method and the bytes of requests for a job: with large references, queries and texts."""
+    references = (meta, meta + b"x" * size, b"\x1a" + _length(size) + b"n" * size, b"\x08\x01" * (size // 2))
+    for reference in references:
+        yield "GetTask", admin.GetTaskRequest(resource_meta=reference).SerializeToString()
+        yield "DeleteTask", admin.DeleteTaskRequest(resource_meta=reference).SerializeToString()
+        yield "GetTaskLogs", admin.GetTaskLogsRequest(resource_meta=reference).SerializeToString()
+    yield "GetTask", admin.GetTaskRequest(resource_meta=meta, output_prefix="x" * size).SerializeToString()
+    for queries in (["x" * size], ["x"] * (size // 3), ["ready"] * (size // 7)):
+        request = admin.GetTaskMetricsRequest(resource_meta=meta, queries=queries)
+        yield "GetTaskMetrics", request.SerializeToString()
+
+
+def _length(size: int) -> bytes:
+    written = b""
+    while size > 0x7F:
+        written += bytes([size & 0x7F | 0x80])
+        size >>= 7
+    return written + bytes([size])

@@ -1,0 +1,81 @@
+"""Large requests of one author do not keep the server from answering the others."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import hostile_requests
+import pytest
+from serving import ASYNC, Served, serving, until
+
+SIZES = (240 * 2**10, 1_000_000)
+"""Below the limit of every part, and what most of them refuse."""
+LONGEST_MS = 50
+"""Processor time of the event loop's thread between two of its turns. Other load does not add to it."""
+
+
+class Watchdog:
+    """The longest time that a thread worked between two turns of its event loop, by what went on then."""
+
+    def __init__(self) -> None:
+        self.longest: dict[str, float] = {}
+        self.current = ""
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _watch(self) -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0.002)
+            now = time.thread_time()
+            self.longest[self.current] = max(self.longest.get(self.current, 0), 1_000 * (now - before))
+            before = now
+
+    @property
+    def slow(self) -> dict[str, int]:
+        """What took longer than is allowed, in milliseconds."""
+        return {what: int(longest) for what, longest in self.longest.items() if longest > LONGEST_MS}
+
+
+async def send(served: Served, method: str, data: bytes) -> str:
+    """Return how a call ended."""
+    call: Any
+    if method == "GetTaskLogs":
+        call = served.channel.unary_stream(ASYNC + method)(data, timeout=60)
+        await call.code()
+    else:
+        call = served.channel.unary_unary(ASYNC + method)(data, timeout=60)
+    return (await call.code()).name
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_large_requests_do_not_stop_the_event_loop(tmp_path: Path, size: int) -> None:
+    async def story() -> tuple[Watchdog, dict[str, str]]:
+        async with serving(tmp_path) as served:
+            await until(served.cache.ready.is_set)
+            meta = await served.create(execution="f0")
+            creations = list(hostile_requests.creations(size))
+            others = list(hostile_requests.others(size, meta))
+            watchdog, came_to = Watchdog(), {}
+            async with watchdog.watching():
+                for name, data in creations:
+                    watchdog.current = name
+                    came_to[name] = await send(served, "CreateTask", data)
+                for number, (method, data) in enumerate(others):
+                    watchdog.current = f"{method} {number}"
+                    came_to[watchdog.current] = await send(served, method, data)
+            return watchdog, came_to
+
+    watchdog, came_to = asyncio.run(story())
+    print({each: round(longest) for each, longest in watchdog.longest.items()}, came_to)
+    assert watchdog.slow == {}
+    assert {*came_to.values()} <= {"OK", "INVALID_ARGUMENT"}

@@ -1,0 +1,80 @@
+"""A task may have only so many problems, bytes and containers before it is read no further."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from builders import a_run, a_template
+
+from backend_plugin.core import refusal, settings
+from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem, Problems, gathered
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.task_sizes import CUSTOM_BYTES
+
+
+def problem(number: int) -> Problem:
+    return Problem(field=f"f{number}", value="7", message="is odd", remedy="write 8")
+
+
+def refused(template: Any) -> list[str]:
+    with pytest.raises(InvalidTask) as caught:
+        plan(template, a_run(), settings.read({}))
+    return [each.field for each in caught.value.problems]
+
+
+def test_problems_beyond_the_limit_are_not_looked_for() -> None:
+    made: list[int] = []
+
+    def endless() -> Iterator[Problem]:
+        while True:
+            made.append(len(made))
+            yield problem(made[-1])
+
+    problems = Problems([problem(-1)])
+    with pytest.raises(InvalidTask) as caught:
+        problems += endless()
+    assert len(caught.value.problems) == MOST_PROBLEMS == len(made) + 1
+
+
+def test_problems_of_several_stages_are_each_reported_once() -> None:
+    def stages() -> None:
+        with gathered() as problems:
+            problems.append(problem(1))
+            raise InvalidTask(problem(1), problem(2), *map(problem, range(100, 100 + MOST_PROBLEMS)))
+
+    with pytest.raises(InvalidTask) as caught:
+        stages()
+    assert [each.field for each in caught.value.problems][:3] == ["f1", "f2", "f100"]
+    assert len(caught.value.problems) == MOST_PROBLEMS
+
+
+def test_a_message_states_that_there_may_be_more_problems() -> None:
+    lines = refusal.of_problems([problem(number) for number in range(MOST_PROBLEMS)]).splitlines()
+    assert lines[-1] == "and 42 or more other problems"
+
+
+def test_a_task_with_many_problems_is_refused_with_some_of_them() -> None:
+    tolerations = [{"key": 5}] * 1_000
+    wide = {"workerReplicas": {"replicas": 1}, "kfpytorch": {"worker": {"tolerations": tolerations}}}
+    assert len(refused(a_template(wide))) == MOST_PROBLEMS
+
+
+def test_a_custom_has_a_limited_size() -> None:
+    wide = {"workerReplicas": {"replicas": 1}, "x": "y" * CUSTOM_BYTES}
+    with pytest.raises(InvalidTask) as caught:
+        plan(a_template(wide), a_run(), settings.read({}))
+    (found,) = caught.value.problems
+    assert (found.field, found.message) == ("custom", "is larger than the limit of 262,144 bytes")
+    assert int(found.value.removesuffix(" bytes").replace(",", "")) > CUSTOM_BYTES
+
+
+def test_a_pod_has_a_limited_number_of_containers() -> None:
+    containers = [{"name": f"c{number}", "image": "i"} for number in range(129)]
+    pod = {"podSpec": {"containers": containers}}
+    wide = a_template(
+        {"workerReplicas": {"replicas": 1}},
+        container=None,
+        k8sPod=pod,
+        config={"primary_container_name": "c0"},
+    )
+    assert refused(wide) == ["k8sPod.podSpec.containers"]

@@ -1,0 +1,79 @@
+"""The outline of a request is read before its parts are."""
+
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from google.protobuf.message import DecodeError
+
+from backend_plugin.shell import create_request
+
+
+def a_request() -> admin.CreateTaskRequest:
+    request = admin.CreateTaskRequest(output_prefix="s3://bucket/f1")
+    request.template.type = "pytorch"
+    request.template.task_type_version = 1
+    request.template.custom["workers"] = 2
+    request.template.config["a"] = "b"
+    request.template.k8s_pod.metadata.labels["team"] = "a"
+    request.template.k8s_pod.pod_spec["restartPolicy"] = "Never"
+    request.task_execution_metadata.namespace = "p-d"
+    return request
+
+
+def test_a_request_is_read_but_for_what_is_not_used() -> None:
+    request = a_request()
+    template = request.template.SerializeToString(deterministic=True)
+    request.inputs.literals["x"].scalar.primitive.integer = 1
+    request.template.interface.inputs.variables["x"].type.simple = 1
+    read = create_request.read(request.SerializeToString())
+    assert read.template.SerializeToString(deterministic=True) == template
+    assert (read.run.namespace, read.run.output_prefix, read.problems) == ("p-d", "s3://bucket/f1", [])
+
+
+@pytest.mark.parametrize(
+    ("field", "limit"),
+    [
+        ("custom", 256),
+        ("config", 256),
+        ("k8sPod.metadata", 256),
+        ("k8sPod.podSpec", 1024),
+        ("task_execution_metadata", 512),
+    ],
+)
+def test_a_part_that_is_too_large_is_a_problem_and_left_out(field: str, limit: int) -> None:
+    request = a_request()
+    text = "x" * limit * 2**10
+    parts = {
+        "custom": request.template.custom,
+        "config": request.template.config,
+        "k8sPod.metadata": request.template.k8s_pod.metadata.labels,
+        "k8sPod.podSpec": request.template.k8s_pod.pod_spec,
+        "task_execution_metadata": request.task_execution_metadata.labels,
+    }
+    parts[field]["x"] = text
+    read = create_request.read(request.SerializeToString())
+    assert [(each.field, each.message) for each in read.problems] == [
+        (field, f"is larger than the limit of {limit * 2**10:,} bytes")
+    ]
+    assert text not in str(read.template) + str(read.run)
+
+
+def test_a_message_with_too_many_fields_is_a_problem() -> None:
+    request = a_request()
+    for number in range(create_request.MOST_FIELDS):
+        request.template.config[str(number)] = "x"
+    (problem,) = create_request.read(request.SerializeToString()).problems
+    assert problem.field == "template"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x12", b"\x12\x05a", b"\x0b", b"\x80" * 20, b"\x08" + b"\xff" * 11, b"\x0d\x00", b"\x1a\x01\xff"],
+)
+def test_what_is_no_request_is_not_read(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        create_request.read(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x28\x96\x01", b"\x29" + b"\0" * 8, b"\x2d" + b"\0" * 4])
+def test_unknown_fields_are_passed_over(data: bytes) -> None:
+    assert create_request.read(data).problems == []
