@@ -1,12 +1,18 @@
-"""A Kubernetes cluster behind `shell.cluster.Cluster`. The package itself loads nothing.
+"""A Kubernetes cluster behind `shell.cluster.Cluster`. Importing the package loads no other module.
 
-options: what a server is told of its cluster. cluster: the protocol's words; ties all of it together.
-credentials: where the cluster is and who we are, by the official package. connection: HTTP and TLS.
-api: one request, as often as its time allows. answers: what the API server says when it does not say yes.
-clock: what time it is there. permissions: what we lack, named once, with the rule to add.
-container_logs, lines: what containers wrote.
-kinds: what is followed, one row each. parsed: what of it bytes come to. wire: JSON, a line of a watch each;
-pod_wire, envelope, frames: protobuf, which pods come in.
-course: PURE; list or watch, from where, after which pause. reflector: does it, for one kind and place.
-gathering: merges the records of several reflectors.
+- options: options of one cluster.
+- cluster: the implementation of the protocol.
+- credentials: address of the cluster and credentials, from the official client package.
+- connection: HTTP and TLS.
+- api: one API request with its retries.
+- answers: API errors and their treatment.
+- clock: the time in the cluster.
+- permissions: missing RBAC rules, each logged once.
+- container_logs, lines: container logs.
+- kinds: the watched kinds, one row each.
+- parsed: the types that parsers return.
+- wire: parser for JSON. pod_wire, envelope, frames: parser for pods in protobuf.
+- course: pure state machine of list, watch and backoff.
+- reflector: lists and watches one kind in one namespace.
+- gathering: merges the records of several reflectors.
 """

@@ -1,8 +1,6 @@
-"""Answers of the API server that are not a success.
+"""API errors as exceptions, and the table that determines their treatment.
 
-Lives here: a `Status` as an exception, and one table with the treatment of every answer, by which requests
-are repeated and errors are chosen. `docs/explanation/kubernetes.md` shows it. Does not: the
-requests; see `api` and `cluster`.
+Requests are retried and errors are chosen by this table. `docs/explanation/kubernetes.md` contains it.
 """
 
 import re
@@ -21,36 +19,36 @@ from backend_plugin.kube.envelope import text
 from backend_plugin.kube.parsed import Malformed
 from kfpytorch_idl.kubernetes import envelope_pb2 as wire
 
-# A proxy in between may answer with a page.
+# A proxy may respond with a long page.
 _LONGEST: Final = 2_000
 _NOT_AUTHORIZED: Final = re.compile(r"cannot \w{1,63} resource\b")
 _SERVER_ERROR: Final = 500
 _TOO_LARGE: Final = "request is too large"
-"""etcd's message, which arrives with code 500."""
+"""The message of etcd, which arrives with code 500."""
 _MODIFIED: Final = "the object has been modified"
 _NO_SUCH_PATH: Final = "404 page not found"
-"""The whole answer of an API server that does not have a resource."""
+"""The whole body of a response for a resource that the API server does not serve."""
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several things that are wrong."""
+    """A cause in a `Status`."""
 
     reason: str = ""
     field: str = ""
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a `Status`."""
+    """The details of a `Status`."""
 
     name: str = ""
     kind: str = ""
-    """The plural, mostly."""
+    """Usually the plural."""
     causes: tuple[Cause, ...] | None = None
     retryAfterSeconds: int = 0  # noqa: N815 - as it is on the wire.
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """``v1.Status``, as far as it is read."""
+    """The fields of ``v1.Status`` that are read."""
 
     kind: str = ""
     reason: str = ""
@@ -60,7 +58,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Enum):
-    """The consequence of an answer for one kind of request."""
+    """The consequence of an API error for one kind of request."""
 
     ADOPTED = "adopted if it is the job of this attempt, else refused"
     REFUSED = "refused for good: `FAILED`"
@@ -71,22 +69,22 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One kind of answer and its consequences."""
+    """A class of API errors, and its consequences."""
 
     answer: str
-    """Description for the page, in Markdown."""
+    """The description in the documentation, in Markdown."""
     matches: "Callable[[Answered], bool]"
     create: Outcome = Outcome.TEMPORARY
     get: Outcome = Outcome.TEMPORARY
     delete: Outcome = Outcome.TEMPORARY
     repeated: bool = False
-    """The same request is sent again, with a back-off, before the caller gets an error."""
+    """True if the request is retried with a backoff before the caller receives an error."""
     misconfigured: bool = False
-    """The platform lacks something that an operator adds; a repetition within seconds is of no use."""
+    """True if an admin has to change the platform; a retry within seconds does not help."""
 
 
 class Answered(BackendError):
-    """The API server, or somebody before it, has answered, and not as hoped."""
+    """An error response from the API server, or from a proxy before it."""
 
     def __init__(self, code: int, status: Status, retry_after: float = 0.0) -> None:
         super().__init__(f"{code} {status.reason}: {status.message}")
@@ -95,11 +93,11 @@ class Answered(BackendError):
         self.message = status.message
         self.retry_after = retry_after
         self.genuine = status.kind == "Status"
-        """Kubernetes itself says so, and not a proxy, or a path that nobody serves."""
+        """True if the response comes from Kubernetes and not from a proxy or an unserved path."""
         self._details = status.details
         causes = status.details.causes if status.details is not None else None
         self.fields = frozenset(cause.field for cause in causes or ())
-        """What is wrong with the object, as paths."""
+        """The paths of the invalid fields."""
 
     @property
     def is_passing(self) -> bool:
@@ -108,33 +106,33 @@ class Answered(BackendError):
 
     @property
     def row(self) -> Row:
-        """The row of the table of answers that applies."""
+        """Return the row of the table that applies."""
         return next(row for row in TABLE if row.matches(self))
 
     @property
     def is_not_served(self) -> bool:
-        """Whether the cluster has no such resource, or version of it."""
+        """True if the cluster does not serve the resource or its version."""
         return self.code == HTTPStatus.NOT_FOUND and (self.genuine or self.message == _NO_SUCH_PATH)
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the object is larger than the cluster can store."""
+        """True if the object is larger than the cluster can store."""
         return self.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _TOO_LARGE in self.message
 
     @property
     def is_not_authorized(self) -> bool:
-        """True if a role lacks a rule; admission uses the same code, and may quote anything."""
+        """True if a role lacks a rule. Admission also uses code 403, and its message may quote any text."""
         if self.code != HTTPStatus.FORBIDDEN or refusal.is_denial(self.message):
             return False
         return _NOT_AUTHORIZED.search(self.message) is not None
 
     @property
     def is_not_found(self) -> bool:
-        """Whether there certainly is no such object."""
+        """True if the object does not exist."""
         return self.code == HTTPStatus.NOT_FOUND and self.genuine
 
     def is_of(self, plural: str, name: str) -> bool:
-        """Whether the API server has this kind, and says of the object itself that there is none."""
+        """True if the API server serves the kind and reports that this object does not exist."""
         about = self._details
         return self.is_not_found and about is not None and (about.kind, about.name) == (plural, name)
 
@@ -229,7 +227,7 @@ _error: Final = msgspec.json.Decoder(_Error)
 
 
 def read(code: int, headers: Mapping[str, str], body: bytes) -> Answered:
-    """The answer that came with a code other than a success."""
+    """Parse an error response."""
     try:
         status = _of_message(body) if envelope.is_wrapped(body) else _status.decode(body)
     except (msgspec.MsgspecError, Malformed):
@@ -241,7 +239,7 @@ def read(code: int, headers: Mapping[str, str], body: bytes) -> Answered:
 
 
 def of_event(line: bytes) -> Answered:
-    """The answer in an ``ERROR`` event of a watch."""
+    """Parse the ``ERROR`` event of a watch in JSON."""
     try:
         return _in_event(_error.decode(line).object)
     except msgspec.MsgspecError:
@@ -249,7 +247,7 @@ def of_event(line: bytes) -> Answered:
 
 
 def of_wrapped(body: bytes) -> Answered:
-    """The answer in such an event that came as protobuf."""
+    """Parse the ``ERROR`` event of a watch in protobuf."""
     try:
         return _in_event(_of_message(body))
     except Malformed:
@@ -289,5 +287,5 @@ def _phrase(code: int) -> str:
 
 
 def _seconds(said: str) -> float:
-    # A date is possible, too; Kubernetes sends seconds.
+    # Kubernetes sends seconds; a date is ignored.
     return float(said) if said.isdecimal() else 0.0

@@ -1,7 +1,4 @@
-"""One question to the API server, asked as often as its time allows.
-
-Lives here: deadlines, repetition, and how many are asked at a time. Does not: what is asked.
-"""
+"""Sends API requests with timeouts, retries and concurrency limits."""
 
 import asyncio
 import random
@@ -25,30 +22,30 @@ from backend_plugin.shell.timeouts import timeout
 T = TypeVar("T")
 
 _AT_A_TIME: Final = 64
-"""Questions under way; the API server's own limit for all of its clients is some hundreds."""
+"""The maximum number of concurrent requests. The API server limits all its clients to some hundreds."""
 _BEHIND_AT_A_TIME: Final = 16
-"""Of those that nobody waits for: where the API server has enough to do, more of them are done no sooner, and
-a CreateTask waits the longer."""
+"""The maximum number of concurrent background requests. If the API server is busy, more of them do not finish
+sooner, and a CreateTask waits longer."""
 _OF_ONE_NAMESPACE: Final = 0.75
-"""The part of the places that one namespace may have: where all of its questions hang, as behind a webhook of
-its own that never answers, those of others find one."""
+"""The share of the slots for one namespace. If all requests of a namespace hang, as behind a webhook that
+does not respond, other namespaces still get slots."""
 _ATTEMPT: Final = 4.0
-"""Seconds for one attempt: a connection that is dead without saying so leaves time for a second one."""
+"""The timeout in seconds for one attempt. After a dead connection, time for a second attempt remains."""
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 2.0
 _PAGE: Final = 60.0
-"""Seconds for a page of a list."""
+"""The timeout in seconds for a page of a list."""
 _SUCCESS: Final = range(200, 300)
-# What is raised where the other side, or what lies between, has trouble.
+# Errors of the API server's host or of the network.
 _LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
 
 
 class Silent(Unavailable):
-    """Nothing was heard for too long."""
+    """Raised if a stream received no data within the timeout."""
 
 
 class Stream:
-    """An answer that comes piece by piece."""
+    """A response whose body arrives in pieces."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -57,25 +54,30 @@ class Stream:
 
     @property
     def connection(self) -> socket.socket | None:
-        """What it comes through; None where all of it has come."""
+        """Return the socket of the response, or None if the body is complete."""
         connection = self._response.connection
         transport = connection.transport if connection is not None else None
         return transport.get_extra_info("socket") if transport is not None else None
 
 
 class _Lane:
-    """Questions that wait for each other, and for no others."""
+    """A concurrency limit that a group of requests shares."""
 
     def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
-        """So many have a place; if the lane `is_long`, waiting for one takes nothing of a question's time."""
+        """Create a lane.
+
+        Args:
+            at_a_time: The number of slots.
+            is_long: The wait for a slot does not count towards the timeout of a request.
+        """
         self.is_long = is_long
         self.slots = asyncio.Semaphore(at_a_time)
-        """Taken for each attempt, and not between two of them."""
+        """Held during an attempt, not between two attempts."""
         self._share = max(1, int(at_a_time * _OF_ONE_NAMESPACE))
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def share(self, question: Question) -> asyncio.Semaphore:
-        """The places of the question's namespace, to be taken before one of all."""
+        """Return the semaphore of the request's namespace. Acquire it before `slots`."""
         _, _, rest = question.path.partition("/namespaces/")
         namespace = rest.partition("/")[0]
         share = self._shares.get(namespace)
@@ -85,7 +87,7 @@ class _Lane:
 
 
 class Api:
-    """Questions to one cluster. All of them may be asked twice: by name and uid, what is done is done."""
+    """Sends requests to one cluster. All requests are idempotent because of their names and uids."""
 
     def __init__(
         self,
@@ -93,30 +95,41 @@ class Api:
         patience: float,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Each question has `patience` seconds; `chance` spreads pauses."""
+        """Create the client.
+
+        Args:
+            connection: The connection pool.
+            patience: The total timeout in seconds for one request, with its retries.
+            chance: Returns a random number from 0 to 1, for the backoff.
+        """
         self._connection = connection
         self._patience = patience
         self._chance = chance
-        # Thousands of jobs that end at once hold up no new one and no abort; thousands of aborts no new one.
+        # Many finished jobs do not delay creations and aborts; many aborts do not delay creations.
         self._calls = _Lane(_AT_A_TIME)
         self._deletions = _Lane(_AT_A_TIME, is_long=True)
         self._behind = _Lane(_BEHIND_AT_A_TIME, is_long=True)
 
     async def ask(self, question: Question) -> None:
-        """Have something done; what the answer shows is of no use.
+        """Send a request and ignore the body of the response.
 
         Raises:
-            Answered: If it is another than hoped for, and asking again would not help.
-            Unavailable: If there was none in time.
+            Answered: If the API server returned an error that a retry does not resolve.
+            Unavailable: If there was no response in time.
         """
         await self.read(question, lambda _: None)
 
     async def object(self, question: Question) -> Manifest:
-        """The object in the answer; half of one is no answer. Raises as `ask` does."""
+        """Return the object in the response; a truncated body is retried. Raises as `ask` does."""
         return await self.read(question, wire.object_of)
 
     async def read(self, question: Question, read: Callable[[bytes], T]) -> T:
-        """What `read` makes of the answer; if it raises `Malformed`, there was none. Raises as `ask` does."""
+        """Return the result of `read` for the response body. Raises as `ask` does.
+
+        Args:
+            question: The request.
+            read: Parses the body. If it raises `Malformed`, the request is retried.
+        """
         heard: list[Answered | Unavailable] = []
         lane = self._lane(question)
         try:
@@ -134,7 +147,7 @@ class Api:
     async def _insist(
         self, question: Question, read: Callable[[bytes], T], lane: _Lane, heard: list[Answered | Unavailable]
     ) -> T:
-        """Ask until there is an answer; what was said on the way goes into `heard`."""
+        """Retry until there is a final response. Append the transient errors to `heard`."""
         loop = asyncio.get_running_loop()
         last, pause = loop.time() + self._patience, _FIRST_PAUSE
         trouble: Answered | Unavailable
@@ -142,13 +155,13 @@ class Api:
             asked = loop.time()
             try:
                 async with lane.share(question), lane.slots:
-                    # Who waits for those before has not been left without an answer.
+                    # The time for which requests wait in the queue does not count.
                     last += loop.time() - asked if lane.is_long else 0.0
-                    # Elsewhere `read` sees to it.
+                    # In the other lanes, `read` applies the timeout.
                     async with timeout(last - loop.time() if lane.is_long else None):
                         return read(await self.once(question, min(_ATTEMPT, self._patience)))
             except Answered as answer:
-                # For its first second an API server has no rules yet, and refuses what it will permit.
+                # In its first second an API server has no rules and rejects permitted requests.
                 is_doubted = answer.is_not_authorized and question.doubts
                 if not answer.is_passing and not is_doubted:
                     raise
@@ -167,11 +180,11 @@ class Api:
             await asyncio.sleep(wait)
 
     async def once(self, question: Question, seconds: float = _PAGE) -> bytes:
-        """The answer's body; asked again only with new credentials.
+        """Return the response body. Retry only once, after 401, with reloaded credentials.
 
         Raises:
-            Answered: If it is another than hoped for.
-            Unavailable: If there was none.
+            Answered: If the API server returned an error.
+            Unavailable: If there was no response.
         """
         try:
             return await self._once(question, seconds)
@@ -192,16 +205,16 @@ class Api:
 
     @asynccontextmanager
     async def stream(self, question: Question, silence: float) -> AsyncIterator[Stream]:
-        """The answer as it comes.
+        """Send a request and yield the response while its body arrives.
 
         Raises:
-            Answered: If it is another than hoped for.
-            Silent: If nothing comes for so many seconds.
-            Unavailable: If it breaks off.
+            Answered: If the API server returned an error.
+            Silent: If no data arrives for `silence` seconds.
+            Unavailable: If the connection fails.
         """
         try:
             async with self._connection.request(question, silence) as response:
-                # A container that has not begun has 204, and no lines.
+                # The log of a container that has not started is empty, with code 204.
                 if response.status not in _SUCCESS:
                     raise answers.read(response.status, response.headers, await response.read())
                 yield Stream(response)
@@ -211,7 +224,7 @@ class Api:
             raise _lost(error) from error
 
     async def renew(self) -> None:
-        """What we are is not accepted: look again who we are."""
+        """Reload the credentials, because the API server rejected them."""
         await self._connection.renew()
 
 
@@ -220,7 +233,7 @@ def _unavailable(answer: Answered) -> Unavailable:
 
 
 def _lost(error: BaseException) -> Unavailable:
-    if isinstance(error, aiohttp.ClientConnectorError):  # Its own words show objects of Python.
+    if isinstance(error, aiohttp.ClientConnectorError):  # The message of aiohttp contains Python objects.
         said = f"{error.host}:{error.port}: {error.os_error}"
     else:
         said = str(error) or type(error).__name__

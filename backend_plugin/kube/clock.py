@@ -1,7 +1,7 @@
-"""What time it is in the cluster: its times are judged by the clock that wrote them.
+"""The time in the cluster, derived from the `Date` header of API responses.
 
-Lives here: how far that clock is from ours, as every answer says in passing. Does not: what is judged.
-Ours may be minutes away from it, and a job that was made just now would seem to have waited for as long.
+Timestamps of Kubernetes objects are compared with this clock. The local clock may differ by minutes, and a
+new job would then seem to have waited for that long.
 """
 
 import logging
@@ -13,34 +13,34 @@ from typing import Final
 log: Final = logging.getLogger(__name__)
 
 _HALF: Final = timedelta(seconds=0.5)
-"""``Date`` leaves out the fraction."""
+"""The mean error of a `Date` header, which has whole seconds."""
 _BORNE: Final = timedelta(seconds=2)
-"""What the fraction and the way here may amount to: within it the clocks agree."""
+"""The largest difference that rounding and network latency can cause. A smaller one is ignored."""
 _TOLD: Final = timedelta(seconds=30)
-"""From there on a person should know."""
+"""A larger difference is logged."""
 
 
 def ours() -> datetime:
-    """This machine's time."""
+    """Return the time of this machine."""
     return datetime.now(timezone.utc)
 
 
 class Clock:
-    """Of one cluster; ours until it has answered."""
+    """The clock of one cluster. Equal to the local clock until the first response."""
 
     def __init__(self, ours: Callable[[], datetime] = ours) -> None:
         self._ours = ours
         self._ahead = timedelta(0)
         self._told = False
         self._date = ""
-        """As it was heard last."""
+        """The last `Date` header."""
 
     def now(self) -> datetime:
-        """The cluster's time."""
+        """Return the current time in the cluster."""
         return self._ours() + self._ahead
 
     def heard(self, date: str) -> None:
-        """An answer was begun at this moment, as its ``Date`` says; within a second all say the same."""
+        """Update the clock from the `Date` header of a response that has just started."""
         if date == self._date:
             return
         self._date = date
@@ -48,7 +48,7 @@ class Clock:
             at = parsedate_to_datetime(date)
         except ValueError:
             return
-        if at.tzinfo is None:  # ``-0000``: of no known zone.
+        if at.tzinfo is None:  # ``-0000`` states no time zone.
             return
         ahead = at + _HALF - self._ours()
         self._ahead = ahead if abs(ahead) > _BORNE else timedelta(0)

@@ -1,8 +1,4 @@
-"""A Kubernetes cluster behind the protocol that the service speaks.
-
-Lives here: the protocol's words, as questions to the API server, and what its answers mean for them. Does
-not: how it is asked, `api`, and how it is followed, `reflector`.
-"""
+"""Implements the protocol `shell.cluster.Cluster` with API requests to a Kubernetes cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -55,13 +51,13 @@ from backend_plugin.shell.sight import Sight
 from backend_plugin.shell.together import end
 
 _WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
-"""What a cluster's schema does not know is refused, and not dropped in silence."""
+"""An object with a field that the schema does not contain is rejected; the field is not dropped silently."""
 _IN_PROTOBUF: Final[Parser] = PodParser()
 _IN_JSON: Final[Parser] = wire.Parser(dict[str, Any], read_pod)
 
 
 class KubernetesCluster:
-    """Implements `shell.cluster.Cluster`. Made by `open`, for one event loop."""
+    """Implements `shell.cluster.Cluster` for one event loop. Create it with `open`."""
 
     def __init__(self, connection: Connection, options: KubernetesOptions) -> None:
         self.clock: Final = connection.clock
@@ -74,14 +70,13 @@ class KubernetesCluster:
         self.looking: Final = Looking(self._api, self._permissions, options)
         self._following: set[asyncio.Task[None]] = set()
         self._reflecting: Sequence[Reflector] = ()
-        # What is held back is not taken for silence.
 
     @classmethod
     async def open(cls, options: KubernetesOptions) -> "KubernetesCluster":
-        """The cluster that the options, or the surroundings, name; it need not be there yet.
+        """Return the cluster that the options or the environment specify. The API server may be down.
 
         Raises:
-            CredentialsUnusable: If nothing says how to reach one.
+            CredentialsUnusable: If neither specifies usable credentials.
         """
         async with AsyncExitStack() as undo:
             connection = Connection(credentials.choose(options))
@@ -90,10 +85,10 @@ class KubernetesCluster:
             undo.pop_all()
         return cls(connection, options)
 
-    # ---- questions
+    # ---- requests
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Make an object; see `Cluster.create`."""
+        """Create an object; see `Cluster.create`."""
         resource = resource_of(manifest)
         namespace = text(section(manifest, "metadata"), "namespace") or "default"
         if not are_names(namespace):
@@ -114,12 +109,12 @@ class KubernetesCluster:
         return made
 
     async def get(self, name: Name) -> Manifest | None:
-        """A job; see `Cluster.get`."""
+        """Return a job; see `Cluster.get`."""
         found = await self._get(JOBS, name.namespace, name.name)
         return found if found is None or name.uid in (None, text(wire.metadata(found), "uid")) else None
 
     async def pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
-        """The replicas of a job, in one answer, which has room for all of one; see `Cluster.pods`."""
+        """Return the pods of a job from one list without pagination; see `Cluster.pods`."""
         if not are_names(namespace, job):
             return ()
         query = {"labelSelector": f"{LABELLED['labelSelector']},{JOB_NAME}={job}"}
@@ -130,12 +125,12 @@ class KubernetesCluster:
         except Answered as answer:
             if not answer.is_not_authorized:
                 raise self._unavailable(answer, rule) from answer
-            # Whoever asks goes on without: the rule may never come.
+            # The caller continues without pods, because the rule may never be added.
             self._permissions.missing(rule, answer.message)
             return None
 
     async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:
-        """Change a job; see `Cluster.patch`."""
+        """Patch a job; see `Cluster.patch`."""
         if not are_names(name.namespace, name.name):
             return
         if name.uid is not None:
@@ -152,7 +147,7 @@ class KubernetesCluster:
         try:
             await self._api.ask(question)
         except Answered as answer:
-            # A uid cannot be changed: this is another job.
+            # A uid is immutable, so this is a different job.
             if answer.row.delete is Outcome.ABSENT or "metadata.uid" in answer.fields:
                 return
             rule = Rule(resource=JOBS, verbs=("patch",), namespace=self._scope(name.namespace))
@@ -161,7 +156,7 @@ class KubernetesCluster:
             raise self._refusal(answer, rule) from answer
 
     async def delete(self, name: Name, *, awaited: bool = False) -> None:
-        """Delete a job; see `Cluster.delete`. Finalizers are left to whoever has set them."""
+        """Delete a job; see `Cluster.delete`. This removes no finalizers."""
         await self._delete(JOBS, name, awaited=awaited)
 
     async def delete_pod(self, name: Name) -> None:
@@ -169,7 +164,7 @@ class KubernetesCluster:
         await self._delete(PODS, name)
 
     async def delete_companion(self, manifest: Manifest) -> None:
-        """Delete what stands beside a job; see `Cluster.delete_companion`."""
+        """Delete a companion object of a job; see `Cluster.delete_companion`."""
         found = section(manifest, "metadata")
         name = Name(namespace=text(found, "namespace"), name=text(found, "name"))
         # A foreground deletion updates the object first. That update wakes gangs that co-scheduling has
@@ -177,7 +172,7 @@ class KubernetesCluster:
         await self._delete(resource_of(manifest), name, propagation="Foreground")
 
     async def record(self, event: Manifest) -> None:
-        """An event; see `Cluster.record`."""
+        """Create an event; see `Cluster.record`."""
         namespace = text(section(event, "metadata"), "namespace")
         if not are_names(namespace):
             return
@@ -201,24 +196,24 @@ class KubernetesCluster:
         self._permissions.granted(rule)
 
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
-        """PodTemplates; see `Cluster.pod_templates`."""
+        """Return the PodTemplates with this name; see `Cluster.pod_templates`."""
         found = [await self._get(POD_TEMPLATES, namespace, name) for namespace in namespaces]
         return [template for template in found if template is not None]
 
     async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
-        """See `Cluster.owner`."""
+        """Return the owner of the jobs of an execution; see `Cluster.owner`."""
         return await self._owners.of(namespace, execution, self._scope(namespace))
 
     async def workflow(self, namespace: str, execution: str) -> OwnerReference | None:
-        """See `Executions.workflow`."""
+        """Return the FlyteWorkflow of an execution; see `Executions.workflow`."""
         return await self._owners.found(namespace, execution, self._scope(namespace))
 
     async def jobs(self) -> Sequence[Job]:
-        """See `Executions.jobs`."""
+        """Return all jobs; see `Executions.jobs`."""
         return await listing.jobs(self._api, self._permissions, self._options)
 
     async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
-        """What a container wrote; see `Cluster.log`."""
+        """Yield the log lines of a container; see `Cluster.log`."""
         async with aclosing(ContainerLog(self._api, self._permissions, pod, request).lines()) as lines:
             async for line in lines:
                 yield line
@@ -257,7 +252,7 @@ class KubernetesCluster:
             rule = Rule(resource=resource, verbs=("delete",), namespace=self._scope(name.namespace))
             raise self._unavailable(answer, rule) from answer
 
-    # ---- what answers mean
+    # ---- treatment of API errors
 
     def _refusal(self, answer: Answered, rule: Rule) -> Refused | Unavailable:
         """Return the error for a create or a patch."""
@@ -282,26 +277,26 @@ class KubernetesCluster:
         return Unavailable(f"the API server answers {answer}")
 
     def _unavailable(self, answer: Answered, rule: Rule) -> Unavailable:
-        """Also where a role lacks a rule: somebody may add it, and the order still stands."""
+        """Return a transient error, also for a missing rule: an admin may add the rule before the retry."""
         if answer.is_not_authorized:
             return Unavailable(self._permissions.missing(rule, answer.message))
         return Unavailable(f"the API server answers {answer}")
 
     def _scope(self, namespace: str) -> str:
-        """Where a rule belongs: one role for all namespaces, or one in each that is followed."""
+        """Return the namespace of the Role that needs a rule. Empty if the backend uses a ClusterRole."""
         return namespace if self._options.namespaces else ""
 
-    # ---- following
+    # ---- watches
 
     async def follow(self, sink: Sink) -> None:
-        """Tell everything, then every change; see `Cluster.follow`. Trouble is told in the log."""
+        """Send all records and then every change to the sink; see `Cluster.follow`. Errors are logged."""
         self._reflecting = self._reflectors(sink)
         tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflecting]
         self._following.update(tasks)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
-                task.result()  # None of them ends but by a defect.
+                task.result()  # A reflector only ends with an unexpected exception.
         finally:
             await end(tasks)
             self._following.difference_update(tasks)
@@ -311,7 +306,7 @@ class KubernetesCluster:
         for kind in KINDS:
             gatherings.setdefault(kind.record, Gathering(sink, kind.record))
         jobs, pods = gatherings[Job].complete, gatherings[Pod].complete
-        # Of a pod that holds a place only the pod itself says for which job.
+        # Only a placeholder pod itself contains the name of its job.
         after: dict[type[Record], tuple[asyncio.Event, ...]] = {PodGroup: (jobs,), Event: (jobs, pods)}
         places = [
             Place(
@@ -327,16 +322,16 @@ class KubernetesCluster:
         return [Reflector(self._api, place, self._permissions, self._options) for place in places]
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Stop all watches and close the connections."""
         await end([*self._following])
         await self._connection.close()
 
 
 def resource_of(manifest: Manifest) -> Resource:
-    """Where an object belongs; every kind that is made by us has the plain plural."""
+    """Return the resource of an object. All kinds that the backend creates have a regular plural."""
     group, _, version = text(manifest, "apiVersion").rpartition("/")
     plural = text(manifest, "kind").lower() + "s"
-    if not are_names(*filter(None, [group]), version, plural):  # They are parts of a path.
+    if not are_names(*filter(None, [group]), version, plural):  # They become parts of a URL path.
         raise Refused(HTTPStatus.BAD_REQUEST, "BadRequest", f"{plural}.{group}/{version} is no kind")
     return kinds.Resource(group=group, version=version, plural=plural)
 

@@ -1,7 +1,4 @@
-"""Connections to one API server, with credentials and certificates as they are at the moment.
-
-Lives here: who asks, and which way. Does not: what is asked, and asking again.
-"""
+"""HTTP connections to one API server, with current credentials and certificates."""
 
 import asyncio
 import hashlib
@@ -27,15 +24,15 @@ log = logging.getLogger(__name__)
 _CONNECT_SECONDS: Final = 5.0
 """The time limit for a TCP connection and its TLS handshake."""
 _RELOAD: Final = 60.0
-"""Seconds for which credentials are not read again; a kubelet renews a token minutes before it expires."""
+"""The lifetime in seconds of loaded credentials. A kubelet renews a token minutes before it expires."""
 _RENEW: Final = 5.0
-"""Seconds between two looks at credentials that were not accepted: each may start a plugin."""
+"""The minimum time in seconds between two reloads after 401, because a reload may start an exec plugin."""
 _READ_BUFFER: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One request, without who asks."""
+    """An API request, without credentials."""
 
     method: str = "GET"
     path: str
@@ -44,9 +41,9 @@ class Question:
     content_type: str = "application/json"
     accept: str = "application/json"
     doubts: bool = True
-    """Ask again where it is not permitted; no, where little hangs on it, or whoever asks comes again."""
+    """Retry a 403. False if the request is optional or the caller retries."""
     behind: bool = False
-    """Nobody waits for it: it takes no turn from what somebody waits for, and may wait for its own."""
+    """The request has low priority. It uses the limit for background requests and may wait for a slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ class Reply:
 
 
 class Connection:
-    """To be opened and closed once, on one event loop."""
+    """A connection pool for one API server. Open and close it once, in one event loop."""
 
     def __init__(self, credentials: Credentials) -> None:
         self.clock: Final = Clock()
@@ -73,23 +70,23 @@ class Connection:
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        """Read the credentials; nothing is asked of the cluster yet.
+        """Read the credentials. This sends no request to the cluster.
 
         Raises:
-            CredentialsUnusable: If there are none.
+            CredentialsUnusable: If no credentials can be read.
         """
         await self._load()
         self._session = aiohttp.ClientSession(
-            # How many are asked at a time is for whoever asks; every watch has a connection of its own.
+            # The callers limit the number of requests; each watch has a connection of its own.
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER,
-            # Of the surroundings their proxies only, see `_proxy`: not the passwords of a .netrc.
+            # `_proxy` reads the proxies of the environment; the passwords of a .netrc are not used.
             trust_env=False,
         )
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
@@ -111,7 +108,15 @@ class Connection:
     async def request(
         self, question: Question, silence: float | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer as it comes, unless nothing comes for so many seconds; raises what aiohttp raises."""
+        """Send a request and yield the response while its body arrives.
+
+        Args:
+            question: The request.
+            silence: The maximum time in seconds between two pieces of the body; None for no limit.
+
+        Raises:
+            aiohttp.ClientError: If there is no response.
+        """
         await self._refresh()
         session, access = self._check_open(), self._access
         async with session.request(
@@ -138,7 +143,7 @@ class Connection:
         return self._session
 
     async def renew(self) -> None:
-        """What we have is not accepted: read it again, and use nothing that was kept."""
+        """Reload the credentials after 401 and discard cached ones."""
         if self._loading is not None:
             await asyncio.shield(self._loading)
         elif time.monotonic() - self._renewed > _RENEW:
@@ -151,7 +156,7 @@ class Connection:
             await self._reloaded()
 
     async def _reloaded(self) -> None:
-        """Once for all who wait; if they give up, as a plugin takes long, it is there for who asks next."""
+        """Reload once for all concurrent callers. The reload continues if a caller times out."""
         if self._loading is None:
             self._loading = asyncio.create_task(self._reload())
             self._loading.add_done_callback(self._settle)
@@ -161,7 +166,7 @@ class Connection:
         self._loading = None
 
     async def _reload(self) -> None:
-        """Again; what cannot be read at the moment, as while a file is replaced, stays as it was."""
+        """Reload; keep the current credentials if the files are unreadable, as during their replacement."""
         try:
             await self._load()
         except CredentialsUnusable as unusable:
@@ -174,7 +179,7 @@ class Connection:
         try:
             certificates = (access.verify, *map(_digest, (access.ca_file, access.cert_file, access.key_file)))
             if certificates != self._certificates:
-                # A connection that was made with the old one is not used again, but by who has it.
+                # aiohttp does not reuse a connection of another TLS context for new requests.
                 self._tls, self._certificates = _context(access), certificates
         except (OSError, ValueError) as error:
             raise CredentialsUnusable(
@@ -191,7 +196,7 @@ def _abort_unfinished(response: aiohttp.ClientResponse) -> None:
 
 
 def _url(question: Question, access: Access) -> URL:
-    # Beginning with the path that the server itself may have.
+    # `server` may contain a path.
     return URL(access.server + question.path, encoded=True).with_query(question.query)
 
 
@@ -205,7 +210,7 @@ def _require_server_url(server: str) -> None:
 def _headers(question: Question, access: Access) -> Mapping[str, str]:
     headers = {
         "Accept": question.accept,
-        # What is saved on the wire costs more to unpack than it saves within a cluster.
+        # Within a cluster, decompression costs more than it saves.
         "Accept-Encoding": "identity",
         "User-Agent": "kfpytorch",
     }
@@ -217,7 +222,7 @@ def _headers(question: Question, access: Access) -> Mapping[str, str]:
 
 
 def _proxy(access: Access) -> str | None:
-    """That of the kubeconfig; else that of the surroundings, as ``HTTPS_PROXY`` and ``NO_PROXY`` say."""
+    """Return the proxy of the kubeconfig, else that of ``HTTPS_PROXY`` and ``NO_PROXY``."""
     if access.proxy:
         return access.proxy
     server = URL(access.server)

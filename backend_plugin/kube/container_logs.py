@@ -1,7 +1,4 @@
-"""What containers wrote, through the API server.
-
-Lives here: lines with their times, also across restarts of a container and of connections. Does not: whose.
-"""
+"""Reads container logs from the API server, across container restarts and lost connections."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -22,16 +19,16 @@ from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Unavailable
 
 _LONGEST: Final = 1 << 18
-"""Bytes of a line."""
+"""The maximum length of a line in bytes."""
 _SILENCE: Final = 300.0
-"""Seconds; a container may well say nothing for hours, and is then followed anew from where it was."""
+"""Seconds without data after which the log is requested again, from the last line."""
 _PAUSE: Final = 1.0
 _MOST_FAILURES: Final = 5
 _ENDED: Final = ("Succeeded", "Failed")
 
 
 class ContainerLog:
-    """One container's, for one who asks."""
+    """The log of one container, for one client."""
 
     def __init__(self, api: Api, permissions: Permissions, pod: Name, request: LogRequest) -> None:
         self._api = api
@@ -39,14 +36,14 @@ class ContainerLog:
         self._name = pod
         self._request = request
         self._last = self._since = ""
-        """The time of the line that was given last, now and when this answer was asked for; in UTC."""
+        """The timestamp of the last line, now and when the current request was sent. In UTC."""
         self._failures = 0
 
     async def lines(self) -> AsyncGenerator[LogLine, None]:
-        """Every line, until there will be no more of those that are wanted.
+        """Yield the lines until the log that was requested is complete.
 
         Raises:
-            Unavailable: If there is no getting at them.
+            Unavailable: If the log cannot be read.
         """
         request = self._request
         while (pod := await self._pod()) is not None:
@@ -59,7 +56,7 @@ class ContainerLog:
             await asyncio.sleep(_PAUSE)
 
     async def _run(self, *, follow: bool) -> AsyncGenerator[LogLine, None]:
-        """One answer of the API server."""
+        """Yield the lines of one API response."""
         self._since = self._last
         try:
             question = self._question(follow=follow)
@@ -69,7 +66,7 @@ class ContainerLog:
                         yield told
             self._failures = 0
         except Answered as answer:
-            # 400: it has not begun, or there was no run before; 404: the pod is gone.
+            # 400: the container has not started, or there was no previous run; 404: the pod is gone.
             if answer.code == HTTPStatus.BAD_REQUEST or answer.is_not_found:
                 self._failures = 0
             else:
@@ -103,10 +100,10 @@ class ContainerLog:
         return Question(path=PODS.path(self._name.namespace, self._name.name) + "/log", query=query)
 
     def _told(self, line: bytes, cut: int) -> LogLine | None:
-        """A line that was not given before: those since a time begin at its whole second."""
+        """Return a line, or None if it was yielded before: `sinceTime` has whole seconds."""
         self._failures = 0
         time, _, said = line.decode(errors="replace").partition(" ")
-        # Nodes write their own zone. Within an answer a clock may stand, or be put back.
+        # Kubelets write local time; the clock of a node may stop or go back within one response.
         at = in_order(time)
         if at <= self._since:
             return None
@@ -114,7 +111,7 @@ class ContainerLog:
         return LogLine(time=time, text=f"{said} [{cut} bytes more]" if cut else said)
 
     def _failed(self, trouble: Unavailable, *, passing: bool = True) -> None:
-        """Whoever follows comes again, some times."""
+        """Raise the error, unless the client follows the log and few requests in a row have failed."""
         self._failures += 1
         if not (self._request.follow and passing) or self._failures >= _MOST_FAILURES:
             raise trouble
@@ -127,7 +124,7 @@ class ContainerLog:
 
 
 async def _split(pieces: AsyncIterator[bytes]) -> AsyncGenerator[tuple[bytes, int], None]:
-    """Lines, and how much was cut off each; also one without an end, if that is the end of all."""
+    """Yield the lines and the number of bytes cut from each. A last line without line end is included."""
     lines = Lines(_LONGEST)
     async for piece in pieces:
         for line in lines.feed(piece):
@@ -137,7 +134,7 @@ async def _split(pieces: AsyncIterator[bytes]) -> AsyncGenerator[tuple[bytes, in
 
 
 def _is_over(manifest: Manifest, container: str) -> bool:
-    """Whether it will never write again."""
+    """True if the container will not run again."""
     pod = read_pod(manifest)
     if pod.phase in _ENDED:
         return True

@@ -1,11 +1,8 @@
-"""PURE: what a reflector does next. List or watch, from where, after which pause.
+"""PURE: the next step of a reflector: list, watch or pause. Time and random numbers are arguments.
 
-Lives here: the rules of `resourceVersion`, `continue` and 410, and how often trouble is asked again. Does
-not: asking. Time and chance are handed in.
-
-A list is asked for without a `resourceVersion`: it says what is true now, so a list after 410 never goes back
-behind what was seen, and what it leaves out is gone. ``0`` would be cheaper for the API server, but may be
-answered out of a cache that lags behind; and lists are rare here.
+Lists are requested without a `resourceVersion`. The API server then returns the current state, so a list
+after 410 is never older than the cache, and an object that it omits was deleted. Version ``0`` would be
+cheaper, but an API server may answer it from a stale cache; and lists are rare here.
 """
 
 from collections.abc import Callable
@@ -15,29 +12,31 @@ from typing import Final, TypeAlias
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 _LONGEST_ASKED: Final = 60.0
-"""Seconds: the page of a proxy may ask for hours, and the API server be back in minutes."""
+"""The limit in seconds for `Retry-After`: a proxy may send hours, although the API server is back in minutes.
+"""
 _MOST_FAILURES: Final = 3
-"""Watches in a row that came to nothing, after which a list may help: what broke them is behind it then."""
+"""The number of failed watches in a row before a new list, which may skip the change that broke them."""
 _WATCH: Final = (300.0, 600.0)
-"""Seconds after which the API server is to end a watch: spread, so that not all begin anew at once."""
+"""The bounds in seconds of `timeoutSeconds` of a watch. A random value avoids that all watches end together.
+"""
 _RESYNC: Final = (3_600.0, 7_200.0)
-"""Seconds after which there is a list though nothing is amiss: whatever was lost on the way is found."""
+"""The bounds in seconds between two lists without an error. The list corrects changes that were lost."""
 _LARGEST_PAGE: Final = 4_000
-"""Objects; of pods that is 40 MB."""
+"""The maximum number of objects. A page of pods of this size has 40 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class List:
-    """Ask for a page."""
+    """List one page."""
 
     limit: int
     rest: str
-    """What to continue with; empty: a new list, what was found for another one is not part of it."""
+    """The `continue` token. Empty for a new list, which discards the pages of an unfinished one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Ask for what has changed since."""
+    """Watch the changes after `version`."""
 
     version: str
     seconds: int
@@ -55,10 +54,10 @@ Step: TypeAlias = List | Watch | Pause
 
 @dataclass(slots=True, kw_only=True)
 class Course:
-    """Of one reflector; it is told what has come of each step."""
+    """The state machine of one reflector. The reflector reports the result of each step."""
 
     chance: Callable[[], float]
-    """From 0 to 1."""
+    """Returns a random number from 0 to 1."""
     page: int
     _limit: int = field(init=False)
     _rest: str = field(default="", init=False)
@@ -71,7 +70,7 @@ class Course:
         self._limit = self.page
 
     def step(self, now: float) -> Step:
-        """What to do next."""
+        """Return the next step."""
         if self._pause:
             seconds, self._pause = self._pause, 0.0
             return Pause(seconds=seconds)
@@ -80,33 +79,33 @@ class Course:
         return Watch(version=self._version, seconds=int(self._between(_WATCH)))
 
     def paged(self, rest: str) -> None:
-        """A page has come, and it is not the last."""
+        """Record a page that is not the last one."""
         self._rest, self._failures = rest, 0
 
     def listed(self, version: str, now: float) -> None:
-        """The last page has come, of a list as of that version."""
+        """Record the last page of a list, and the `resourceVersion` of that list."""
         self._rest, self._version, self._failures, self._limit = "", version, 0, self.page
         self._resync = now + self._between(_RESYNC)
 
     def seen(self, version: str) -> None:
-        """The watch has come so far, by a change or a bookmark."""
+        """Record the version of a watch event, which may be a bookmark."""
         if version:
             self._version, self._failures = version, 0
 
     def ended(self, seconds: float) -> None:
-        """The watch is over, as agreed; it has taken so long."""
-        if seconds < 1:  # Not as agreed: who ends each at once is not to be asked without a pause.
+        """Record that a watch ended normally after a duration in seconds."""
+        if seconds < 1:  # A server that ends each watch immediately needs a pause.
             self.failed()
 
     def expired(self) -> None:
-        """410: what was asked from is compacted, before a watch, in it, or in the middle of a list."""
-        # A list that was too slow for the compaction gets on in larger pages.
+        """Record 410: the version or the `continue` token that was requested is compacted."""
+        # Larger pages finish a list that was too slow for the compaction.
         self._limit = min(_LARGEST_PAGE, 2 * self._limit) if self._rest else self._limit
         self._anew()
-        self._pause = self.chance()  # All watches of a server that was restored expire at once.
+        self._pause = self.chance()  # All watches of a restored server expire together.
 
     def failed(self, at_least: float = 0.0) -> None:
-        """No answer, or one that may pass; the page or the watch is asked for again from where it was."""
+        """Record no response or a transient error. The same page or watch is requested again."""
         self._failures += 1
         if self._failures >= _MOST_FAILURES and not self._rest:
             self._version = ""
@@ -115,7 +114,7 @@ class Course:
         self._pause = max(min(at_least, _LONGEST_ASKED), ours)
 
     def refused(self, seconds: float) -> None:
-        """It is not there, or not permitted: a person may mend that, at some time."""
+        """Record that the resource is absent or forbidden. An admin may change that later."""
         self._anew()
         self._pause = seconds * (0.75 + self.chance() / 2)
 

@@ -1,7 +1,4 @@
-"""Where the cluster is, and who we are there.
-
-Lives here: reading it by the official package, as often as it may have changed. Does not: connecting.
-"""
+"""Reads the address of the API server and the credentials with the official package `kubernetes`."""
 
 import asyncio
 import contextlib
@@ -17,53 +14,53 @@ from backend_plugin.core.errors import BackendError
 from backend_plugin.kube.options import KubernetesOptions
 
 _SECONDS: Final = 30.0
-"""For reading a kubeconfig: a plugin may ask somebody, and may hang."""
+"""The timeout for reading a kubeconfig. An exec plugin may wait for user input and may hang."""
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class CredentialsUnusable(BackendError):
-    """Nothing says how to reach the cluster, or what says so cannot be used."""
+    """Raised if no credentials for the cluster are configured, or if they cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to reach an API server at this moment."""
+    """The address and the credentials of an API server at one moment."""
 
     server: str
-    """Its URL; a path is possible, as behind Rancher."""
+    """The URL. It may contain a path, as behind Rancher."""
     authorization: str = ""
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
     verify: bool = True
     server_name: str | None = None
-    """For which the server's certificate must be, if not for its address."""
+    """The name that the server's certificate must match, if it differs from the host of the URL."""
     proxy: str | None = None
 
 
 class Credentials(Protocol):
-    """May be asked again and again: tokens rotate, certificates are renewed, plugins are run."""
+    """A source of credentials. Load them repeatedly: tokens expire and certificates are renewed."""
 
     async def load(self) -> Access:
-        """As of now.
+        """Return the current credentials.
 
         Raises:
-            CredentialsUnusable: If there is nothing to use.
+            CredentialsUnusable: If there are no usable credentials.
         """
 
     def forget(self) -> None:
-        """What was given last is not accepted: the next time, use nothing that was kept."""
+        """Discard cached credentials, because the API server rejected them."""
 
 
 class InCluster:
-    """The account of the pod that this process is in. Its token is renewed every hour."""
+    """The service account of the current pod. Its token is renewed every hour."""
 
     def __init__(self, account: Path = _ACCOUNT, environ: Mapping[str, str] = os.environ) -> None:
         self._account = account
         self._environ = environ
 
     async def load(self) -> Access:
-        """See `Credentials.load`."""
+        """Read the token and the CA file; see `Credentials.load`."""
         from kubernetes.aio.client import Configuration
         from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
@@ -82,11 +79,11 @@ class InCluster:
         return _access(configuration)
 
     def forget(self) -> None:
-        """Nothing is kept."""
+        """Do nothing, because nothing is cached."""
 
 
 class KubeConfig:
-    """One context of kubeconfig files, with whatever these name: certificates, tokens, plugins."""
+    """A context of kubeconfig files, including its certificates, tokens and exec plugins."""
 
     def __init__(self, files: str, context: str = "", seconds: float = _SECONDS) -> None:
         self._files = files
@@ -139,20 +136,20 @@ class KubeConfig:
                     persist_config=False,
                 )
                 self._seen = seen
-        # The package uses what a person wrote, and what a plugin prints: any error may come.
+        # The package evaluates user input and the output of plugins, so any exception is possible.
         except Exception as error:
             raise CredentialsUnusable(f"kubeconfig {self._files}: {self._told(error)}") from error
         return _access(configuration)
 
     def _told(self, error: Exception) -> str:
-        """What is wrong, and what would be right; of a context that is not there, which are."""
+        """Return an error message; for a missing context it lists the existing ones."""
         there = self._contexts() if self._context else ()
         if not there or self._context in there:
             return f"{error}; name one that kubectl can use"
         return f"has no context {self._context}; name one of its contexts: {', '.join(there)}"
 
     def _contexts(self) -> Sequence[str]:
-        """What its files name; nothing where they are unusable by themselves."""
+        """Return the names of the contexts; empty if the files are not valid."""
         from kubernetes.aio.config.kube_config import KubeConfigMerger
         from yaml import YAMLError
 
@@ -163,7 +160,7 @@ class KubeConfig:
             return ()
 
     def forget(self) -> None:
-        """What a plugin gave is not used again, even if it has not expired."""
+        """Discard the output of an exec plugin, even if it has not expired."""
         self._loader = None
 
     def _state_of_files(self) -> Sequence[object]:
@@ -172,7 +169,7 @@ class KubeConfig:
 
 
 def choose(options: KubernetesOptions, environ: Mapping[str, str] = os.environ) -> Credentials:
-    """What is named, else the pod's own account, else what kubectl would use."""
+    """Return the credentials from the options, else the pod's service account, else kubectl's default."""
     if not options.kubeconfig and not options.context and environ.get("KUBERNETES_SERVICE_HOST"):
         return InCluster(environ=environ)
     files = options.kubeconfig or environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
@@ -193,7 +190,7 @@ def _stat(path: Path) -> os.stat_result | None:
 def _access(configuration: Any) -> Access:
     return Access(
         server=configuration.host.rstrip("/"),
-        # The token of a pod comes with whatever ends its file.
+        # The token file may end with a line break.
         authorization=configuration.api_key.get("BearerToken", "").strip(),
         ca_file=configuration.ssl_ca_cert,
         cert_file=configuration.cert_file,

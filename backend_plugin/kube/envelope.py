@@ -1,7 +1,4 @@
-"""What all objects that come as protobuf are wrapped in.
-
-Lives here: the envelope, and text, which need not be UTF-8. Does not: what is in it.
-"""
+"""Decodes the envelope around Kubernetes objects in protobuf, and strings that may not be valid UTF-8."""
 
 import re
 from functools import lru_cache
@@ -15,15 +12,15 @@ from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown, WatchEvent
 
 
 class Readable(Protocol):
-    """A message of protobuf."""
+    """A protobuf message class."""
 
     @classmethod
     def FromString(cls, s: bytes, /) -> Self:  # noqa: N802
-        """Of its bytes."""
+        """Decode a message."""
 
 
 class Wrapping(Readable, Protocol):
-    """One of those that have an object in them, as `Unknown`."""
+    """A message that contains an object, such as `Unknown`."""
 
     type_meta: bytes
 
@@ -33,9 +30,9 @@ W = TypeVar("W", bound=Wrapping)
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 ACCEPT: Final = f"{MEDIA_TYPE}, application/json"
-"""Whoever has no protobuf of it answers in JSON."""
+"""An API server without protobuf for the kind responds in JSON."""
 _MAGIC: Final = b"k8s\0"
-# The type, and the object in a message of its own; of sizes that four bytes can say.
+# The event type and the object in a nested message, with sizes of up to four varint bytes.
 _CHANGE: Final = re.compile(
     rb"\n.(?P<type>ADDED|MODIFIED|DELETED|BOOKMARK)\x12(?P<outer>[\x80-\xff]{0,3}[\x00-\x7f])"
     rb"(?P<message>\n(?P<size>[\x80-\xff]{0,3}[\x00-\x7f]))(?=k8s\0)",
@@ -45,21 +42,21 @@ _NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
 
 
 def is_wrapped(body: bytes) -> bool:
-    """Whether it is protobuf; JSON begins otherwise."""
+    """True if the body is protobuf and not JSON."""
     return body.startswith(_MAGIC)
 
 
 def unwrapped(body: bytes, kind: bytes) -> bytes:
-    """The object itself.
+    """Return the bytes of the object in an envelope.
 
     Raises:
-        Malformed: If it is none of this kind.
+        Malformed: If the body is not an object of this kind.
     """
     return opened(Unknown, body, kind).raw
 
 
 def opened(wrapping: type[W], body: bytes, kind: bytes) -> W:
-    """The envelope with the object in it; raises as `unwrapped` does."""
+    """Return the decoded envelope. Raises as `unwrapped` does."""
     if not is_wrapped(body):
         raise Malformed(f"not an object in protobuf: {body[:80]!r}")
     said = message(wrapping, body[len(_MAGIC) :])
@@ -69,11 +66,11 @@ def opened(wrapping: type[W], body: bytes, kind: bytes) -> W:
 
 
 def change(part: bytes) -> tuple[bytes, bytes]:
-    """The type of a change and its object, which is wrapped; raises as `unwrapped` does."""
+    """Return the type of a watch event and its wrapped object. Raises as `unwrapped` does."""
     if match := _CHANGE.match(part):
         how, wrapped = match["type"], part[match.end() :]
         outer = len(part) - match.start("message")
-        # Copied once: nothing comes after it.
+        # The slice copies the object only once, because it is the last field.
         if (part[1], _varint(match["outer"]), _varint(match["size"])) == (len(how), outer, len(wrapped)):
             return how, wrapped
     said = message(WatchEvent, part)
@@ -91,7 +88,7 @@ def _kind(type_meta: bytes) -> bytes:
 
 
 def message(kind: type[M], said: bytes) -> M:
-    """A message of this type; raises as `unwrapped` does."""
+    """Decode a message of this type. Raises as `unwrapped` does."""
     try:
         return kind.FromString(said)
     except DecodeError as error:
@@ -99,7 +96,7 @@ def message(kind: type[M], said: bytes) -> M:
 
 
 def text(said: bytes) -> str:
-    """As it stands in JSON: of what is not UTF-8, each byte is one replacement character."""
+    """Decode a string as in JSON responses: each byte that is not UTF-8 becomes a replacement character."""
     try:
         return said.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""What a cluster is found to have, asked of its API server: discovery, objects, and dry runs.
+"""Detects the gang scheduling capabilities of a cluster with discovery, lists and dry runs.
 
-Lives here: one look. Does not: what follows from it, `core.scheduling.selection`; nor when, `shell.findings`.
-A fact that may not be asked for is not known; what makes it known is said in its place.
+The result contains a reason for each fact that cannot be determined. The decisions are in
+`core.scheduling.selection`.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.shell.cluster import Unavailable
 
 _DEPLOYMENTS: Final = Resource(group="apps", version="v1", plural="deployments")
-# By the name that its manifests give it, or by the label, where somebody has called it otherwise.
+# Finds the operator by the name in its manifests, else by its label, for a Deployment with another name.
 _OPERATORS: Final = (
     {"fieldSelector": "metadata.name=training-operator"},
     {"labelSelector": "control-plane=kubeflow-training-operator"},
@@ -36,14 +36,14 @@ _LIMITS: Final = Resource(group="", version="v1", plural="limitranges")
 _PROBE: Final = "kfpytorch-probe"
 _DRY_RUN: Final = {"dryRun": "All", "fieldManager": "kfpytorch", "fieldValidation": "Ignore"}
 _EVENTS: Final = "200"
-"""How many events are read to see who binds pods."""
+"""The number of events that are read to find the schedulers that bind pods."""
 _QUEUES: Final = "500"
 _CLOSED: Final = ("Closed", "Closing")
 _LONGEST: Final = 300
-"""Of an answer that is no yes; a webhook may say much."""
+"""The maximum length of an error message in a reason. A webhook may return a long one."""
 
 _POD: Final[Manifest] = {
-    # As the strictest level of PodSecurity wants it, and small enough for any quota that is not used up.
+    # Satisfies the `restricted` level of Pod Security, and fits into any quota that is not exhausted.
     "securityContext": {
         "runAsNonRoot": True,
         "runAsUser": 65532,
@@ -64,11 +64,11 @@ _KUEUE: Final = "kueue.x-k8s.io"
 
 
 class _Unknown(Exception):
-    """A fact cannot be told, for this reason."""
+    """A fact cannot be determined; the message is the reason."""
 
 
 class Looking:
-    """Looks at one cluster."""
+    """Detects the capabilities of one cluster."""
 
     def __init__(self, api: Api, permissions: Permissions, options: KubernetesOptions) -> None:
         self._api = api
@@ -76,10 +76,10 @@ class Looking:
         self._everywhere = not options.namespaces
 
     async def look(self, namespace: str) -> Findings:
-        """What there is for the jobs of a namespace, at this moment.
+        """Return the current capabilities for the jobs of a namespace.
 
         Raises:
-            Unavailable: If the API server does not answer.
+            Unavailable: If the API server does not respond.
         """
         if not are_names(namespace):
             raise Unavailable(f"{namespace} is no name of a namespace")
@@ -103,7 +103,7 @@ class Looking:
         return _findings({"apis": apis, **dict(zip(asked, answers, strict=True))}, kinds)
 
     async def _told(self, fact: Awaitable[Any]) -> Any:
-        """A fact, or why it is unknown, or why nothing is."""
+        """Return the fact, or the exception that it raised."""
         try:
             return await fact
         except (_Unknown, Unavailable) as trouble:
@@ -142,21 +142,21 @@ class Looking:
             text(section(event, "source"), "component") or text(event, "reportingComponent")
             for event in entries(found, "items")
         }
-        # That nobody has bound anything says nothing.
+        # Without events there is no evidence for any scheduler.
         return tuple(sorted(seen - {""})) or None
 
     async def _defaults(self, namespace: str) -> Mapping[str, str]:
-        """Of several LimitRanges that differ the first counts, as far as anybody can tell."""
+        """Return the default requests of containers. If LimitRanges differ, the first one applies."""
         rule = Rule(resource=_LIMITS, verbs=("list",), namespace="" if self._everywhere else namespace)
         found = await self._asked(Question(path=_LIMITS.path(namespace), doubts=False), rule)
         said: dict[str, str] = {}
         for ranges in entries(found, "items"):
             for each in entries(section(ranges, "spec"), "limits"):
                 if text(each, "type") == "Container":
-                    # A limit alone is a request, too.
+                    # A default limit is also the default request.
                     asked = {**section(each, "default"), **section(each, "defaultRequest")}
                     said = {**{name: str(amount) for name, amount in asked.items()}, **said}
-        # What is no amount, or more than there can be, no API server has written.
+        # Ignores values that are not quantities or that are too large; no API server stores them.
         return {name: amount for name, amount in said.items() if bounded(amount) is not None}
 
     async def _queues(self, resource: Resource, kind: QueueKind, namespace: str) -> Sequence[str]:
@@ -172,7 +172,7 @@ class Looking:
         return tuple(sorted(text(section(each, "metadata"), "name") for each in open_ones))
 
     async def _pod(self, namespace: str) -> Manifest:
-        """The spec of a pod as the cluster would have it."""
+        """Return the spec of a pod after admission, from a dry run."""
         pod: Manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": _about(namespace), "spec": _POD}
         return section(await self._tried(PODS, namespace, pod), "spec")
 
@@ -192,7 +192,7 @@ class Looking:
         return section(made, "spec", "runPolicy").get("suspend") is True
 
     async def _tried(self, resource: Resource, namespace: str, manifest: Manifest) -> Manifest:
-        """The object as it would be made."""
+        """Return the object that a dry run of its creation returns."""
         scope = "" if self._everywhere else namespace
         question = Question(
             method="POST",
@@ -234,7 +234,7 @@ def _findings(told: Mapping[str, Any], kinds: Iterable[str]) -> Findings:
 
 
 def _queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[QueueKind, str]]:
-    """The queues that the cluster may have, by the name of their scheduler, with their kind's version."""
+    """Return the queue kinds that the cluster serves and their versions, by scheduler name."""
     firsts = ((name, next(iter(styles.values())).queues) for name, styles in ADAPTERS.items())
     return {
         name: (kind, served[kind.group][0])
@@ -244,14 +244,14 @@ def _queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[Queu
 
 
 def _versions(group: Manifest) -> Sequence[str]:
-    """The preferred one first."""
+    """Return the versions of an API group, with the preferred one first."""
     preferred = text(section(group, "preferredVersion"), "version")
     said = [text(each, "version") for each in entries(group, "versions")]
     return tuple(dict.fromkeys(filter(None, [preferred, *said])))
 
 
 def _flag(deployment: Manifest) -> str | None:
-    """What an operator runs with as its gang scheduler; None: something that is not written there."""
+    """Return the gang scheduler that the operator's flag names. None if the flag's value is not literal."""
     words: list[str] = []
     for container in entries(section(deployment, "spec", "template", "spec"), "containers"):
         for part in ("command", "args"):
@@ -261,9 +261,9 @@ def _flag(deployment: Manifest) -> str | None:
 
 
 def _value(words: Sequence[str]) -> str | None:
-    # An operator without a word of its own has no flag.
+    # Without arguments there is no flag.
     for word, following in zip(words, [*words[1:], ""], strict=False):
-        # Go takes one dash or two.
+        # Go accepts one dash or two.
         name, equals, value = f"--{word.lstrip('-')}".partition("=")
         if word.startswith("-") and name == FLAG:
             said = value if equals else following

@@ -1,4 +1,4 @@
-"""Frames out of pieces of a stream: four bytes say how long each is; one that is too long is passed over."""
+"""Splits a stream into frames with a length prefix of four bytes. A frame over the limit is skipped."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,21 +7,24 @@ _LENGTH: Final = 4
 
 
 class Frames:
-    """Pieces in, frames out, without their lengths."""
+    """Takes pieces of a stream and yields frames without their length prefixes."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
         self._parts: list[bytes] = []
         self._size = 0
         self._wanted = _LENGTH
-        """Bytes with which there is more to tell."""
+        """The number of buffered bytes that complete the next length or frame."""
         self._over = 0
-        """Bytes that are yet to come of a frame that is passed over."""
+        """The number of bytes of a skipped frame that have not arrived."""
         self.cut = 0
-        """Bytes that were left out of the frame that was given last: none, or all."""
+        """The number of bytes omitted from the frame that was yielded last: 0 or its whole length."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The frames that are complete with this piece; nothing of one that is too long, when it begins."""
+        """Yield the frames that `piece` completes.
+
+        A frame over the limit is yielded empty as soon as it starts.
+        """
         kept = piece[self._over :]
         self._over -= len(piece) - len(kept)
         self._parts.append(kept)
@@ -43,5 +46,5 @@ class Frames:
 
     @property
     def rest(self) -> int:
-        """Bytes that are missing of a frame that has begun."""
+        """Return the number of bytes that an incomplete frame lacks."""
         return self._over or (self._wanted - self._size if self._size else 0)

@@ -1,7 +1,7 @@
-"""All records of one kind, which several reflectors may gather, told to a sink as one.
+"""Merges the records of one kind from several reflectors and sends them to a sink.
 
-Lives here: when a kind is complete, and what stays of one part while another is listed anew. A namespace is a
-part, and so is one of several resources that make the same records. Does not: where they come from.
+Each part belongs to one reflector: a namespace, or one of several resources that map to the same kind of
+record.
 """
 
 import asyncio
@@ -14,30 +14,30 @@ from backend_plugin.shell.cluster import Name, Record, Sink
 
 
 class Gathering:
-    """What is known of one kind of record."""
+    """The records of one kind."""
 
     def __init__(self, sink: Sink, record: type[Record]) -> None:
         self.sink: Final = sink
         self.record: Final = record
         self.complete = asyncio.Event()
-        """Set when the sink has been told of everything there is."""
+        """Set when the sink has received all records."""
         self._parts: list[Part] = []
 
     def part(self) -> "Part":
-        """Another part; to be made before any is told of."""
+        """Add a part. All parts must be added before one of them receives records."""
         part = Part(self)
         self._parts.append(part)
         return part
 
     @property
     def is_shared(self) -> bool:
-        """Whether there are several parts."""
+        """True if there are several parts."""
         return len(self._parts) > 1
 
     def tell_all(self) -> None:
-        """Once each part is settled: everything that there is."""
+        """Send all records to the sink, if every part is settled."""
         settled = all(part.settled for part in self._parts)
-        # A server that may not see a single job is of no use, and is not to look as if it were.
+        # A server that cannot read any jobs must not become ready.
         if settled and (self.record is not Job or any(part.listed for part in self._parts)):
             found = sorted(
                 (seen for part in self._parts for seen in part.kept.values()), key=lambda seen: seen.at
@@ -53,19 +53,19 @@ class Gathering:
 
 
 class Part:
-    """What one reflector has to say."""
+    """The records of one reflector."""
 
     def __init__(self, gathering: Gathering) -> None:
         self._gathering = gathering
         self.settled = self.listed = False
         self.kept: dict[tuple[str, str], Seen] = {}
-        """Until all parts have been told; longer only where a list of another part needs it."""
+        """The records that the sink has not received. A relist of another part may need them longer."""
         self._newest = 0
 
     def replace(self, found: Iterable[Seen]) -> None:
-        """Everything that there is in this part."""
+        """Replace the records of this part after a list."""
         if self._gathering.record is Event and self._gathering.complete.is_set():
-            # Events are added only: those of an hour ago that are gone say what they said.
+            # Events are only added: an event that expired after an hour is still valid.
             self._add(found)
             return
         self.kept = {
@@ -75,14 +75,14 @@ class Part:
         self._gathering.tell_all()
 
     def lack(self, *, permitted: bool) -> None:
-        """There is no such kind, or we may not see it: the others do not wait, and what was seen stays."""
+        """Settle the part although the resource is absent or forbidden. Earlier records remain."""
         self.listed |= permitted
         if not self.settled:
             self.settled = True
             self._gathering.tell_all()
 
     def change(self, seen: Seen) -> None:
-        """One object is new or has changed."""
+        """Record that one object was added or modified."""
         if seen.record is None:
             return
         gathering = self._gathering
@@ -94,7 +94,7 @@ class Part:
             gathering.sink.put(seen.namespace, seen.record)
 
     def drop(self, seen: Seen) -> None:
-        """One object is gone."""
+        """Record that one object was deleted."""
         if seen.record is None or self._gathering.record is Event:
             return
         self.kept.pop((seen.namespace, seen.uid or seen.name), None)
@@ -103,7 +103,7 @@ class Part:
             self._gathering.sink.drop(self._gathering.record, name)
 
     def told(self) -> None:
-        """The sink knows what is kept."""
+        """Record that the sink has received the kept records."""
         if self._gathering.record is Event:
             self._newest = max((self._newest, *map(_number, self.kept.values())))
         if not self._keeps:
@@ -122,5 +122,5 @@ class Part:
 
 
 def _number(seen: Seen) -> int:
-    """Versions are opaque, and yet numbers in every API server; where not, events are told twice."""
+    """Return the resource version as a number; 0 if it is not one, in which case events are sent twice."""
     return int(seen.version) if seen.version.isdecimal() else 0

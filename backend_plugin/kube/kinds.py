@@ -1,7 +1,4 @@
-"""What is followed: one row each.
-
-Lives here: where a kind is found, what of it is ours, and how it is read. Does not: following.
-"""
+"""The watched kinds: one row each, with its resource, its filter and its reader."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -29,8 +26,8 @@ from backend_plugin.kube.parsed import Parser
 from backend_plugin.kube.pod_wire import PodParser
 from backend_plugin.shell.cluster import Record
 
-# A job of ours, by its name alone (`core.manifest.names`), or a pod of it. Events and groups have no label of
-# ours, and may be told of before the job itself.
+# Matches the names of our jobs (`core.manifest.names`) and of their pods. Events and pod groups do not have a
+# label of this backend, and they may arrive before the job.
 _OURS: Final = re.compile(r".+-\d+-[0-9a-f]{12}(?:-(?:master|worker)-\d+)?")
 OPERATED: Final = "PyTorchJob"
 _NAME: Final = re.compile(r"[a-z0-9][-.a-z0-9]*")
@@ -38,16 +35,22 @@ _NAME: Final = re.compile(r"[a-z0-9][-.a-z0-9]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A kind as the API server's paths have it."""
+    """A resource of the Kubernetes API."""
 
     group: str
     """Empty for core/v1."""
     version: str
-    """Empty: the one that the cluster prefers."""
+    """Empty for the version that the cluster prefers."""
     plural: str
 
     def path(self, namespace: str, name: str = "", *, version: str = "") -> str:
-        """Of an object, or of all of them; of all namespaces where none is given."""
+        """Return the URL path of one object, or of all objects if `name` is empty.
+
+        Args:
+            namespace: Empty for all namespaces.
+            name: The name of the object.
+            version: Replaces the version of the resource.
+        """
         root = f"/apis/{self.group}" if self.group else "/api"
         parts = (
             root,
@@ -63,7 +66,7 @@ class Resource:
 
 
 def are_names(*said: str) -> bool:
-    """Whether there may be such objects; others would be paths of their own, and references are made up."""
+    """True if all arguments are safe in a URL path. Other text could address a different path."""
     return all(map(_NAME.fullmatch, said))
 
 
@@ -75,23 +78,23 @@ EVENTS: Final = Resource(group="", version="v1", plural="events")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One resource that is listed and watched, or a part of it."""
+    """A resource that is listed and watched, or a part of its objects."""
 
     record: type[Record]
     resource: Resource
     wire: object
-    """Which of its fields are parsed, in JSON."""
+    """The type that the JSON parser fills. It contains the fields that `read` uses."""
     read: Callable[[Any], Record | None]
-    """None: it is not ours."""
+    """Returns None for an object that does not belong to this backend."""
     protobuf: Parser | None = None
-    """None: it comes in JSON only."""
+    """The protobuf parser, or None if the kind is only requested in JSON."""
     query: Mapping[str, str] = field(default_factory=dict)
-    """What the API server leaves out."""
+    """The selectors by which the API server filters the objects."""
     optional: bool = False
-    """A cluster may well be without it."""
+    """True if a cluster may not serve the resource."""
 
     about: str = ""
-    """Of events: the kind that they are about."""
+    """The kind of the involved object. Used for events only."""
 
     def __str__(self) -> str:
         return f"{self.resource} about a {self.about}" if self.about else str(self.resource)
@@ -104,19 +107,22 @@ def _our_event(manifest: Manifest) -> Event | None:
 
 
 def _our_group(manifest: Manifest) -> PodGroup | None:
-    """Under the name of its job: Kueue and KAI have names of their own. Or one that has taken that name."""
+    """Return a pod group under the name of the job that owns it, since Kueue and KAI use other names.
+
+    A pod group without this owner is `foreign`, even if it has the name of a job.
+    """
     for owner in wire.owners(manifest, OPERATED):
         if _OURS.fullmatch(owner):
             named = {**manifest, "metadata": {**wire.metadata(manifest), "name": owner}}
             return read_pod_group(named)
-    # Those of a queue are called otherwise.
+    # Kueue's Workloads never have the name of the job.
     if text(manifest, "kind") == "PodGroup" and _OURS.fullmatch(text(wire.metadata(manifest), "name")):
         return structs.replace(read_pod_group(manifest), foreign=True)
     return _others(read_pod_group(manifest))
 
 
 def _others(group: PodGroup) -> PodGroup | None:
-    """Somebody else's, who may be before ours in a queue; of that only, where it is."""
+    """Return a foreign Workload with the fields that determine queue positions; None for other kinds."""
     if group.kind != "Workload":
         return None
     queue = group.queue if table.is_queued(group) else ""
@@ -126,7 +132,7 @@ def _others(group: PodGroup) -> PodGroup | None:
 LABELLED: Final = {"labelSelector": IDENTITY}
 KINDS: Final = (
     Kind(record=Job, resource=JOBS, wire=wire.JobWire, read=read_job, query=LABELLED),
-    # Whole, where an API server has no protobuf.
+    # An API server without protobuf returns whole pods in JSON.
     Kind(
         record=Pod,
         resource=PODS,
@@ -135,7 +141,7 @@ KINDS: Final = (
         protobuf=PodParser(),
         query=LABELLED,
     ),
-    # Of all events the API server sends those about such kinds; ours are told by the name.
+    # The API server filters events by the involved kind; `_our_event` filters them by the involved name.
     *(
         Kind(
             record=Event,
@@ -152,10 +158,10 @@ KINDS: Final = (
         for resource in (
             Resource(group="scheduling.x-k8s.io", version="", plural="podgroups"),
             Resource(group="scheduling.volcano.sh", version="", plural="podgroups"),
-            # The group's newest version has queues only.
+            # The newest version of this API group contains queues only.
             Resource(group="scheduling.run.ai", version="v2alpha2", plural="podgroups"),
             Resource(group="kueue.x-k8s.io", version="", plural="workloads"),
         )
     ),
 )
-"""Jobs come first: what is said of them is of no use before."""
+"""Jobs come first, because the records of the other kinds refer to them."""

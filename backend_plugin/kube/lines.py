@@ -1,4 +1,4 @@
-"""Lines out of pieces of a stream; one that is too long is cut, and does not stop the others."""
+"""Splits a stream of bytes into lines. A line over the limit is cut."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,18 +7,18 @@ _END: Final = b"\n"
 
 
 class Lines:
-    """Pieces in, lines out, without their ends; what stands behind the last end is in `rest`."""
+    """Takes pieces of a stream and yields lines without their line ends."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
         self._parts: list[bytes] = []
         self._size = 0
         self.cut = 0
-        """Bytes that were left out of the line that was given last."""
+        """The number of bytes omitted from the line that was yielded last."""
         self._over = 0
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The lines that are complete with this piece."""
+        """Yield the lines that `piece` completes."""
         begin = 0
         while (end := piece.find(_END, begin)) >= 0:
             self._keep(piece[begin:end])
@@ -39,5 +39,5 @@ class Lines:
 
     @property
     def rest(self) -> bytes:
-        """What has no end yet."""
+        """The text after the last line end."""
         return b"".join(self._parts)

@@ -1,8 +1,4 @@
-"""All jobs of ours at this moment, asked of the API server itself.
-
-Lives here: one list, page by page. Does not: following; what a server knows of its jobs all the time comes
-from `reflector`.
-"""
+"""Lists all jobs of this backend from the API server. The server's cache of jobs comes from `reflector`."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -18,10 +14,10 @@ from backend_plugin.shell.cluster import Unavailable
 
 
 async def jobs(api: Api, permissions: Permissions, options: KubernetesOptions) -> Sequence[Job]:
-    """Those in the namespaces that are ours to see.
+    """Return the jobs in all configured namespaces.
 
     Raises:
-        Unavailable: If not all of them can be told.
+        Unavailable: If a list failed.
     """
     found: list[Job] = []
     for namespace in options.namespaces or ("",):

@@ -1,24 +1,24 @@
-"""What a server is told of its Kubernetes cluster."""
+"""The options of a Kubernetes cluster."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOptions:
-    """Where the cluster is, and which part of it is ours to see."""
+    """The credentials and the namespaces of a cluster, and the limits for API requests."""
 
     kubeconfig: str = ""
-    """One or several files, as in ``KUBECONFIG``; empty: the pod's own account, or else kubectl's default."""
+    """Kubeconfig files, as in ``KUBECONFIG``. Empty for the pod's service account, else kubectl's default."""
     context: str = ""
-    """Of the kubeconfig; empty: its current one."""
+    """A context of the kubeconfig. Empty for the current context."""
     namespaces: tuple[str, ...] = ()
-    """Only these are followed; empty: all of them, which wants a ClusterRole."""
+    """The watched namespaces. Empty for all namespaces, which requires a ClusterRole."""
     page: int = 500
-    """Objects a page of a list; each page costs the API server something apart from what is in it."""
+    """The number of objects in one page of a list. Each page has a fixed cost for the API server."""
     silence: float = 90.0
-    """Seconds without a byte after which a watch is taken for dead. The API server sends a bookmark a
-    minute where it has nothing else to say; a kind without bookmarks is asked anew, from where it was."""
+    """Seconds without data after which a watch is restarted. The API server sends a bookmark each minute if
+    there are no changes. A watch of a kind without bookmarks continues from its last version."""
     patience: float = 6.0
-    """Seconds in all for one question, with its repetitions; CreateTask has seven."""
+    """The total time in seconds for one API request, with its retries. CreateTask has seven seconds."""
     refused_pause: float = 60.0
-    """Seconds until what is not there, or not permitted, is asked for again."""
+    """Seconds between two requests for a resource that is absent or forbidden."""

@@ -1,7 +1,6 @@
-"""Who owns a job: the FlyteWorkflow of its execution, so that the cluster removes the one with the other.
+"""Finds the owner of a job, which is the FlyteWorkflow of its execution.
 
-Lives here: asking for it, as long as that is permitted and of use, and what is an answer. Does not: what
-follows; that is the cluster's garbage collector's, or `shell.orphans`'.
+Kubernetes deletes a job with its owner.
 """
 
 import asyncio
@@ -22,36 +21,42 @@ from backend_plugin.shell.timeouts import timeout
 WORKFLOWS: Final = Resource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
 _KIND: Final = "FlyteWorkflow"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""A workflow may have a megabyte; of interest is that there is one."""
+"""Requests the metadata only, because a workflow may have a megabyte."""
 _SECONDS: Final = 1.0
-"""A job is worth more than its owner: it waits so long for the answer."""
+"""The timeout in seconds. A job is created without an owner rather than late."""
 _LONGEST_PAUSE: Final = 900.0
 _EVERYWHERE: Final = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Pause:
-    """Why nothing is asked at the moment."""
+    """A period without requests, and its reason."""
 
     why: str
     until: float
     seconds: float
     rule: Rule | None
-    """What was missing."""
+    """The missing RBAC rule, if any."""
 
 
 class Owners:
-    """Asks for FlyteWorkflows; where these are elsewhere, or not ours to see, ever more rarely."""
+    """Finds FlyteWorkflows, with a growing pause if they are in another cluster or not readable."""
 
     def __init__(self, api: Api, permissions: Permissions, pause: float) -> None:
         self._api = api
         self._permissions = permissions
         self._pause = pause
         self._pauses: dict[str, _Pause] = {}
-        """By namespace: a role may permit it in one, and not in another."""
+        """Pauses by namespace, because a Role may permit the request in one namespace only."""
 
     async def of(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
-        """The owner of an execution's jobs; None if it cannot be told. `scope` is where a rule belongs."""
+        """Return the owner of the jobs of an execution, or None if it is unknown.
+
+        Args:
+            namespace: The namespace of the execution.
+            execution: The name of the execution.
+            scope: The namespace to name in the message about a missing RBAC rule. Empty for a ClusterRole.
+        """
         if not execution or self._why_paused(namespace):
             return None
         try:
@@ -61,10 +66,10 @@ class Owners:
             return None
 
     async def found(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
-        """The owner of an execution's jobs; None: there certainly is none here.
+        """Return the owner of the jobs of an execution, or None if the workflow does not exist here.
 
         Raises:
-            Unavailable: If that cannot be told.
+            Unavailable: If it cannot be determined whether the workflow exists.
         """
         if not are_names(namespace, execution):
             raise Unavailable(f"{namespace}/{execution} is no name of a {_KIND}")
@@ -75,7 +80,7 @@ class Owners:
         try:
             found = wire.metadata(await self._api.object(question))
         except Answered as answer:
-            # That there is no such kind says nothing of any execution: they are in another cluster.
+            # A 404 for the kind is not about this execution: the workflows are in another cluster.
             if answer.is_of(WORKFLOWS.plural, execution):
                 self._go_on(namespace)
                 return None
@@ -88,7 +93,7 @@ class Owners:
         return OwnerReference(api_version=version, kind=_KIND, name=execution, uid=uid)
 
     def _why_paused(self, namespace: str) -> str:
-        """Empty if there is an answer to be had."""
+        """Return the reason for a current pause. Empty if there is no pause."""
         for pause in (self._pauses.get(_EVERYWHERE), self._pauses.get(namespace)):
             if pause is not None and asyncio.get_running_loop().time() < pause.until:
                 return pause.why
@@ -113,7 +118,7 @@ class Owners:
         self._pauses[where] = _Pause(why=why, until=until, seconds=seconds, rule=rule)
 
     def _go_on(self, namespace: str) -> None:
-        """There was an answer; a rule is there if nobody else misses it, so that it is said once."""
+        """End the pauses after a response. Report the rule as granted if no other namespace lacks it."""
         paused = self._pauses.pop(namespace, None)
         self._pauses.pop(_EVERYWHERE, None)
         if paused is None or paused.rule is None:

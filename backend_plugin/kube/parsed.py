@@ -1,8 +1,4 @@
-"""What an API server has sent, parsed, whatever it was written in.
-
-Lives here: an object, a page, a change, and who makes them of bytes. Does not: how; JSON: `wire`, protobuf:
-`pod_wire`.
-"""
+"""The types into which API responses are parsed. The parsers are `wire` (JSON) and `pod_wire` (protobuf)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,28 +10,28 @@ from backend_plugin.shell.cluster import Record
 
 
 class Malformed(BackendError):
-    """This is not what an API server sends: a stream that broke off, or somebody else's words."""
+    """Raised for a body that an API server does not send, such as a truncated stream or a proxy's page."""
 
 
 class Seen(NamedTuple):
-    """One object, as it was listed or has changed."""
+    """An object of a list or of a watch event."""
 
     namespace: str
     name: str
     uid: str
     version: str
     record: Record | None
-    """None: it is not ours."""
+    """The record, or None for an object that does not belong to this backend."""
 
     @property
     def at(self) -> float:
-        """When an event was; of another kind it does not matter."""
+        """Return the Unix timestamp of an event, in seconds; 0.0 for all other records."""
         at = self.record.at if isinstance(self.record, Event) else None
         return at.timestamp() if at is not None else 0.0
 
 
 class Change(NamedTuple):
-    """One change of a watch."""
+    """A watch event."""
 
     type: str
     """ADDED, MODIFIED, DELETED or BOOKMARK."""
@@ -44,52 +40,52 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Some objects of a list."""
+    """A page of a list."""
 
     items: Iterable[Seen]
-    """To be gone through once: each is read when it is its turn, which takes most of the time of a page."""
+    """Iterate once only: each object is parsed when it is consumed, and parsing takes most of the time."""
     version: str
-    """The list's `resourceVersion`: a watch that begins there misses nothing."""
+    """The `resourceVersion` of the list. A watch from this version misses no change."""
     rest: str
-    """What to `continue` with; empty: that was all."""
+    """The `continue` token of the next page. Empty on the last page."""
 
     def __post_init__(self) -> None:
-        """Raises `Malformed` where it does not say as of when it is: half of one, which would look empty."""
+        """Raise `Malformed` if there is no `resourceVersion`: a truncated list would look empty."""
         if not self.version:
             raise Malformed("a list without a resourceVersion")
 
 
 class Parts(Protocol):
-    """Pieces of a stream in, its parts out."""
+    """Splits a stream into parts."""
 
     cut: int
-    """Bytes that were left out of the part that was given last."""
+    """The number of bytes omitted from the part that was yielded last."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The parts that are complete with this piece."""
+        """Yield the parts that `piece` completes."""
 
     @property
     def rest(self) -> bytes | int:
-        """What is not complete yet, or how much is missing."""
+        """The incomplete part, or the number of bytes that it lacks."""
 
 
 class Parser(Protocol):
-    """Parses the objects of one kind, in one language."""
+    """Parses the objects of one kind from one encoding."""
 
     def parts(self, longest: int) -> Parts:
-        """Of a watch: a change each; one of more bytes is cut."""
+        """Return a splitter of a watch stream into events. An event of more than `longest` bytes is cut."""
 
     def change(self, part: bytes) -> Change:
-        """One change of a watch.
+        """Parse one watch event.
 
         Raises:
-            Answered: If it is an error that the API server tells in a watch.
-            Malformed: If it is none.
+            Answered: If the event is an API error.
+            Malformed: If the bytes are not a watch event.
         """
 
     def page(self, body: bytes) -> Page:
-        """One page of a list.
+        """Parse one page of a list.
 
         Raises:
-            Malformed: If it is none, whatever else it is; or less than was sent.
+            Malformed: If the body is not a complete list.
         """

@@ -1,7 +1,4 @@
-"""What our account may not do: said once, with the rule to add, until it may.
-
-Lives here: the words, and that they are said once. Does not: what is done without.
-"""
+"""Logs each missing RBAC rule once, with the rule to add, and logs when it is granted."""
 
 import logging
 from dataclasses import dataclass
@@ -14,39 +11,39 @@ log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What a role has to permit."""
+    """A rule that a role has to contain."""
 
     resource: Resource
     verbs: tuple[str, ...]
     namespace: str = ""
-    """Empty: in all of them."""
+    """Empty for all namespaces."""
     sub: str = ""
-    """A part of the resource, as the ``log`` of pods."""
+    """A subresource, such as ``log`` of pods."""
 
     def __str__(self) -> str:
-        """As it is added to a role."""
+        """Return the rule as YAML for a role."""
         group, verbs = self.resource.group or '""', ", ".join(self.verbs)
         return f"{{apiGroups: [{group}], resources: [{self.plural}], verbs: [{verbs}]}}"
 
     @property
     def plural(self) -> str:
-        """As a role names what it is about."""
+        """The name of the resource in a role, with its subresource."""
         return f"{self.resource.plural}/{self.sub}" if self.sub else self.resource.plural
 
     @property
     def role(self) -> str:
-        """Where it belongs."""
+        """The role to which the rule has to be added."""
         return f"a Role in namespace {self.namespace}" if self.namespace else "the ClusterRole"
 
 
 class Permissions:
-    """Of one account."""
+    """The missing RBAC rules of one account."""
 
     def __init__(self) -> None:
         self._missing: set[Rule] = set()
 
     def missing(self, rule: Rule, said: str) -> str:
-        """Something was refused for the lack of a rule; gives the sentence that says what to do."""
+        """Record that a request failed because `rule` is missing. Return a message with the rule to add."""
         sentence = f"{said}; add to {rule.role}: {rule}"
         if rule not in self._missing:
             self._missing.add(rule)
@@ -54,7 +51,7 @@ class Permissions:
         return sentence
 
     def granted(self, rule: Rule) -> None:
-        """It was not refused."""
+        """Record that a request that needs `rule` succeeded."""
         if rule in self._missing:
             self._missing.discard(rule)
             log.info("a permission that was missing is there: %s", rule)

@@ -1,8 +1,8 @@
-"""Pods, of whose changes and lists there are more than of all else: protobuf → the record.
+"""Parses pods from protobuf.
 
-Lives here: the record of a pod's message, which is that of `core.observed.read_pod` of the same pod in JSON,
-in a fraction of its time; each message is touched once, and none is kept. Does not: other kinds; pods in
-JSON, which `read_pod` reads.
+The record equals that of `core.observed.read_pod` for the same pod in JSON, but parsing takes a fraction of
+the time. The parser reads each message once and keeps none of them. Pods have more lists and watch events
+than all other kinds together.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from kfpytorch_idl.kubernetes import pods_pb2 as wire
 T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-# As in `core.reading`: characters of a message; the largest number, and the smallest is as far from 0.
+# As in `core.reading`: the maximum length of a message and the maximum absolute value of a number.
 _LONGEST: Final = 4_000
 _LARGEST: Final = 2**31 - 1
 _LABEL: Final = "training.kubeflow.org/"
@@ -31,25 +31,25 @@ _ROLE: Final = _LABEL + "replica-type"
 _INDEX: Final = _LABEL + "replica-index"
 _CONDITIONS: Final = frozenset({b"DisruptionTarget", b"PodScheduled", b"Ready"})
 _SHORT: Final = 256
-"""Bytes; states and conditions are longer by what somebody says in them."""
+"""The limit in bytes for cached states and conditions. Longer ones contain messages and rarely repeat."""
 
 
 class PodParser:
-    """A `Parser` of pods."""
+    """A `Parser` for pods."""
 
     def parts(self, longest: int) -> Frames:
-        """See `Parser.parts`."""
+        """Return a splitter of a watch stream; see `Parser.parts`."""
         return Frames(longest)
 
     def change(self, part: bytes) -> Change:
-        """See `Parser.change`."""
+        """Parse one watch event; see `Parser.change`."""
         how, wrapped = envelope.change(part)
         if how == b"ERROR":
             raise answers.of_wrapped(wrapped)
         return Change(text(how), _seen(envelope.opened(wire.WrappedPod, wrapped, b"Pod").raw))
 
     def page(self, body: bytes) -> Page:
-        """See `Parser.page`."""
+        """Parse one page of a list; see `Parser.page`."""
         said = envelope.opened(wire.WrappedPodList, body, b"PodList").raw
         meta = said.metadata
         return Page(
@@ -61,7 +61,7 @@ class PodParser:
 
 def _seen(pod: wire.Pod) -> Seen:
     meta = pod.metadata
-    # A bookmark has nothing but the version.
+    # A bookmark contains only the version.
     record = _record(pod, meta) if meta.name else None
     name = record.name if record is not None else ""
     return Seen(_word(meta.namespace), name, text(meta.uid), text(meta.resource_version), record)
@@ -69,7 +69,7 @@ def _seen(pod: wire.Pod) -> Seen:
 
 def _record(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
     spec, status, labels, name = pod.spec, pod.status, meta.labels, text(meta.name)
-    # A copy of a list is gone through in half the time.
+    # Iterating over a copy of the repeated field takes half the time.
     by_type = {each.type: each for each in map(_condition, status.conditions[:]) if each is not None}
     disrupted, inits = by_type.get("DisruptionTarget"), status.init_container_statuses
     return Pod(
@@ -97,7 +97,7 @@ def _record(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
 
 
 def _ordered(meta: wire.ObjectMeta) -> datetime | None:
-    # What stands there is the end of the grace that a pod is given.
+    # The field contains the end of the grace period, not the time of the deletion request.
     if (at := _moment(meta.deletion_timestamp)) is None:
         return None
     grace = timedelta(seconds=min(_LARGEST, max(0, meta.deletion_grace_period_seconds)))
@@ -120,17 +120,17 @@ def _container(said: wire.ContainerStatus, *, init: bool) -> Container:
     )
 
 
-# ---- what many pods have, or one pod again and again: equal bytes are one record
+# ---- cached parsers: equal bytes return the same record, across pods and repeated changes
 
 
 def _once(parse: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """The same, and no more than once; but what is long is not kept."""
+    """Return `parse` with a cache for inputs of less than `_SHORT` bytes."""
     cached = lru_cache(maxsize=8_192)(parse)
     return lambda said: cached(said) if len(said) < _SHORT else parse(said)
 
 
 class _State(NamedTuple):
-    """Of a container, as its record has it."""
+    """The state of a container as stored in `Container`."""
 
     waiting: str = ""
     waiting_message: str = ""
@@ -189,7 +189,7 @@ def _moment(said: bytes) -> datetime | None:
         return None
     try:
         return _EPOCH + timedelta(seconds=time.seconds)
-    except OverflowError:  # A year beyond 9999, or before the first.
+    except OverflowError:  # The year is before 1 or after 9999.
         return None
 
 

@@ -1,6 +1,6 @@
-"""Follows one kind in one place: a list, then every change, for ever.
+"""Lists and watches one kind in one namespace and retries after errors.
 
-Lives here: asking what `course` says, and what is said of trouble. Does not: when; who is told: `gathering`.
+`course` decides the next step. `gathering` receives the records.
 """
 
 import asyncio
@@ -33,38 +33,38 @@ from backend_plugin.shell.timeouts import timeout
 log = logging.getLogger(__name__)
 
 _LONGEST: Final = 1 << 24
-"""Bytes of one object; etcd takes a tenth of it."""
+"""The maximum size of one object in bytes. etcd accepts a tenth of it."""
 _DOUBTED: Final = 2
-"""Refusals in a row that are asked again soon: for its first second an API server has no rules yet."""
+"""The number of 403 responses in a row that are retried soon. A starting API server has no rules for 1 s."""
 _DEAF: Final = 2
-"""Silences in a row after which a watch is out of sight: one may have missed a bookmark by a moment."""
+"""The number of watch timeouts in a row after which the watch is stale. One bookmark may be late."""
 _SPOKEN: Final = (Job, Pod)
-"""What is never silent for long where all is well, for bookmarks come. There are none of events; and of a
-kind that nobody uses, as some PodGroups are, API servers before 1.33 send none until its first change."""
+"""The kinds whose watches always receive bookmarks. Events have no bookmarks. For an unused kind, as some
+PodGroups are, API servers before 1.33 send no bookmark until the first change."""
 _AT_ONCE: Final = 100
-"""Objects of a page that are read in one go: about 3 ms."""
+"""The number of objects that are parsed without yielding to the event loop, which takes about 3 ms."""
 _WATCH_PAUSE_SECONDS: Final = 0.02
 """The delay between two reads of a watch: changes that are parsed together cost less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What is followed, where, and for whom."""
+    """A kind in one namespace, and the receivers of its records and state."""
 
     kind: Kind
     namespace: str
-    """Empty: all of them."""
+    """Empty for all namespaces."""
     part: Part
     sight: Sight
     after: Sequence[asyncio.Event] = ()
-    """What is followed only then."""
+    """The reflector starts when all these events are set."""
 
     def __str__(self) -> str:
         return f"{self.kind} in {self.namespace}" if self.namespace else str(self.kind)
 
 
 class Reflector:
-    """One for a `Place`; `run` is its life."""
+    """Lists and watches the objects of one `Place`."""
 
     def __init__(
         self,
@@ -83,20 +83,20 @@ class Reflector:
         self._version = place.kind.resource.version
         self._found: list[Seen] = []
         self._ahead: tuple[List, asyncio.Task[bytes]] | None = None
-        """The step that comes next, taken while the page before it is read."""
+        """The request for the next page, sent while the current page is parsed."""
         self._refusals: Counter[str] = Counter()
-        """By verb: how often in a row it was not permitted."""
+        """The number of 403 responses in a row, by verb."""
         self._silences = 0
-        """How often in a row a watch was left that should have said something."""
+        """The number of watches in a row that ended without data although a bookmark was due."""
         self._made = asyncio.Event()
-        """One was made since it was asked for last: there is such a kind."""
+        """Set if the backend created an object of this kind since the last list, so the kind is served."""
         self._trouble = False
-        """Something is amiss, and was said."""
+        """True if an error was logged and the watch has not recovered."""
         self._state = State.WAITING
         self._stands(self._state)
 
     async def run(self) -> NoReturn:
-        """Follow, until cancelled."""
+        """List and watch until cancelled."""
         for told in self._place.after:
             await told.wait()
         try:
@@ -127,7 +127,7 @@ class Reflector:
                 await self._watch(step)
 
     def made(self, resource: Resource) -> None:
-        """One of this kind was made: whoever has not found the kind looks for it at once."""
+        """Retry discovery without delay if this reflector waits for the API server to serve `resource`."""
         ours = self._kind.resource
         if (resource.group, resource.plural) == (ours.group, ours.plural):
             self._made.set()
@@ -150,7 +150,7 @@ class Reflector:
                 self._version = await self._preferred()
         body = await self._page(step)
         page = self._parser(protobuf=envelope.is_wrapped(body)).page(body)
-        if page.rest:  # Made by the API server while this one is read.
+        if page.rest:  # The API server prepares the next page while this one is parsed.
             following = List(limit=step.limit, rest=page.rest)
             self._ahead = following, asyncio.create_task(self._ask(following))
         self._found += await _all_of(page)
@@ -171,7 +171,7 @@ class Reflector:
         asked, task = ahead
         if asked == step:
             return await task
-        task.cancel()  # What it was to follow could not be read.
+        task.cancel()  # The page before it could not be parsed.
         return await self._ask(step)
 
     async def _ask(self, step: List) -> bytes:
@@ -179,7 +179,7 @@ class Reflector:
         return await self._api.once(self._question(query))
 
     async def _preferred(self) -> str:
-        """The version of the kind's group that this cluster has."""
+        """Return the preferred version of the kind's API group in this cluster."""
         said = wire.object_of(await self._api.once(Question(path=f"/apis/{self._kind.resource.group}")))
         version = text(section(said, "preferredVersion"), "version")
         if not version:
@@ -187,7 +187,7 @@ class Reflector:
         return version
 
     def _parser(self, *, protobuf: bool) -> Parser:
-        """Whatever was accepted, the answer is read as what it is."""
+        """Return the parser for the encoding of the response, which may differ from the accepted one."""
         return self._kind.protobuf if protobuf and self._kind.protobuf is not None else self._json
 
     # ---- watch
@@ -224,7 +224,7 @@ class Reflector:
             raise Malformed(f"broken off within a change of {self._place}")
 
     def _change(self, change: Change) -> None:
-        """Apply one watch event to the records of this kind; a bookmark changes none of them."""
+        """Apply one watch event to the records of this kind. A bookmark changes none of them."""
         seen = change.seen
         if change.type in ("ADDED", "MODIFIED"):
             self._place.part.change(seen)
@@ -233,7 +233,7 @@ class Reflector:
         self._course.seen(seen.version)
         self._well()
 
-    # ---- trouble
+    # ---- errors
 
     @property
     def _is_deaf(self) -> bool:
@@ -242,11 +242,11 @@ class Reflector:
     def _silent(self, silent: Silent) -> None:
         self._silences += self._kind.record in _SPOKEN
         if self._is_deaf:
-            # What is said may be lost on the way, as where a proxy hoards it: in the end a list tells it.
+            # Events may be lost on the way, as in a proxy that buffers them; a later list corrects that.
             self._tell(f"{silent}, though a bookmark is due each minute", type(silent).__name__)
             self._course.failed()
         else:
-            # From where it was: as long as nothing happens, that is no trouble.
+            # Continue from the last version: a watch without changes is not an error.
             self._course.ended(self._options.silence)
 
     async def _answered(self, answer: Answered) -> None:
@@ -309,7 +309,7 @@ class Reflector:
             log.info("%s is in sight again", self._place)
 
     def _rule(self, verb: str) -> Rule:
-        # Whoever adds one of them needs the other next.
+        # An admin who adds one of the verbs needs the other one next.
         verbs = ("list", "watch") if verb == "list" else ("watch",)
         return Rule(resource=self._kind.resource, verbs=verbs, namespace=self._place.namespace)
 
@@ -320,7 +320,7 @@ class Reflector:
 
 
 async def _all_of(page: Page) -> list[Seen]:
-    """All that is on it; in between others have their turn, and the next page is asked for."""
+    """Parse all objects of a page. The event loop runs in between and sends the request for the next page."""
     found: list[Seen] = []
     items = iter(page.items)
     while True:

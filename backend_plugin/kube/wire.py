@@ -1,9 +1,8 @@
-"""Objects as they come in JSON: bytes in, the few fields that are read out.
+"""Parses objects from JSON: decodes only the fields that are read.
 
-Lives here: which fields these are, by kind. All others (managedFields, templates) are dropped while parsing;
-what is left is read by `core.observed`, like the objects of any cluster. An object whose fields have other
-types than the schema's is parsed as a whole, and the same readers make of it what they can. Does not: what
-comes as protobuf, `pod_wire`.
+The decoder drops all other fields, such as managedFields and templates. The readers of `core.observed` create
+the records. An object with a field of an unexpected type is decoded as a whole, and the same readers ignore
+that field. Pods in protobuf are parsed by `pod_wire`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from backend_plugin.shell.cluster import Record
 T = TypeVar("T")
 
 
-# Scalars are anything: the readers take what they can use.
+# The values of scalar fields may have any type, because the readers check them.
 class _Owner(TypedDict, total=False):
     kind: Any
     name: Any
@@ -87,7 +86,7 @@ class _GroupSpec(TypedDict, total=False):
 
 
 class JobWire(TypedDict, total=False):
-    """A PyTorchJob, as far as it is read."""
+    """The fields of a PyTorchJob that are read."""
 
     metadata: _JobMeta
     spec: _JobSpec
@@ -98,7 +97,7 @@ _job: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(JobWire)
 
 
 class EventWire(TypedDict, total=False):
-    """An event of core/v1, as far as it is read."""
+    """The fields of a core/v1 event that are read."""
 
     metadata: _Meta
     involvedObject: _Owner
@@ -112,7 +111,7 @@ class EventWire(TypedDict, total=False):
 
 
 class GroupWire(TypedDict, total=False):
-    """A PodGroup or a Workload, as far as it is read."""
+    """The fields of a PodGroup or a Workload that are read."""
 
     apiVersion: Any
     kind: Any
@@ -133,20 +132,25 @@ class _Body(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class Parser:
-    """A `Parser` of one kind."""
+    """A `Parser` for one kind."""
 
     def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
-        """`kind` is one of the types above, or of whole objects; `read` makes a record of what is ours."""
+        """Create a parser.
+
+        Args:
+            kind: One of the types above, or the type of whole objects.
+            read: Returns the record of an object, or None if the object does not belong to this backend.
+        """
         self._line: msgspec.json.Decoder[_Line[Any]] = msgspec.json.Decoder(_Line[kind])
         self._body: msgspec.json.Decoder[_Body[Any]] = msgspec.json.Decoder(_Body[kind])
         self._read = read
 
     def parts(self, longest: int) -> Lines:
-        """See `parsed.Parser`."""
+        """Return a splitter of a watch stream; see `parsed.Parser`."""
         return Lines(longest)
 
     def change(self, part: bytes) -> Change:
-        """See `parsed.Parser`."""
+        """Parse one watch event; see `parsed.Parser`."""
         try:
             said = self._line.decode(part)
             how, manifest = said.type, said.object
@@ -158,7 +162,7 @@ class Parser:
         return Change(how, self._seen(manifest))
 
     def page(self, body: bytes) -> Page:
-        """See `parsed.Parser`."""
+        """Parse one page of a list; see `parsed.Parser`."""
         try:
             said = self._body.decode(body)
             kind = said.kind
@@ -167,7 +171,7 @@ class Parser:
         except (msgspec.MsgspecError, RecursionError):
             whole = object_of(body)
             kind, meta, items = text(whole, "kind"), section(whole, "metadata"), _items(whole)
-        # A proxy's page, and a `Status`, are objects as well; taken for a list, they would be an empty one.
+        # The page of a proxy and a `Status` are objects too, and would look like an empty list.
         if not kind.endswith("List"):
             raise Malformed(f"not a list: {body[:80]!r}")
         return Page(
@@ -192,10 +196,10 @@ def _items(whole: Manifest) -> Sequence[Manifest]:
 
 
 def object_of(body: bytes) -> Manifest:
-    """A whole object.
+    """Decode a whole object.
 
     Raises:
-        Malformed: If it is none.
+        Malformed: If the body is not a JSON object.
     """
     try:
         said = msgspec.json.decode(body)
@@ -207,7 +211,7 @@ def object_of(body: bytes) -> Manifest:
 
 
 def job_of(body: bytes) -> Manifest:
-    """What is read of a job; raises as `object_of` does."""
+    """Decode the fields of a job that are read. Raises as `object_of` does."""
     try:
         job: Manifest = _job.decode(body)
     except (msgspec.MsgspecError, RecursionError):
@@ -216,13 +220,13 @@ def job_of(body: bytes) -> Manifest:
 
 
 def metadata(manifest: Manifest) -> Manifest:
-    """Its metadata; an empty one if there is none."""
+    """Return the metadata of an object; empty if there is no valid metadata."""
     found = manifest.get("metadata")
     return found if isinstance(found, dict) else NOTHING
 
 
 def owners(manifest: Manifest, kind: str) -> Iterator[str]:
-    """The names of its owners of one kind."""
+    """Yield the names of the owners of one kind."""
     for owner in entries(metadata(manifest), "ownerReferences"):
         if owner.get("kind") == kind:
             yield text(owner, "name")
