@@ -50,7 +50,7 @@ async def _store(prefix: str, *, read_only: bool) -> Tried:
         return Tried(
             what=prefix,
             trouble=f"cannot be tried: the package {package} is not installed",
-            remedy=f"pip install {package}, or make the image with --build-arg STORES={package}",
+            remedy=f"pip install {package}  # or make the image with --build-arg STORES={package}",
             is_tried=False,
         )
     except asyncio.TimeoutError as error:
@@ -70,9 +70,7 @@ def _remedy(prefix: str, error: Exception, rights: str) -> str:
         return rights
     if isinstance(error, FileNotFoundError):
         return f"aws s3 mb s3://{path.partition('/')[0]}"
-    return (
-        f"aws s3 ls {prefix}; a store that is not Amazon's is named by AWS_ENDPOINT_URL_S3=http://HOST:PORT"
-    )
+    return f"aws s3 ls {prefix}  # set AWS_ENDPOINT_URL_S3=http://HOST:PORT if the store is not Amazon's"
 
 
 def _listed(prefix: str) -> None:

@@ -71,7 +71,7 @@ def _not_listening(end: _End) -> tuple[str, str] | None:
         forward = f"kubectl port-forward -n NAMESPACE service/NAME {end.port}"
         return (
             f"cannot be found: the DNS knows no {end.host}",
-            f"{_PODS}; {forward}  # from outside of the cluster",
+            f"{_PODS}  # then from outside of the cluster: {forward}",
         )
     except TimeoutError:
         return f"takes no connection within {_SECONDS:g} s", f"{_PODS}; kubectl get networkpolicies -A"
@@ -131,15 +131,16 @@ def _of_certificate(end: _End, error: ssl.SSLCertVerificationError) -> tuple[str
         usable = next((each for each in names if "*" not in each), "NAME")
         return (
             said,
-            f"kfpytorch doctor --connector {_TLS}{usable}:{end.port}; or issue one for {end.host}, too",
+            f"kfpytorch doctor --connector {_TLS}{usable}:{end.port}  # or issue one for {end.host}, too",
         )
     if error.verify_code in _TIMES:
         show = f"openssl s_client -connect {end.endpoint} </dev/null | openssl x509 -noout -dates"
-        return f"has a certificate that is not valid now: {error.verify_message}", f"{show}; issue another"
+        return f"has a certificate that is not valid now: {error.verify_message}", f"{show}  # issue another"
     take = "kubectl get secret NAME -n NAMESPACE -o 'jsonpath={.data.ca\\.crt}' | base64 -d > ca.crt"
     return (
         f"has a certificate of an authority that is not trusted here: {error.verify_message}",
-        f"{take}; {_ROOTS}=ca.crt kfpytorch doctor --connector {_TLS}{end.endpoint}",
+        f"{_ROOTS}=ca.crt kfpytorch doctor --connector {_TLS}{end.endpoint}  # ca.crt from the server's "
+        f"Secret: {take}",
     )
 
 

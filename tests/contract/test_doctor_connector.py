@@ -165,7 +165,7 @@ def test_what_is_proposed_for_an_unknown_authority_helps(tmp_path: Path) -> None
 def test_a_certificate_for_another_is_told_with_whose_it_is(tmp_path: Path) -> None:
     trouble, remedy = told("localhost", credentials=secured(tmp_path), certificate=tmp_path / "ca.crt")
     assert trouble == "has a certificate that is not for localhost, but for 127.0.0.1, server.test"
-    assert remedy == "kfpytorch doctor --connector grpcs://127.0.0.1:PORT; or issue one for localhost, too"
+    assert remedy == "kfpytorch doctor --connector grpcs://127.0.0.1:PORT  # or issue one for localhost, too"
 
 
 def test_a_certificate_that_has_expired_is_told(tmp_path: Path) -> None:

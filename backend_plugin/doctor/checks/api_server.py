@@ -20,7 +20,7 @@ def _unreachable(facts: Facts) -> Iterator[Found]:
         yield Found(
             sentence=f"the API server cannot be asked: {facts.unreachable}",
             remedy=facts.unreachable_remedy
-            or "kubectl version; then name the same --context and --kubeconfig",
+            or "kubectl version  # if it answers, give this command the same --context and --kubeconfig",
         )
 
 
@@ -55,7 +55,7 @@ def _ending(facts: Facts) -> Iterator[Found]:
         if text(section(each, "metadata"), "deletionTimestamp"):
             yield Found(
                 sentence=f"the namespace {facts.namespace} is being deleted, and takes nothing new",
-                remedy=f"kubectl get namespace {facts.namespace} -o jsonpath={{.status.conditions}}",
+                remedy=f"kubectl get namespace {facts.namespace} -o jsonpath='{{.status.conditions}}'",
             )
 
 

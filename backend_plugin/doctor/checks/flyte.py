@@ -95,8 +95,8 @@ def _no_connector(facts: Facts) -> Iterator[Found]:
         yield Found(
             sentence="Flyte is told of no connector: plugins.connector-service.defaultConnector "
             "says no endpoint",
-            remedy="write plugins: {connector-service: {defaultConnector: {endpoint: "
-            f"'dns:///kfpytorch-backend.{facts.flyte_namespace}.svc.cluster.local:8000', insecure: true}}}}",
+            remedy="write plugins: {connector-service: {defaultConnector: {insecure: true, endpoint: "
+            f"'dns:///kfpytorch-backend.{facts.flyte_namespace}.svc.cluster.local:8000'}}}}}}",
         )
 
 
@@ -106,7 +106,7 @@ def _ignored(facts: Facts) -> Iterator[Found]:
             yield Found(
                 sentence=f"Flyte ignores {path}.timeouts.{method}: keys are read in lower case, and "
                 f"methods are not",
-                remedy="write defaultTimeout, with the longest of them",
+                remedy="write defaultTimeout: 60s  # or the longest of them, in place of timeouts",
             )
 
 
@@ -160,7 +160,7 @@ def _unserved(facts: Facts) -> Iterator[Found]:
             what = f"has the ports {', '.join(map(str, ports))}" if services else "is not there"
             yield Found(
                 sentence=f"{path}.endpoint is {text(said, 'endpoint')}, and the Service {name} {what}",
-                remedy=f"kubectl get services -n {facts.flyte_namespace}; write the endpoint that is there",
+                remedy=f"kubectl get services -n {facts.flyte_namespace}  # write the endpoint that is there",
             )
 
 
@@ -207,8 +207,8 @@ def _old(facts: Facts) -> Iterator[Found]:
             yield Found(
                 sentence=f"Flyte is {'.'.join(map(str, version))}, and 1.16.7 is the oldest that fills in "
                 f"the arguments of all tasks for a connector: {deployments.told(each)}",
-                remedy=f"helm upgrade {_chart(each)} -n {deployments.namespace(each)} --version v1.16.8 "
-                "--reuse-values",
+                remedy=f"helm upgrade {_chart(each)} --repo https://flyteorg.github.io/flyte "
+                f"-n {deployments.namespace(each)} --version v1.16.8 --reuse-values",
             )
 
 
@@ -226,9 +226,11 @@ def _of_no_version(facts: Facts) -> Iterator[Found]:
 
 def _chart(deployment: Manifest) -> str:
     """A release, and the chart that it is of."""
-    release = text(section(deployment, "metadata", "labels"), "app.kubernetes.io/instance")
+    metadata = section(deployment, "metadata")
+    release = text(section(metadata, "annotations"), "meta.helm.sh/release-name")
+    release = release or text(section(metadata, "labels"), "app.kubernetes.io/instance")
     whole = deployments.runs(deployment, "flyte-binary")
-    return f"{release or 'RELEASE'} flyteorg/{'flyte-binary' if whole else 'flyte-core'}"
+    return f"{release or 'flyte'} {'flyte-binary' if whole else 'flyte-core'}"
 
 
 _CONFIGURED: Final = (Subject.FLYTE_CONFIG,)

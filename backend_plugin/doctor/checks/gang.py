@@ -7,6 +7,7 @@ from typing import Final
 from backend_plugin.core.reading import entries, section, text, texts
 from backend_plugin.core.scheduling.operated import OPERATOR
 from backend_plugin.core.scheduling.platform import NONE
+from backend_plugin.core.scheduling.table import ADAPTERS
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import Check, Found, Level
@@ -40,7 +41,7 @@ def _no_kinds(facts: Facts) -> Iterator[Found]:
     if group and group not in _groups(facts):
         yield Found(
             sentence=f"the settings say that gangs are for {scheduler}, and the cluster has no {group}",
-            remedy=f"install {scheduler}, or write kfpytorch: {{gang: {{scheduler: {_instead(facts)}}}}}",
+            remedy=f"write {_instead_settings(facts)}  # or install {scheduler}",
         )
 
 
@@ -49,8 +50,16 @@ def _unused(facts: Facts) -> Iterator[Found]:
         yield Found(
             sentence=f"the cluster has {_instead(facts)}, and the settings name no gang scheduler: "
             "replicas that find no place keep those waiting that have one",
-            remedy=f"write kfpytorch: {{gang: {{scheduler: {_instead(facts)}}}}}",
+            remedy=f"write {_instead_settings(facts)}",
         )
+
+
+def _instead_settings(facts: Facts) -> str:
+    """Return settings with a gang scheduler that the cluster has, and with the style that it needs."""
+    scheduler = _instead(facts)
+    style = OPERATOR if is_grouped_by_operator(facts) else "plugin"
+    has_styles = len(ADAPTERS.get(scheduler, ())) > 1
+    return f"kfpytorch: {{gang: {{scheduler: {scheduler}{f', style: {style}' if has_styles else ''}}}}}"
 
 
 def _groups(facts: Facts) -> set[str]:
@@ -109,9 +118,19 @@ def _nobody(facts: Facts) -> Iterator[Found]:
         yield Found(
             sentence=f"nobody serves the scheduler name {name}, for which pods would wait for ever; "
             f"served: {there}",
-            remedy="write kfpytorch: {gang: {scheduler-name: NAME}} with one that is served, "
-            f"or add a profile schedulerName: {name} to the scheduler's configuration",
+            remedy=f"write {_alternative(name, known, facts)}  # or add a profile schedulerName: {name} to "
+            "the configuration of a scheduler",
         )
+
+
+def _alternative(name: str, known: Mapping[str, bool], facts: Facts) -> str:
+    """Return settings that name a scheduler that is served."""
+    others = [each for each, is_ready in known.items() if is_ready and each != _DEFAULT]
+    if name == facts.settings.scheduler_name:
+        return f"plugins: {{k8s: {{scheduler-name: {min(others, default=_DEFAULT)}}}}}"
+    if not others:
+        return "kfpytorch: {gang: {scheduler: none}}"
+    return f"kfpytorch: {{gang: {{scheduler: {facts.gang.scheduler}, scheduler-name: {min(others)}}}}}"
 
 
 def _down(facts: Facts) -> Iterator[Found]:
@@ -120,8 +139,8 @@ def _down(facts: Facts) -> Iterator[Found]:
         if known.get(name) is False:
             yield Found(
                 sentence=f"the scheduler that serves {name} has no ready pod",
-                remedy="kubectl get deployments -A | grep -i scheduler; kubectl describe deployment "
-                "NAME -n NAMESPACE",
+                remedy="kubectl get deployments -A | grep -i scheduler"
+                "  # then kubectl describe deployment of the one without ready pods",
             )
 
 
@@ -143,14 +162,14 @@ def _operator_lacks(facts: Facts) -> Iterator[Found]:
             yield Found(
                 sentence=f"the settings leave the groups of {gang.scheduler} to the operator, and "
                 f"it has no --{_FLAG}",
-                remedy=f"add --{_FLAG}={_FLAGS[gang.scheduler]} to the args of {deployments.told(operator)}, "
-                "or write kfpytorch: {gang: {style: plugin}}",
+                remedy=f"write kfpytorch: {{gang: {{scheduler: {gang.scheduler}, style: plugin}}}}  # or add "
+                f"--{_FLAG}={_FLAGS[gang.scheduler]} to the args of {deployments.told(operator)}",
             )
         elif (flag == "volcano") != (gang.scheduler == "volcano"):
             yield Found(
                 sentence=f"the operator makes groups for {flag}, and the settings say {gang.scheduler}",
-                remedy=f"write --{_FLAG}={_FLAGS[gang.scheduler]} in the args of "
-                f"{deployments.told(operator)}",
+                remedy=f"kubectl edit {deployments.told(operator)}"
+                f"  # set --{_FLAG}={_FLAGS[gang.scheduler]} in the args",
             )
 
 
@@ -161,8 +180,8 @@ def _operator_too(facts: Facts) -> Iterator[Found]:
             yield Found(
                 sentence=f"the operator makes a group of every job (--{_FLAG}={flag}), and the settings say "
                 f"{gang.scheduler}{f' with style {gang.style}' if gang.style else ''}: pods wait for both",
-                remedy=f"remove --{_FLAG} from the args of {deployments.told(operator)}, "
-                "or write kfpytorch: {gang: {style: operator}}",
+                remedy=f"kubectl edit {deployments.told(operator)}  # remove --{_FLAG} from the args, "
+                "or set kfpytorch.gang.style to operator",
             )
 
 

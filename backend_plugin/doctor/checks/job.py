@@ -37,8 +37,7 @@ def _no_template(facts: Facts) -> Iterator[Found]:
         yield Found(
             sentence=f"the settings name the PodTemplate {name}, which is neither in {facts.namespace} "
             f"nor in {place}",
-            remedy=f"kubectl apply -n {place} -f the file that holds it, or leave out "
-            "default-pod-template-name",
+            remedy=f"{_making_template(name, place)}  # or leave out default-pod-template-name",
         )
 
 
@@ -49,9 +48,18 @@ def _unmade_template(facts: Facts) -> Iterator[Found]:
         yield Found(
             sentence=f"Flyte's configuration names the PodTemplate {name}, which is neither in "
             f"{facts.namespace} nor in {place}: pods there have nothing of it",
-            remedy=f"ask about the namespace of a project-domain, if it is made with each; or kubectl apply "
-            f"-n {place} -f the file that holds it, or leave out default-pod-template-name",
+            remedy=f"{_making_template(name, place)}  # or leave out default-pod-template-name; if each "
+            "project has one, use its namespace with --namespace",
         )
+
+
+def _making_template(name: str, namespace: str) -> str:
+    """Return a command that makes a PodTemplate which changes nothing."""
+    manifest = (
+        f"{{apiVersion: v1, kind: PodTemplate, metadata: {{name: {name}, namespace: {namespace}}}, "
+        "template: {spec: {containers: [{name: default, image: none}]}}}"
+    )
+    return f"echo '{manifest}' | kubectl apply -f -"
 
 
 def _is_gone(facts: Facts, name: str, place: str) -> bool:
@@ -68,8 +76,8 @@ def _refused(facts: Facts) -> Iterator[Found]:
     if reply.message and not _is_told(reply, facts):
         yield Found(
             sentence=f"the cluster refuses the job ({reply.reason}): {reply.message}",
-            remedy="kfpytorch render prints the job; change what the sentence names in the task, its "
-            "PodTemplate or the settings",
+            remedy="change what the message names in the task, its PodTemplate or the settings; the command "
+            "render prints the job",
         )
 
 
@@ -78,8 +86,8 @@ def _pod_refused(facts: Facts) -> Iterator[Found]:
         if reply.message and not _is_told(reply, facts):
             yield Found(
                 sentence=f"the cluster refuses a {role} pod ({reply.reason}): {reply.message}",
-                remedy="kfpytorch render prints the pod's template; change what the sentence names in the "
-                "task, its PodTemplate or the settings",
+                remedy="change what the message names in the task, its PodTemplate or the settings; the "
+                "command render prints the pod's template",
             )
 
 
@@ -127,8 +135,8 @@ def _told(what: str, differing: Sequence[str]) -> Iterator[Found]:
         yield Found(
             sentence=f"the cluster changes the {what} before it is stored: "
             f"{', '.join(differing[:_MANY])}{more}",
-            remedy="kubectl get mutatingwebhookconfigurations,limitranges -A; say the same in the settings, "
-            "or except these pods",
+            remedy="kubectl get mutatingwebhookconfigurations,limitranges -A"
+            "  # say the same in the settings, or except these pods",
         )
 
 

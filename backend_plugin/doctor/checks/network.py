@@ -18,7 +18,7 @@ _LONGEST_HOSTNAME: Final = 64
 """Linux's; a pod whose host name is longer never starts."""
 _DOMAIN: Final = "svc.cluster.local"
 _ALLOW: Final = (
-    "echo '{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: kfpytorch, "
+    "echo '{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: kfpytorch-PURPOSE, "
     "namespace: NAMESPACE}, "
     "spec: {podSelector: {matchLabels: {app.kubernetes.io/managed-by: flytekitplugins-kfpytorch}}, SPEC}}' "
     "| kubectl apply -f -"
@@ -101,12 +101,14 @@ def _blocked(facts: Facts, direction: str, side: str) -> Iterator[Found]:
                 sentence=f"the NetworkPolicy {names} isolates the {role.name}, which {way} a "
                 f"{lost[0]} at port "
                 f"{RENDEZVOUS}, where replicas meet",
-                remedy=_allowing(facts, spec),
+                remedy=_allowing(facts, direction.lower(), spec),
             )
 
 
-def _allowing(facts: Facts, spec: str) -> str:
-    return _ALLOW.replace("NAMESPACE", facts.namespace).replace("SPEC", spec)
+def _allowing(facts: Facts, purpose: str, spec: str) -> str:
+    """Return the command; each purpose has a policy of its own, so that none replaces another one."""
+    written = _ALLOW.replace("NAMESPACE", facts.namespace).replace("PURPOSE", purpose)
+    return written.replace("SPEC", spec)
 
 
 def _is_several(facts: Facts) -> bool:
@@ -136,7 +138,7 @@ def _some_ports(facts: Facts) -> Iterator[Found]:
                 sentence=f"the NetworkPolicy {', '.join(map(deployments.name, policies))} lets "
                 f"replicas meet and "
                 f"opens certain ports of a {role.name} only: NCCL and Gloo choose theirs by chance",
-                remedy=_allowing(facts, spec),
+                remedy=_allowing(facts, "ingress", spec),
             )
 
 
@@ -144,13 +146,13 @@ def _no_names(facts: Facts) -> Iterator[Found]:
     for role in facts.task.roles if _is_several(facts) else ():
         policies = _isolating(facts, role, _EGRESS)
         if policies and not any(_has_port(each, _DNS_PORT) for each in _rules(policies, _EGRESS)):
-            spec = "policyTypes: [Egress], egress: [{ports: [{port: 53, protocol: UDP}, {port: 53, "
-            "protocol: TCP}]}]"
+            ports = "[{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]"
+            spec = f"policyTypes: [Egress], egress: [{{ports: {ports}}}]"
             yield Found(
                 sentence=f"the NetworkPolicy {', '.join(map(deployments.name, policies))} lets a "
                 f"{role.name} ask "
                 "no DNS, and replicas find each other by name",
-                remedy=_allowing(facts, spec),
+                remedy=_allowing(facts, "dns", spec),
             )
 
 

@@ -100,8 +100,17 @@ def _none(facts: Facts) -> Iterator[Found]:
     if not _ready(facts):
         yield Found(
             sentence=f"none of {len(facts.of(Subject.NODES))} nodes is ready and takes pods",
-            remedy="kubectl get nodes; kubectl uncordon those that are SchedulingDisabled",
+            remedy=_uncordoning(facts.of(Subject.NODES)),
         )
+
+
+def _uncordoning(nodes: Sequence[Manifest]) -> str:
+    cordoned = [
+        deployments.name(each) for each in nodes if section(each, "spec").get("unschedulable") is True
+    ]
+    if cordoned:
+        return f"kubectl uncordon {' '.join(cordoned)}"
+    return "kubectl describe nodes  # the conditions say why a node is not ready; or add nodes"
 
 
 def _unselected(facts: Facts) -> Iterator[Found]:
@@ -109,10 +118,18 @@ def _unselected(facts: Facts) -> Iterator[Found]:
         labels = ", ".join(f"{key}={value}" for key, value in claim.wishes.selector.items()) or "its affinity"
         yield Found(
             sentence=f"no node of {len(nodes)} is one that a {role.name} would go to: {labels}",
-            remedy=f"kubectl get nodes --show-labels; then kubectl label node NODE "
-            f"{labels.replace(', ', ' ')}, or "
-            "change the node selector of the task, its PodTemplate or the settings",
+            remedy=_labelling(claim, nodes),
         )
+
+
+def _labelling(claim: Claim, nodes: Sequence[Node]) -> str:
+    change = "change the node selector of the task, its PodTemplate or the settings"
+    selector = claim.wishes.selector
+    # Labels of Kubernetes and of clouds state facts: they cannot be set by hand.
+    if not selector or claim.wishes.terms is not None or any("/" in key for key in selector):
+        return f"kubectl get nodes --show-labels  # {change}"
+    said = " ".join(f"{key}={value}" for key, value in selector.items())
+    return f"kubectl label node {nodes[0].name} --overwrite {said}  # or another node; or {change}"
 
 
 def _tainted(facts: Facts) -> Iterator[Found]:
@@ -182,8 +199,8 @@ def _no_device(facts: Facts) -> Iterator[Found]:
             name = _lacking(claim, nodes)[0]
             yield Found(
                 sentence=f"no node that takes a {role.name} has {name}",
-                remedy=f"add nodes with it; then kubectl get nodes -o custom-columns=NAME:.metadata.name,"
-                f"HAS:.status.allocatable.{name.replace('.', chr(92) + '.')} shows them",
+                remedy="kubectl get nodes -o 'custom-columns=NAME:.metadata.name,HAS:.status.allocatable."
+                f"{name.replace('.', chr(92) + '.')}'  # then add nodes with it",
             )
 
 

@@ -97,8 +97,8 @@ def _elsewhere(facts: Facts) -> Iterator[Found]:
         there = ", ".join(sorted(set().union(*found)))
         yield Found(
             sentence=f"the training-operator follows the namespace {there} only, and not {facts.namespace}",
-            remedy=f"remove --namespace={there} from the args of "
-            f"{deployments.told(deployments.operators(facts)[0])}",
+            remedy=f"kubectl edit {deployments.told(deployments.operators(facts)[0])}"
+            f"  # remove --namespace={there} from the args",
         )
 
 
@@ -109,7 +109,7 @@ def _not_enabled(facts: Facts) -> Iterator[Found]:
             yield Found(
                 sentence=f"the training-operator is told to follow {', '.join(schemes)} only: "
                 f"{deployments.told(each)}",
-                remedy="add --enable-scheme=pytorchjob to its args",
+                remedy=f"kubectl edit {deployments.told(each)}  # add --enable-scheme=pytorchjob to the args",
             )
 
 

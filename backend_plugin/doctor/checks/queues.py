@@ -69,7 +69,9 @@ def missing(facts: Facts) -> Iterator[Found]:
     name, queues = _wanted(facts), _QUEUES.get(facts.gang.scheduler)
     if queues is not None and name and queues.subject in facts.seen and _found(facts) is None:
         there = ", ".join(sorted(map(deployments.name, facts.of(queues.subject)))) or "none"
-        manifest = queues.manifest.replace("NAMESPACE", facts.namespace).replace("NAME", name)
+        known = sorted(map(deployments.name, facts.of(Subject.CLUSTER_QUEUES)))
+        written = queues.manifest.replace("YOURS", known[0] if known else "default")
+        manifest = written.replace("NAMESPACE", facts.namespace).replace("NAME", name)
         yield Found(
             sentence=f"there is no queue {name} of {facts.gang.scheduler}; there is {there}",
             remedy=f"echo '{manifest}' | kubectl apply -f -",

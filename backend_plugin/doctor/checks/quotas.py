@@ -68,7 +68,7 @@ def _full(facts: Facts) -> Iterator[Found]:
                     sentence=f"the quota {deployments.name(quota)} has no room at the moment: "
                     f"{used[name].text} "
                     f"of {hard[name].text} {name} are used, and the job needs {asked[name].text}",
-                    remedy=f"wait, or {_raised(quota, name, together)}",
+                    remedy=f"{_raised(quota, name, together)}  # or wait",
                 )
 
 
@@ -109,8 +109,7 @@ def _containers_out_of(limit: Manifest, ranges: Manifest, facts: Facts) -> Itera
                     sentence=f"the LimitRange {deployments.name(ranges)} refuses the container "
                     f"{text(container, 'name')} of a {role.name}: it asks for {each}",
                     remedy=f"kubectl edit limitrange {deployments.name(ranges)} -n "
-                    f"{deployments.namespace(ranges)}, "
-                    "or change Resources in the task",
+                    f"{deployments.namespace(ranges)}  # or change Resources in the task",
                 )
 
 

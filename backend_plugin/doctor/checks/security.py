@@ -13,9 +13,9 @@ from backend_plugin.embedded.controller.objects import INIT_CONTAINER
 
 _VIOLATES: Final = "violates PodSecurity"
 _CONTEXTS: Final = (
-    "write default-pod-security-context: {runAsNonRoot: true, runAsUser: 1000, seccompProfile: {type: "
-    "RuntimeDefault}}, default-security-context: {allowPrivilegeEscalation: false, capabilities: "
-    "{drop: [ALL]}}"
+    "write plugins: {k8s: {default-pod-security-context: {runAsNonRoot: true, runAsUser: 1000, "
+    "seccompProfile: {type: RuntimeDefault}}, default-security-context: {allowPrivilegeEscalation: false, "
+    "capabilities: {drop: [ALL]}}}}"
 )
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 _IMAGE: Final = re.compile(
@@ -34,7 +34,7 @@ def _insecure(facts: Facts) -> Iterator[Found]:
             why = (
                 f"{relaxed}  # the operator's own container {INIT_CONTAINER} cannot be told" if theirs else ""
             )
-            yield Found(sentence=f"a {role} pod {said}", remedy=why or f"{_CONTEXTS}; or {relaxed}")
+            yield Found(sentence=f"a {role} pod {said}", remedy=why or f"{_CONTEXTS}  # or {relaxed}")
 
 
 def _accounts(facts: Facts) -> Iterator[tuple[RolePods, str]]:

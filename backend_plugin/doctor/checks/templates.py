@@ -151,7 +151,7 @@ def _placeholders(facts: Facts) -> Iterator[Found]:
                 said = marks[key] or '""'
                 yield Found(
                     sentence=f"{_told(each)} says {key}: {said}, which gangs nothing: {why}",
-                    remedy=f"{_patch(each, 'merge', gone)}; kfpytorch.gang has it written for each job",
+                    remedy=f"{_patch(each, 'merge', gone)}  # kfpytorch.gang writes it for each job",
                 )
 
 

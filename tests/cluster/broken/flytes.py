@@ -20,7 +20,7 @@ BREAKS: Final = (
     # ---- PodTemplates
     Break(
         finds="template-unmade",
-        remedy="kubectl apply -n flyte",
+        remedy="kind: PodTemplate, metadata: {name: ",
         there=lambda _: [changed("plugins", "k8s", to={"default-pod-template-name": "gone"})],
     ),
     Break(
@@ -102,13 +102,13 @@ BREAKS: Final = (
     # ---- its version
     Break(
         finds="flyte-old",
-        remedy="helm upgrade flyte flyteorg/flyte-binary -n flyte --version v1.16.8",
+        remedy="helm upgrade flyte flyte-binary --repo https://flyteorg.github.io/flyte -n flyte ",
         there=lambda _: [flyte("flyte-binary-release:v1.16.6")],
     ),
     Break(
         finds="flyte-old",
         how="of-flyte-core",
-        remedy="flyteorg/flyte-core",
+        remedy=" flyte-core --repo ",
         there=lambda _: [flyte("flytepropeller-release:v1.15.3", "flytepropeller")],
     ),
     Break(

@@ -124,7 +124,7 @@ BREAKS: Final = (
     Break(
         finds="scheduler-missing",
         how="misspelt",
-        remedy="scheduler-name: NAME",
+        remedy="scheduler-name: ",
         there=lambda _: [scheduler("--scheduler-name=volcano")],
         platform={"scheduler-name": "volcanoe"},
     ),

@@ -59,12 +59,12 @@ BREAKS: Final = (
     ),
     Break(
         finds="job-refused",
-        remedy="kfpytorch render prints the job",
+        remedy="the command render prints the job",
         there=lambda namespace: around_it.refusing(namespace, "kubeflow.org", "pytorchjobs"),
     ),
     Break(
         finds="pod-refused",
-        remedy="kfpytorch render prints the pod's template",
+        remedy="render prints the pod's template",
         there=lambda namespace: around_it.refusing(namespace, "", "pods"),
     ),
     Break(
@@ -98,7 +98,7 @@ BREAKS: Final = (
     ),
     Break(
         finds="quota-full",
-        remedy="wait, or kubectl patch resourcequota team",
+        remedy="kubectl patch resourcequota team",
         there=lambda namespace: [quota(namespace, used="3", pods="4")],
     ),
     Break(
@@ -113,7 +113,7 @@ BREAKS: Final = (
     Break(finds="nodes-none", remedy="kubectl uncordon", around=around_it.nodes({"unschedulable": True})),
     Break(
         finds="node-selector",
-        remedy="kubectl label node NODE pool=a100",
+        remedy="--overwrite pool=a100",
         platform={"default-node-selector": {"pool": "a100"}},
     ),
     Break(
@@ -123,7 +123,7 @@ BREAKS: Final = (
     ),
     Break(
         finds="device-missing",
-        remedy="add nodes with it",
+        remedy="then add nodes with it",
         platform={"gpu-resource-name": "amd.com/gpu"},
         asks=workers(1, gpu="1"),
         around=around_it.nodes_have({GPU: "8"}, labels=dict.fromkeys(healthy.LABELS)),

@@ -190,7 +190,7 @@ def test_what_gangs_nothing_is_told_with_why(metadata: dict[str, Any], why: str)
     (part,) = metadata
     gone = {"template": {"metadata": {part: dict.fromkeys(metadata[part])}}}
     patch = "kubectl patch podtemplate gang-scheduling-template -n n --type=merge -p"
-    assert said.remedy.startswith(f"{patch} '{json.dumps(gone)}'; ")
+    assert said.remedy.startswith(f"{patch} '{json.dumps(gone)}'  # ")
 
 
 @pytest.mark.parametrize(

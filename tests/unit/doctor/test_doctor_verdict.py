@@ -53,14 +53,14 @@ def test_a_check_without_what_it_needs_is_not_judged_and_that_is_said() -> None:
 def test_of_a_cluster_that_cannot_be_asked_nothing_else_is_said() -> None:
     (found,) = verdict.findings(Facts(namespace="n", unreachable="refused"))
     assert (found.id, found.sentence) == ("api-unreachable", "the API server cannot be asked: refused")
-    assert found.remedy.startswith("kubectl version; ")
+    assert found.remedy.startswith("kubectl version  # ")
 
 
 def test_what_others_say_with_a_semicolon_is_told_whole() -> None:
     said = "503 ServiceUnavailable: the apiserver is down; see its log"
     (found,) = verdict.findings(Facts(namespace="n", unreachable=said))
     assert found.sentence == f"the API server cannot be asked: {said}"
-    assert found.remedy.startswith("kubectl version; ")
+    assert found.remedy.startswith("kubectl version  # ")
 
 
 def test_of_credentials_only_our_own_last_words_are_the_remedy(tmp_path: Path) -> None:

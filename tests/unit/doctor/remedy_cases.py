@@ -1,0 +1,240 @@
+"""Facts in which one check of the doctor finds something, for each check."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.scheduling.platform import Ganging
+from backend_plugin.core.settings.reading import read
+from backend_plugin.doctor import outside, reaching
+from backend_plugin.doctor.facts import Facts, Lacking, Permission, Reply, RolePods, Subject, Task, Tried
+
+NS = "ns"
+GPU = "nvidia.com/gpu"
+PROBLEM = Problem(field="f", value="v", message="is wrong", remedy="write another value")
+COSCHEDULING = "scheduler-plugins-scheduler"
+
+
+def made(name: str, namespace: str = NS, **parts: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, **parts.pop("metadata", {})}
+    return {"metadata": metadata, **parts}
+
+
+def deployment(name: str, image: str, *args: str, ready: int = 1, **metadata: Any) -> dict[str, Any]:
+    container = {"image": f"example.org/{image}", "args": [*args]}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    return made(name, "flyte", metadata=metadata, spec=spec, status={"availableReplicas": ready})
+
+
+def operator(*args: str, name: str = "training-operator", tag: str = "v1.9.3", ready: int = 1) -> Any:
+    return deployment(name, f"training-operator:{tag}", *args, ready=ready)
+
+
+def role(count: int = 1, requests: Mapping[str, str] | None = None, **spec: Any) -> Task:
+    container = {"name": "pytorch", "image": "example.org/a:1", "resources": {"requests": requests or {}}}
+    pod = made(
+        "p",
+        metadata={"labels": {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}},
+        spec={"containers": [container], **spec},
+    )
+    return Task(roles=[RolePods(name="worker", count=count, needed=count, pod=pod)])
+
+
+def container(**said: Any) -> Task:
+    return role(containers=[{"name": "pytorch", "image": "example.org/a:1", **said}])
+
+
+def volume(**source: Any) -> dict[str, Any]:
+    return {"volumes": [{"name": "v", **source}]}
+
+
+def node(labels: Mapping[str, str] | None = None, capacity: Any = None, **has: str) -> dict[str, Any]:
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", **has}
+    conditions = [{"type": "Ready", "status": "True"}]
+    status = {"conditions": conditions, "allocatable": allocatable, "capacity": capacity or allocatable}
+    return {"metadata": {"name": "node-0", "labels": labels or {}}, "spec": {}, "status": status}
+
+
+def template(metadata: Any = None, **spec: Any) -> dict[str, Any]:
+    return made("t", template={"metadata": metadata or {}, "spec": spec})
+
+
+def policy(*types: str, **rules: Any) -> dict[str, Any]:
+    return made("deny", spec={"podSelector": {}, "policyTypes": [*types], **rules})
+
+
+def flyte(**connector: Any) -> dict[Subject, Any]:
+    plugins = {"connector-service": {"defaultConnector": connector}} if connector else {}
+    tasks = {
+        "default-for-task-types": {"pytorch": "connector-service"},
+        "enabled-plugins": ["connector-service"],
+    }
+    return {Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": tasks}, "plugins": plugins}]}
+
+
+def facts(seen: Mapping[Subject, Any] | None = None, **said: Any) -> Facts:
+    return Facts(**{"namespace": NS, "seen": seen or {}, **said})
+
+
+def queue(name: str, api_version: str, kind: str, **spec: Any) -> dict[str, Any]:
+    return made(name, apiVersion=api_version, kind=kind, spec=spec)
+
+
+KUEUE = Ganging(scheduler="kueue", queue="team")
+LOCAL = queue("team", "kueue.x-k8s.io/v1beta1", "LocalQueue", clusterQueue="all")
+PLUGIN = Ganging(scheduler="coscheduling", style="plugin")
+PAIR = role(2)
+TEMPLATED = read({"default-pod-template-name": "t"})
+ENDPOINT = "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000"
+SERVICE = made("kfpytorch-backend", "flyte", spec={"ports": [{"port": 8000}]})
+CONNECTOR = deployment("c", "kfpytorch-backend:1", labels={"app.kubernetes.io/version": "0.9.0"})
+LATE = {"metadata": {"name": "j", "creationTimestamp": "2026-01-01T00:00:00Z"}}
+RULE = Permission(group="kubeflow.org", resource="pytorchjobs", verbs=("create", "get"), namespace=NS)
+SINGLE = made("data", spec={"accessModes": ["ReadWriteOnce"]}, status={"phase": "Bound"})
+CLAIMING = volume(persistentVolumeClaim={"claimName": "data"})
+NODES, DEPLOYMENTS, POLICIES = Subject.NODES, Subject.DEPLOYMENTS, Subject.POLICIES
+
+CASES: Mapping[str, Facts] = {
+    "api-unreachable": facts(unreachable="refused"),
+    "api-version": facts(version="v1.24.1"),
+    "clock-skew": facts(ahead=timedelta(minutes=2)),
+    "namespace-missing": facts(),
+    "namespace-ending": facts({Subject.NAMESPACE: [made(NS, "", metadata={"deletionTimestamp": "t"})]}),
+    "operator-kind": facts(),
+    "operator-kind-old": facts({Subject.JOB_SCHEMA: [{"spec": {"versions": [{"name": "v1"}]}}]}),
+    "operator-missing": facts(),
+    "operator-down": facts({DEPLOYMENTS: [operator(ready=0)]}),
+    "operator-twice": facts({DEPLOYMENTS: [operator(), operator(name="second")]}),
+    "operator-old": facts({DEPLOYMENTS: [operator(tag="v1.5.0")]}),
+    "operator-elsewhere": facts({DEPLOYMENTS: [operator("--namespace=ml")]}),
+    "operator-scheme": facts({DEPLOYMENTS: [operator("--enable-scheme=tfjob")]}),
+    "operator-asleep": facts({Subject.JOBS: [LATE]}, now=datetime(2026, 1, 2, tzinfo=timezone.utc)),
+    "webhook-away": facts(invalid_reply=Reply(message="failed calling webhook")),
+    "webhook-missing": facts({DEPLOYMENTS: [operator()]}, invalid_reply=Reply(stored={})),
+    "gang-refused": facts(gang_problems=[PROBLEM]),
+    "gang-kinds": facts(gang=PLUGIN),
+    "gang-unused": facts({Subject.GROUPS: [{"name": "scheduling.x-k8s.io"}]}),
+    "scheduler-missing": facts(gang=PLUGIN),
+    "scheduler-down": facts(
+        {DEPLOYMENTS: [deployment("s", "s:1", f"--scheduler-name={COSCHEDULING}", ready=0)]}, gang=PLUGIN
+    ),
+    "gang-operator-lacks": facts(
+        {DEPLOYMENTS: [operator()]}, gang=Ganging(scheduler="coscheduling", style="operator")
+    ),
+    "gang-operator-too": facts({DEPLOYMENTS: [operator("--gang-scheduler-name=volcano")]}),
+    "queue-missing": facts({Subject.LOCAL_QUEUES: []}, gang=KUEUE),
+    "queue-closed": facts({Subject.LOCAL_QUEUES: [{**LOCAL, "spec": {"stopPolicy": "Hold"}}]}, gang=KUEUE),
+    "queue-small": facts(
+        {
+            Subject.VOLCANO_QUEUES: [
+                queue("team", "scheduling.volcano.sh/v1beta1", "Queue", capability={"cpu": "0"})
+            ]
+        },
+        gang=Ganging(scheduler="volcano", queue="team"),
+        task=role(requests={"cpu": "1"}),
+    ),
+    "queue-uncovered": facts(
+        {
+            Subject.LOCAL_QUEUES: [LOCAL],
+            Subject.CLUSTER_QUEUES: [queue("all", "kueue.x-k8s.io/v1beta1", "ClusterQueue")],
+        },
+        gang=KUEUE,
+        task=role(requests={"cpu": "1"}),
+    ),
+    "priority-missing": facts(task=role(priorityClassName="urgent")),
+    "workload-priority-missing": facts(
+        task=Task(job={"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}})
+    ),
+    "task-refused": facts(task=Task(problems=[PROBLEM])),
+    "template-missing": facts(settings=TEMPLATED),
+    "template-unmade": facts(
+        {Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "t"}}}]}
+    ),
+    "job-refused": facts(job_reply=Reply(reason="Invalid", message="spec is wrong")),
+    "pod-refused": facts(pod_replies={"worker": Reply(reason="Invalid", message="spec is wrong")}),
+    "job-changed": facts(task=Task(job={"spec": {"a": 1}}), job_reply=Reply(stored={})),
+    "pod-changed": facts(task=role(), pod_replies={"worker": Reply(stored={})}),
+    "template-containers": facts(
+        {Subject.TEMPLATES: [template(containers=[{"name": "x", "env": [{"name": "A", "value": "b"}]}])]},
+        settings=TEMPLATED,
+    ),
+    "template-scheduler": facts({Subject.TEMPLATES: [template(schedulerName="no")]}, settings=TEMPLATED),
+    "template-gang": facts(
+        {
+            Subject.TEMPLATES: [template(schedulerName=COSCHEDULING)],
+            DEPLOYMENTS: [deployment("s", "s:1", f"--scheduler-name={COSCHEDULING}")],
+        },
+        settings=TEMPLATED,
+    ),
+    "template-placeholder": facts(
+        {Subject.TEMPLATES: [template({"labels": {"scheduling.x-k8s.io/pod-group": "g"}})]},
+        settings=TEMPLATED,
+    ),
+    "quota-small": facts(
+        {Subject.QUOTAS: [made("team", spec={"hard": {"requests.cpu": "1"}})]},
+        task=role(requests={"cpu": "2"}),
+    ),
+    "quota-full": facts(
+        {
+            Subject.QUOTAS: [
+                made(
+                    "team",
+                    spec={"hard": {"requests.cpu": "2"}},
+                    status={"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "1"}},
+                )
+            ]
+        },
+        task=role(requests={"cpu": "2"}),
+    ),
+    "limit-range": facts(
+        {Subject.LIMIT_RANGES: [made("most", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})]},
+        task=role(requests={"cpu": "2"}),
+    ),
+    "nodes-none": facts({NODES: [{**node(), "spec": {"unschedulable": True}}]}),
+    "node-selector": facts({NODES: [node()]}, task=role(nodeSelector={"pool": "a"})),
+    "node-taints": facts(
+        {NODES: [{**node(), "spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}}]}, task=role()
+    ),
+    "device-missing": facts({NODES: [node()]}, task=role(requests={GPU: "1"})),
+    "mig": facts({NODES: [node(**{"nvidia.com/mig-1g.5gb": "1"})]}, task=role(requests={GPU: "1"})),
+    "role-large": facts({NODES: [node()]}, task=role(requests={"cpu": "8"})),
+    "gang-large": facts({NODES: [node()]}, task=role(2, requests={"cpu": "3"})),
+    "device-plugin": facts({NODES: [node({"nvidia.com/gpu.present": "true"})]}),
+    "gpu-unhealthy": facts({NODES: [node(capacity={GPU: "8"}, **{GPU: "7"})]}),
+    "network-ingress": facts({POLICIES: [policy("Ingress")]}, task=PAIR),
+    "network-egress": facts({POLICIES: [policy("Egress")]}, task=PAIR),
+    "network-ports": facts(
+        {POLICIES: [policy("Ingress", ingress=[{"ports": [{"port": 23456}]}])]}, task=PAIR
+    ),
+    "network-dns": facts({POLICIES: [policy("Egress", egress=[{"ports": [{"port": 23456}]}])]}, task=PAIR),
+    "dns": facts(),
+    "hostname-length": facts(task=role(setHostnameAsFQDN=True, subdomain="s" * 60)),
+    "pod-security": facts(pod_replies={"worker": Reply(message='violates PodSecurity "restricted"')}),
+    "service-account": facts({Subject.NAMESPACE: [made(NS)]}, task=role(serviceAccountName="team")),
+    "pull-secret": facts(task=role(imagePullSecrets=[{"name": "pull"}])),
+    "image-name": facts(task=container(image="An Image")),
+    "image-version": facts(task=container(image="example.org/a")),
+    "config-map": facts(task=role(**volume(configMap={"name": "c"}))),
+    "secret": facts(task=role(**volume(secret={"secretName": "c"}))),
+    "volume-claim": facts(task=role(**CLAIMING)),
+    "volume-lost": facts({Subject.CLAIMS: [made("data", status={"phase": "Lost"})]}, task=role(**CLAIMING)),
+    "volume-shared": facts({Subject.CLAIMS: [SINGLE]}, task=role(2, **CLAIMING)),
+    "store": asyncio.run(outside.tried(facts(), ["/no/directory"], "")),
+    "flyte-old": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:v1.16.0")]}),
+    "flyte-version": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:latest")]}),
+    "flyte-route": facts({Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": {"enabled-plugins": ["a"]}}}]}),
+    "flyte-connector": facts(flyte()),
+    "flyte-timeouts": facts(flyte(timeouts={"GetTask": "1s"})),
+    "flyte-names": facts(
+        {Subject.FLYTE_CONFIG: [{"plugins": {"connector-service": {"connectors": {"My": {}}}}}]}
+    ),
+    "flyte-retries": facts(flyte(endpoint=ENDPOINT)),
+    "flyte-timeout": facts(flyte(endpoint=ENDPOINT)),
+    "connector-service": facts(flyte(endpoint=ENDPOINT)),
+    "connector-down": facts({**flyte(endpoint=ENDPOINT), Subject.SERVICES: [SERVICE]}),
+    "connector-silent": facts(connector=reaching.trouble("localhost") or Tried(what="")),
+    "connector-rights": facts(lacking=[Lacking(namespace="flyte", name="c", rules=[RULE])]),
+    "connector-release": facts({DEPLOYMENTS: [CONNECTOR]}, release="1.0.0"),
+}

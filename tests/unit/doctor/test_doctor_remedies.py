@@ -1,0 +1,262 @@
+"""The remedy of every check: commands, settings or manifests that are accepted as they are printed.
+
+A remedy is a shell command, settings after the word "write", or prose without a command. A comment starts
+with ``#``.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+import pytest
+import yaml
+from remedy_cases import CASES
+
+from backend_plugin.cli.doctor import command
+from backend_plugin.core.errors import InvalidSettings
+from backend_plugin.core.settings.reading import read
+from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.table import CHECKS
+
+JUDGES = {check.id: check.judge for check in CHECKS}
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+LABEL = re.compile(r"[a-z0-9./-]+=[A-Za-z0-9._-]*")
+TYPES = {
+    *("namespace", "node", "nodes", "pods", "services", "service", "deployment", "deployments", "endpoints"),
+    *("pvc", "clusterqueue", "podtemplate", "resourcequota", "limitrange", "limitranges"),
+    *("validatingwebhookconfigurations", "mutatingwebhookconfigurations", "localqueue.kueue.x-k8s.io"),
+    *("clusterqueue.kueue.x-k8s.io", "queue.scheduling.volcano.sh"),
+}
+CREATED = frozenset(("namespace", "priorityclass", "serviceaccount", "configmap", "secret"))
+SUBJECTS: Mapping[tuple[str, str], Subject | None] = {
+    ("v1", "Namespace"): Subject.NAMESPACE,
+    ("v1", "ServiceAccount"): Subject.ACCOUNTS,
+    ("v1", "ConfigMap"): Subject.CONFIG_MAPS,
+    ("v1", "Secret"): Subject.SECRETS,
+    ("v1", "PersistentVolumeClaim"): Subject.CLAIMS,
+    ("v1", "PodTemplate"): Subject.TEMPLATES,
+    ("v1", "ResourceQuota"): Subject.QUOTAS,
+    ("scheduling.k8s.io/v1", "PriorityClass"): Subject.PRIORITIES,
+    ("networking.k8s.io/v1", "NetworkPolicy"): Subject.POLICIES,
+    ("kueue.x-k8s.io/v1beta1", "LocalQueue"): Subject.LOCAL_QUEUES,
+    ("kueue.x-k8s.io/v1beta1", "WorkloadPriorityClass"): Subject.WORKLOAD_PRIORITIES,
+    ("rbac.authorization.k8s.io/v1", "Role"): None,
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): None,
+}
+PLURALS = {
+    "namespace": Subject.NAMESPACE,
+    "serviceaccount": Subject.ACCOUNTS,
+    "configmap": Subject.CONFIG_MAPS,
+    "secret": Subject.SECRETS,
+    "priorityclass": Subject.PRIORITIES,
+    "podtemplate": Subject.TEMPLATES,
+    "resourcequota": Subject.QUOTAS,
+    "node": Subject.NODES,
+}
+WITH_VALUE = frozenset(("-n", "-f", "-k", "-l", "-o", "-p"))
+CHANGES = ("create", "patch", "label", "uncordon")
+
+
+def remedy_of(check: str) -> str:
+    found = [*JUDGES[check](CASES[check])]
+    assert found, f"{check} finds nothing"
+    return found[0].remedy
+
+
+def commands(remedy: str) -> Iterator[list[str]]:
+    """The words of each command, as a shell reads them; a file that is read or written is no word."""
+    assert subprocess.run(["bash", "-n", "-c", remedy], check=False).returncode == 0, remedy
+    lexer = shlex.shlex(remedy, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in lexer:
+        if word in (";", "|", "&&"):
+            yield words
+            words = []
+        else:
+            words.append(word)
+    yield words
+
+
+def positional(words: Sequence[str]) -> list[str]:
+    """The words that are neither options nor their values."""
+    found, is_value = [], False
+    for word in words:
+        if not is_value and not word.startswith("-"):
+            found.append(word)
+        is_value = word in WITH_VALUE
+    return found
+
+
+def has_type(said: Sequence[str]) -> bool:
+    """True if the words are types of resources, and at most one name."""
+    types, _, name = said[0].partition("/")
+    names = [*([name] if name else []), *said[1:]]
+    return set(types.split(",")) <= TYPES and len(names) <= 1 and all(map(NAME.fullmatch, names))
+
+
+def is_labelling(said: Sequence[str]) -> bool:
+    target = [each for each in said if "=" not in each]
+    pairs = [each for each in said if "=" in each]
+    return has_type(target) and bool(pairs) and all(map(LABEL.fullmatch, pairs))
+
+
+VERBS: Mapping[str, Callable[[Sequence[str]], object]] = {
+    "version": lambda said: not said,
+    "apply": lambda said: not said,
+    "get": has_type,
+    "describe": has_type,
+    "delete": has_type,
+    "edit": has_type,
+    "logs": has_type,
+    "patch": has_type,
+    "label": is_labelling,
+    "uncordon": lambda said: said and all(map(NAME.fullmatch, said)),
+    "drain": lambda said: len(said) == 1 and NAME.fullmatch(said[0]),
+    "rollout": lambda said: said[0] == "restart" and has_type(said[1:]),
+    "create": lambda said: said[0] in CREATED and NAME.fullmatch(said[-1]),
+}
+
+
+def manifests(text: str) -> Sequence[Mapping[str, Any]]:
+    found = yaml.safe_load(text)
+    return found["items"] if found["kind"] == "List" else [found]
+
+
+def check_kubectl(words: Sequence[str]) -> None:
+    verb, *said = positional(words)
+    assert VERBS[verb](said), words
+    if "-p" in words:
+        assert isinstance(json.loads(words[words.index("-p") + 1]), dict)
+
+
+def check_echo(words: Sequence[str]) -> None:
+    for each in manifests(words[0]):
+        assert (each["apiVersion"], each["kind"]) in SUBJECTS
+        assert NAME.fullmatch(each["metadata"]["name"])
+
+
+def check_doctor(words: Sequence[str]) -> None:
+    assert words[0] == "doctor"
+    command.make_context("doctor", [*words[1:]])
+
+
+PROGRAMS: Mapping[str, Callable[[Sequence[str]], None]] = {
+    "kubectl": check_kubectl,
+    "echo": check_echo,
+    "kfpytorch": check_doctor,
+    "helm": lambda words: None if words[0] in ("install", "upgrade") else pytest.fail(str(words)),
+    "grep": lambda words: None,
+    "timedatectl": lambda words: None,
+}
+
+
+def check_settings(written: Mapping[str, Any]) -> None:
+    """Settings of the backend are read as such; the others are of Flyte."""
+    plugins = written.get("plugins", {})
+    if "k8s" in plugins or "kfpytorch" in written:
+        read(plugins.get("k8s", written))
+    else:
+        assert set(written) <= {"tasks", "plugins", "defaultTimeout", "defaultServiceConfig"}
+        json.loads(written.get("defaultServiceConfig", "{}"))
+
+
+def validate(remedy: str) -> None:
+    first = remedy.partition(" ")[0]
+    if re.match(r"write [A-Za-z0-9-]+: ", remedy):
+        check_settings(yaml.safe_load(remedy.removeprefix("write ")))
+    elif first in PROGRAMS:
+        for program, *words in commands(remedy):
+            PROGRAMS[program](words)
+    else:
+        assert not re.search(r"(^|[ ;])(kubectl|helm|pip|aws|grpcurl|openssl|kfpytorch) ", remedy), remedy
+
+
+def test_every_check_has_facts_in_which_it_finds_something() -> None:
+    assert set(CASES) == set(JUDGES)
+
+
+@pytest.mark.parametrize("check", JUDGES)
+def test_the_remedy_is_accepted_as_it_is_printed(check: str) -> None:
+    validate(remedy_of(check))
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    [
+        "kubectl get nodes; kubectl uncordon those that are SchedulingDisabled",
+        "kubectl frobnicate nodes",
+        "kubectl apply -n flyte -f the file that holds it, or leave it out",
+        "echo '{apiVersion: v1, kind: Nothing, metadata: {name: a}}' | kubectl apply -f -",
+        "wait, or kubectl patch resourcequota team",
+        "write default-tolerations: [{key: a}], or another",
+        "write kfpytorch: {gang: {scheduller: none}}",
+        "kfpytorch doctor --no-such-option",
+    ],
+)
+def test_a_remedy_that_would_be_refused_is_noticed(remedy: str) -> None:
+    with pytest.raises((AssertionError, yaml.YAMLError, KeyError, click.UsageError, InvalidSettings)):
+        validate(remedy)
+
+
+# ---- what changes the cluster removes the finding
+
+
+def merge(there: Any, change: Any) -> Any:
+    """A JSON merge patch."""
+    if not isinstance(change, dict):
+        return change
+    merged = {key: merge(there.get(key, {}), value) for key, value in change.items() if value is not None}
+    return {**{key: value for key, value in there.items() if key not in change}, **merged}
+
+
+def is_changing(check: str) -> bool:
+    words = remedy_of(check).split()
+    return words[0] == "echo" or (words[0] == "kubectl" and words[1] in CHANGES)
+
+
+def changed(facts: Facts, words: Sequence[str]) -> Facts:
+    """The facts after a command that creates or changes an object."""
+    program, *rest = words
+    if program == "echo":
+        for each in manifests(rest[0]):
+            subject = SUBJECTS[each["apiVersion"], each["kind"]]
+            facts = facts if subject is None else put(facts, subject, each)
+        return facts
+    verb, *said = positional(rest)
+    if verb == "create":
+        return put(facts, PLURALS[said[0]], {"metadata": {"name": said[-1], "namespace": facts.namespace}})
+    if verb == "uncordon":
+        return alter(facts, Subject.NODES, {"spec": {"unschedulable": None}})
+    if verb == "patch":
+        return alter(facts, PLURALS[said[0]], json.loads(rest[rest.index("-p") + 1]))
+    if verb == "label":
+        pairs = dict(each.split("=", 1) for each in said if "=" in each)
+        subject = PLURALS.get(said[0], Subject.DEPLOYMENTS)
+        return alter(facts, subject, {"metadata": {"labels": pairs}})
+    return facts
+
+
+def put(facts: Facts, subject: Subject, each: Mapping[str, Any]) -> Facts:
+    return replace(facts, seen={**facts.seen, subject: [*facts.of(subject), each]})
+
+
+def alter(facts: Facts, subject: Subject, change: Mapping[str, Any]) -> Facts:
+    return replace(facts, seen={**facts.seen, subject: [merge(each, change) for each in facts.of(subject)]})
+
+
+@pytest.mark.parametrize(
+    "check", [each for each in JUDGES if is_changing(each) and each != "connector-rights"]
+)
+def test_what_changes_the_cluster_removes_the_finding(check: str) -> None:
+    facts = CASES[check]
+    for words in commands(remedy_of(check)):
+        facts = changed(facts, words)
+    if check == "quota-full":  # The status follows the spec.
+        facts = alter(facts, Subject.QUOTAS, {"status": {"hard": {"requests.cpu": "3"}}})
+    assert [*JUDGES[check](facts)] == []
