@@ -1,0 +1,113 @@
+"""What GetTaskLogs answers, and the tables by namespace, have limits."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from builders import a_run
+
+from backend_plugin.core.observed import Pod, read_pod
+from backend_plugin.core.scheduling import Ganging
+from backend_plugin.core.scheduling.findings import Findings
+from backend_plugin.shell import answers
+from backend_plugin.shell.cluster import LogLine, LogRequest, Name
+from backend_plugin.shell.findings import MOST, Found
+
+MIB = 2**20
+
+
+class Logs:
+    """The logs of a cluster: of each pod the same lines, as many as are asked for."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.read: list[str] = []
+
+    async def log(self, name: Name, wanted: LogRequest) -> AsyncIterator[LogLine]:
+        self.read.append(name.name)
+        for _ in range(wanted.tail or 0):
+            yield LogLine(time="", text=self.text)
+
+
+def pods(number: int) -> list[Pod]:
+    labels = {"training.kubeflow.org/job-name": "j", "training.kubeflow.org/replica-type": "worker"}
+    return [
+        read_pod(
+            {
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"j-worker-{index}",
+                    "namespace": "p-d",
+                    "uid": str(index),
+                    "labels": {**labels, "training.kubeflow.org/replica-index": str(index)},
+                },
+            }
+        )
+        for index in range(number)
+    ]
+
+
+def last_lines(logs: Any, number: int, lines: int) -> list[Sequence[str]]:
+    async def read() -> list[Sequence[str]]:
+        return [batch async for batch in answers.last_lines(logs, "p-d", pods(number), lines)]
+
+    return asyncio.run(read())
+
+
+def test_the_logs_of_many_replicas_have_a_size_together() -> None:
+    logs = Logs("x" * 1_000)
+    batches = last_lines(logs, 100, 10_000)
+    assert sum(len(line) for batch in batches[:-1] for line in batch) <= 8 * MIB
+    assert batches[-1] == [
+        f"worker-{len(batches) - 1}: its log and those after it are not shown: they are too long"
+    ]
+    # The others are not read either.
+    assert len(logs.read) == len(batches)
+
+
+def test_the_log_of_one_replica_and_each_line_have_a_size() -> None:
+    ((*lines,),) = last_lines(Logs("x" * MIB), 1, 100)
+    assert {len(line) for line in lines} == {len("worker-0: ") + 64 * 2**10}
+    assert MIB // 4 < sum(map(len, lines)) <= MIB // 2
+
+
+class Looks:
+    """A cluster in which nothing is found."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def look(self, namespace: str) -> Findings:
+        self.seen.append(namespace)
+        return Findings()
+
+
+def test_namespaces_that_were_looked_at_are_forgotten_but_for_the_latest() -> None:
+    async def run() -> list[str]:
+        looks = Looks()
+        found = Found(looks, Ganging(), ("kept",))
+        for namespace in ("kept", *(f"n{number}" for number in range(MOST))):
+            await found.of(namespace)
+        looks.seen.clear()
+        for namespace in ("kept", f"n{MOST - 1}", "n1", "n0"):
+            await found.of(namespace)
+        return looks.seen
+
+    assert asyncio.run(run()) == ["n0"]
+
+
+def test_reasons_that_were_logged_are_forgotten_but_for_the_latest(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    found = Found(None, Ganging())
+
+    def tell(number: int) -> int:
+        caplog.clear()
+        found.tell(a_run(namespace=f"n{number}"), ("because",))
+        return len(caplog.records)
+
+    assert (tell(0), tell(0)) == (1, 0)
+    for number in range(1, MOST):
+        tell(number)
+    assert (tell(0), tell(MOST), tell(0), tell(MOST)) == (0, 1, 1, 0)
