@@ -15,7 +15,7 @@ from backend_plugin.core.manifest import pod, pytorchjob
 from backend_plugin.core.manifest.metadata import job_metadata
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.rules import Rules
-from backend_plugin.core.scheduling import selection, wishes
+from backend_plugin.core.scheduling import missing_gang, selection, wishes
 from backend_plugin.core.scheduling.findings import NOTHING, Findings
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.task_phase import TaskPhase
@@ -52,8 +52,11 @@ def plan(
         pods = pod.pod_templates(request, job.groups)
     manifest = pytorchjob.build(job, settings, job_metadata(template, run, job.deadlines, pods[0]), pods)
     manifests = scheduling.manifests(job, manifest, chosen.gang, found)
-    warnings = tuple(map(str, pod.security_warnings(request, job.groups)))
-    return Plan(manifests=tuple(manifests), warnings=warnings, reasons=tuple(chosen.reasons))
+    warnings = [
+        *pod.find_warnings(request, job.groups),
+        *missing_gang.find_warnings(job, manifest, chosen.gang, found),
+    ]
+    return Plan(manifests=tuple(manifests), warnings=tuple(map(str, warnings)), reasons=tuple(chosen.reasons))
 
 
 def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:

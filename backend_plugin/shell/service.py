@@ -171,7 +171,7 @@ class TaskService:
             planned = await self._planner.run(size, partial(make, newer))
         found.tell(run, planned.reasons)
         for warning in planned.warnings:
-            log.warning("pod security: %s", warning, extra=whose.of_run(run))
+            log.warning("task accepted with a warning: %s", warning, extra=whose.of_run(run))
         return planned
 
     async def _accompany(self, job: Job, ref: JobRef, *, is_new: bool) -> None:

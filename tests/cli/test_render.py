@@ -43,7 +43,7 @@ TEMPLATE = a_template(
 TEMPLATES = """
 kind: PodTemplate
 metadata: {name: gang, namespace: flyte}
-template: {spec: {schedulerName: gang-scheduler}}
+template: {spec: {schedulerName: gang-scheduler, containers: [{name: default, image: unused}]}}
 """
 
 
@@ -183,6 +183,34 @@ def test_pod_templates_are_the_cluster_s(folder: Path) -> None:
     job = rendered("task.pb", "-i", "epochs=1", "-s", "gang.yaml", "-p", "templates.yaml")
     (spec, _) = (each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values())
     assert spec["schedulerName"] == "gang-scheduler"
+
+
+GUIDES = """
+apiVersion: v1
+kind: PodTemplate
+metadata: {name: gang, namespace: flyte}
+template:
+  spec:
+    schedulerName: "scheduler-plugins-scheduler"
+"""
+
+
+def test_the_pod_template_of_a_guide_makes_no_gang_and_the_setting_that_does_is_named(folder: Path) -> None:
+    file = folder / "guide.yaml"
+    file.write_text(GUIDES)
+    arguments = ("task.pb", "-i", "epochs=1", "-s", "gang.yaml", "-p", str(file))
+    done = render(*arguments)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "podTemplates.flyte.gang.template.spec.containers" in done.stderr
+    file.write_text(f"{GUIDES}    containers: [{{name: default, image: unused}}]\n")
+    done = render(*arguments)
+    assert (done.exit_code, done.stderr.count("warning: ")) == (0, 1)
+    assert "kfpytorch.gang: {scheduler: coscheduling, style: plugin}" in done.stderr
+
+
+def test_a_missing_pod_template_of_the_platform_is_a_warning(folder: Path) -> None:
+    done = render("task.pb", "-i", "epochs=1", "-s", "gang.yaml")
+    assert (done.exit_code, done.stderr.count("warning: default-pod-template-name")) == (0, 1)
 
 
 @pytest.mark.parametrize(

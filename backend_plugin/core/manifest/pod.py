@@ -73,10 +73,17 @@ def pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[
     return tuple(_copies(pods))
 
 
-def security_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Problem, ...]:
-    """Return what is not admitted in the author's pods where the platform only warns about it."""
+def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
+    """Yield what has no effect in the PodTemplate, and what is not admitted where the platform only warns."""
+    yield from pod_base.find_warnings(
+        request.template.metadata.pod_template_name,
+        request.settings,
+        namespace=request.run.namespace,
+        known=request.pod_templates,
+    )
     ground = _ground(request)[0] if _mode(request) is PodSecurityMode.WARN else None
-    return tuple(_security_problems(ground, groups)) if ground is not None else ()
+    if ground is not None:
+        yield from _security_problems(ground, groups)
 
 
 def _mode(request: PodRequest) -> PodSecurityMode:

@@ -4,7 +4,7 @@ Lives here: which PodTemplate applies, and the merge. Its containers ``default``
 they are patterns for the task's own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
@@ -12,11 +12,14 @@ from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, Claim
 from backend_plugin.core.protojson import shown
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.shapes import read, whole_numbers
+from backend_plugin.core.shapes import read, unknown, whole_numbers
 from backend_plugin.core.values import Manifest
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 NO_TEMPLATE: Final[Mapping[str, Any]] = {}
+_DEFAULT: Final = "default-pod-template-name"
+# The fields of the object itself; its metadata may have any that the API server adds.
+_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "template"})
 
 # By the key of the pod's spec: the pattern of every container, and of the primary.
 _PATTERNS: Final = {"containers": ("default", "primary"), "initContainers": ("default-init", "primary-init")}
@@ -28,20 +31,57 @@ def find(
     name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
 ) -> tuple[Mapping[str, Any], list[Problem]]:
     """The ``template`` of the named PodTemplate, else of the platform's; what is wrong with it."""
+    found = _look_up(name, settings, namespace, known)
+    if found is None:
+        return NO_TEMPLATE, [_missing("metadata.podTemplateName", name, namespace, settings)] if name else []
+    path, manifest = found
+    whole, problems = read(whole_numbers(manifest), "PodTemplate", path)
+    problems = problems or [*_container_problems(whole, path)]
+    return (NO_TEMPLATE if problems else _as_written(whole["template"])), problems
+
+
+def find_warnings(
+    name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
+) -> Iterator[Problem]:
+    """Yield unknown fields of a valid PodTemplate, or the missing PodTemplate of the platform."""
+    found = _look_up(name, settings, namespace, known)
+    if found is not None:
+        path, manifest = found
+        said = whole_numbers(manifest)
+        fields = [*(said.keys() - _FIELDS), *unknown({"template": said["template"]}, "PodTemplate")]
+        for field in sorted(fields):
+            message = "is not a field of a PodTemplate and has no effect"
+            yield Problem(
+                field=f"{path}.{field}", value="", message=message, remedy="correct its name, or leave it out"
+            )
+    elif settings.default_pod_template_name and not name:
+        yield _missing(_DEFAULT, settings.default_pod_template_name, namespace, settings)
+
+
+def _look_up(
+    name: str, settings: Settings, namespace: str, known: Sequence[Manifest]
+) -> tuple[str, Manifest] | None:
+    """Return the path and the manifest of the named PodTemplate, else of the platform's."""
     wanted = name or settings.default_pod_template_name
-    if not wanted:
-        return NO_TEMPLATE, []
-    for place in (namespace, settings.kfpytorch.pod_template_namespace):
+    for place in (namespace, settings.kfpytorch.pod_template_namespace) if wanted else ():
         for manifest in known:
             metadata = manifest.get("metadata")
             if isinstance(metadata, Mapping) and (metadata.get("namespace"), metadata.get("name")) == (
                 place,
                 wanted,
             ):
-                said = whole_numbers(manifest)
-                whole, found = read(said, "PodTemplate", f"podTemplates.{place}.{wanted}")
-                return (NO_TEMPLATE if found else _as_written(whole.get("template", NO_TEMPLATE))), found
-    return NO_TEMPLATE, [_missing(name, namespace, settings)] if name else []
+                return f"podTemplates.{place}.{wanted}", manifest
+    return None
+
+
+def _container_problems(whole: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    if not whole.get("template", {}).get("spec", {}).get("containers"):
+        yield Problem(
+            field=f"{path}.template.spec.containers",
+            value="[]",
+            message="is empty, and an API server stores no PodTemplate without a container",
+            remedy="add a container named default with any image; it is a pattern and never runs",
+        )
 
 
 def _as_written(template: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -52,10 +92,10 @@ def _as_written(template: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**template, "spec": _without(spec, ("schedulerName",))}
 
 
-def _missing(name: str, namespace: str, settings: Settings) -> Problem:
+def _missing(field: str, name: str, namespace: str, settings: Settings) -> Problem:
     elsewhere = settings.kfpytorch.pod_template_namespace
     return Problem(
-        field="metadata.podTemplateName",
+        field=field,
         value=shown(name),
         message=f"names a PodTemplate that exists neither in {namespace} nor in {elsewhere}",
         remedy=f"create it in {namespace}, or name another",

@@ -13,6 +13,7 @@ asks: what a gang asks for, as the job carries it.
 platform: the settings of it.
 selection: which of them a job is for, and why.
 wishes: what the author says of it.
+missing_gang: warnings about jobs that need a gang and have none.
 """
 
 from collections.abc import Sequence

@@ -14,13 +14,16 @@ from pods import (
     SPEC,
     TRAINER,
     TRUTHFUL,
+    WORKER,
     container,
     pod,
     pod_template,
     refused,
     rendered,
+    request,
 )
 
+from backend_plugin.core.manifest.pod import find_warnings
 from backend_plugin.core.manifest.pod_base import merged
 
 NAMED = {"metadata": {"podTemplateName": "named"}}
@@ -52,6 +55,36 @@ def test_a_pod_template_is_looked_up(
     template = container({"metadata": {"podTemplateName": name}})
     made = pod(template, {"default-pod-template-name": default}, *known, {"metadata": None}, {})
     assert made["metadata"] == {**METADATA, **({"labels": {"from": found}} if found else {})}
+
+
+@pytest.mark.parametrize("spec", [{"containers": []}, None])
+def test_a_pod_template_without_a_container_is_refused(spec: Any) -> None:
+    base = pod_template("named", "flyte")
+    base["template"] = {"spec": spec} if spec else {}
+    (problem,) = refused(container(NAMED), {}, base)
+    assert problem[0] == "podTemplates.flyte.named.template.spec.containers"
+
+
+def fields_warned_of(*known: Any, name: str = "named") -> list[str]:
+    task = request(container({"metadata": {"podTemplateName": name}}), {"default-pod-template-name": "base"})
+    return [each.field for each in find_warnings(replace(task, pod_templates=known), [WORKER])]
+
+
+def test_unknown_fields_of_a_pod_template_are_named() -> None:
+    base = pod_template("named", "flyte", nodeSelectors={"a": "b"}, containers=[{"name": "x", "imag": "i"}])
+    base |= {"kind": "PodTemplate", "apiVersion": "v1", "spec": {}}
+    base["metadata"]["uid"] = "u"
+    assert fields_warned_of(base) == [
+        "podTemplates.flyte.named.spec",
+        "podTemplates.flyte.named.template.spec.containers[0].imag",
+        "podTemplates.flyte.named.template.spec.nodeSelectors",
+    ]
+    assert fields_warned_of(pod_template("named", "flyte")) == []
+
+
+def test_a_missing_pod_template_of_the_platform_is_named() -> None:
+    assert fields_warned_of(name="") == ["default-pod-template-name"]
+    assert fields_warned_of(pod_template("base", "flyte"), name="") == []
 
 
 def test_the_system_namespace_is_a_setting() -> None:

@@ -10,7 +10,7 @@ from pods import RUN, WORKER, pod, pod_template, refused, rendered, request
 from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.job import Placement
-from backend_plugin.core.manifest.pod import security_warnings
+from backend_plugin.core.manifest.pod import find_warnings
 
 SPEC = "k8sPod.podSpec"
 TRAIN = f"{SPEC}.containers[0]"
@@ -173,11 +173,11 @@ def test_a_platform_allows_accounts_and_namespaces() -> None:
 def test_a_platform_may_only_be_warned() -> None:
     task, said = rendered(in_pod(hostPID=True)), {"kfpytorch": {"pod-security": {"mode": "warn"}}}
     assert pod(task, said)
-    warned = security_warnings(request(task, said), [WORKER])
+    warned = find_warnings(request(task, said), [WORKER])
     assert [(each.field, each.value) for each in warned] == [(f"{SPEC}.hostPID", "true")]
-    assert security_warnings(request(task), [WORKER]) == ()
+    assert [*find_warnings(request(task), [WORKER])] == []
     broken = rendered({"containers": [{"name": "primary"}], "hostPID": "yes"})
-    assert security_warnings(request(broken, said), [WORKER]) == ()
+    assert [*find_warnings(request(broken, said), [WORKER])] == []
 
 
 @pytest.mark.parametrize("said", [{"mode": "baseline"}, {"mode": True}, {"by-namespace": ["a"]}])

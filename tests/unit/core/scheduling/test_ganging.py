@@ -23,6 +23,7 @@ ELASTIC = {
 PLUGIN = {"scheduler": "coscheduling", "style": "plugin"}
 NOT_HERE = "is not a gang scheduler that a job can have on this platform; leave it out, or write"
 OPERATOR = {"scheduler": "coscheduling", "style": "operator"}
+CONTAINERS = [{"name": "default", "image": "unused"}]
 
 
 def planned(ganging: dict[str, Any], custom: dict[str, Any] = FIVE, **task: Any) -> list[Any]:
@@ -188,7 +189,7 @@ def test_the_guides_pod_template_makes_a_gang() -> None:
     """It names the scheduler, and nothing else."""
     template = {
         "metadata": {"name": "gang", "namespace": "flyte"},
-        "template": {"spec": {"schedulerName": "scheduler-plugins-scheduler", "containers": []}},
+        "template": {"spec": {"schedulerName": "scheduler-plugins-scheduler", "containers": CONTAINERS}},
     }
     metadata = {"podTemplateName": "gang"}
     job, group = planned(PLUGIN, metadata=metadata, pod_templates=[template])
@@ -245,7 +246,7 @@ def test_what_a_template_leaves_empty_is_filled_in_and_what_it_contradicts_is_re
     empty = {f"yunikorn.apache.org/{key}": "" for key in keys}
     template: Any = {
         "metadata": {"name": "gang", "namespace": "flyte"},
-        "template": {"metadata": {"annotations": empty}, "spec": {"containers": []}},
+        "template": {"metadata": {"annotations": empty}, "spec": {"containers": CONTAINERS}},
     }
     task = {"metadata": {"podTemplateName": "gang"}}
     (job,) = planned({"scheduler": "yunikorn"}, pod_templates=[template], **task)
@@ -284,7 +285,7 @@ def test_a_template_says_nothing_else_in_words_that_we_do_not_write(
 ) -> None:
     template: Any = {
         "metadata": {"name": "gang", "namespace": "flyte"},
-        "template": {"metadata": {part: {key: "another"}}, "spec": {"containers": []}},
+        "template": {"metadata": {part: {key: "another"}}, "spec": {"containers": CONTAINERS}},
     }
     task = {"metadata": {"podTemplateName": "gang"}}
     said = refused(scheduler, pod_templates=[template], **task)
@@ -369,7 +370,7 @@ def test_what_is_ours_to_say_of_a_job_no_author_says() -> None:
 def test_two_schedulers_for_one_job_are_refused(ganging: Any, key: str, why: str) -> None:
     template: Any = {
         "metadata": {"name": "gang", "namespace": "flyte"},
-        "template": {"metadata": {"labels": {key: "x"}}, "spec": {"containers": []}},
+        "template": {"metadata": {"labels": {key: "x"}}, "spec": {"containers": CONTAINERS}},
     }
     task = {"metadata": {"podTemplateName": "gang"}}
     # It stands on every pod, and is told once.

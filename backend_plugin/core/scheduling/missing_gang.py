@@ -1,0 +1,66 @@
+"""Warnings about jobs whose pods select a gang scheduler although no gang is made for them."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import TrainingJob
+from backend_plugin.core.protojson import shown
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.scheduling.adapter import Adapter
+from backend_plugin.core.scheduling.findings import Findings
+from backend_plugin.core.scheduling.operated import OPERATOR, PLUGIN
+from backend_plugin.core.scheduling.platform import NONE, PATH, Ganging
+from backend_plugin.core.scheduling.table import ADAPTERS
+from backend_plugin.core.values import Manifest
+
+_PARTS: Final = ("labels", "annotations")
+_MESSAGE: Final = (
+    "selects {name}, but no gang is made: the replicas may start one by one, and jobs may block each other"
+)
+
+
+def find_warnings(
+    job: TrainingJob, manifest: Manifest, chosen: Ganging, found: Findings
+) -> Iterator[Problem]:
+    """Yield a problem for each gang scheduler that pods of a job without a gang select."""
+    if chosen.adapter is not None or found.operator_scheduler or not _needs_gang(job):
+        return
+    for name, styles in ADAPTERS.items():
+        adapter = next(iter(styles.values()))
+        if not adapter.admits and (mark := next(_find_marks(manifest, adapter), None)) is not None:
+            field, value = mark
+            message = _MESSAGE.format(name=name)
+            yield Problem(field=field, value=shown(value), message=message, remedy=_describe_setting(name))
+
+
+def _needs_gang(job: TrainingJob) -> bool:
+    """True if the job has several replicas and its author does not decline a gang."""
+    declined = job.gang is not None and job.gang.scheduler == NONE
+    return not declined and sum(group.replicas for group in job.groups) > 1
+
+
+def _find_marks(manifest: Manifest, adapter: Adapter) -> Iterator[tuple[str, str]]:
+    """Yield the path and the value of each field by which a pod selects a scheduler; values may be empty."""
+    for role in section(manifest, "spec", "pytorchReplicaSpecs"):
+        template = section(manifest, "spec", "pytorchReplicaSpecs", role, "template")
+        path = f"{role.lower()} pod"
+        name = text(section(template, "spec"), "schedulerName")
+        if name and name == adapter.scheduler_name:
+            yield f"{path}.schedulerName", name
+        for part in _PARTS:
+            said = section(template, "metadata", part)
+            yield from (
+                (f"{path}.{part}.{key}", text(said, key))
+                for key in said
+                if key.startswith(tuple(adapter.keys))
+            )
+
+
+def _describe_setting(name: str) -> str:
+    if PLUGIN not in ADAPTERS[name]:
+        return f"write {PATH}: {{scheduler: {name}}} in the settings"
+    return (
+        f"write {PATH}: {{scheduler: {name}, style: {PLUGIN}}} in the settings, or style: {OPERATOR} "
+        "if the training-operator runs with --gang-scheduler-name"
+    )
