@@ -1,19 +1,6 @@
-"""A job whose replicas start all together or wait, for the scheduler that the platform has.
+"""Gang scheduling: the selection of a scheduler for a job, and the fields and objects that it requires.
 
-requests: what a pod asks for.
-gang: who must find a place, and what they need.
-findings: what a cluster is found to have.
-words: what a scheduler says of those who wait for it.
-adapter: what a scheduler has to be told, and how a job says it.
-operated: what an operator that makes groups means for it.
-schedulers: a module for each of them; table: their names.
-combination: two of them for one job.
-companions: the objects beside the job.
-asks: what a gang asks for, as the job carries it.
-platform: the settings of it.
-selection: which of them a job is for, and why.
-wishes: what the author says of it.
-missing_gang: warnings about jobs that need a gang and have none.
+`selection` chooses the scheduler, `schedulers` has one module for each, and `table` lists them by name.
 """
 
 from collections.abc import Sequence
@@ -33,10 +20,12 @@ __all__ = ["Ganging", "manifests"]
 def manifests(
     job: TrainingJob, manifest: Manifest, chosen: Ganging, found: Findings = NOTHING
 ) -> Sequence[Manifest]:
-    """The job as its scheduler wants it, then the objects beside it, which name it by no uid yet.
+    """Return the job manifest with the fields of its gang scheduler, followed by its companion objects.
+
+    The owner references of the companion objects contain a placeholder instead of the uid of the job.
 
     Raises:
-        InvalidTask: If its pods say something else of their scheduling.
+        InvalidTask: If a label, annotation or field of the job or its pods contradicts the gang.
     """
     how = wishes.adapter_of(job, chosen)
     if how is None:

@@ -1,7 +1,6 @@
-"""What a gang scheduler has to be told, as data, and how a job is given it.
+"""A scheduler adapter: the data by which one gang scheduler is supported, and its application to a job.
 
-Lives here: the shape that every module of `schedulers` fills in, and the one place where it is put into a
-manifest. Does not: any scheduler; nor two of them for one job, see `combination`.
+The data of each scheduler is in `schedulers`; the use of two schedulers for one job is in `combination`.
 """
 
 import enum
@@ -21,30 +20,30 @@ QUEUE: Final = "queue"
 TIMEOUT: Final = "timeout"
 MIN_MEMBER: Final = "min_member"
 SCHEDULER_NAME: Final = "scheduler-name"
-"""What a scheduler may understand beside the gang itself."""
+"""The gang options that a scheduler may support."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """What a scheduler, or the operator for it, reads off a job."""
+    """The fields, labels and annotations of a job that its scheduler, or the operator for it, reads."""
 
     job_labels: Mapping[str, str] = field(default_factory=dict)
     run_policy: Manifest = field(default_factory=dict)
     """Fields of ``spec.runPolicy``."""
     scheduler_name: str = ""
-    """Of all pods; empty: theirs is left as it is."""
+    """The `schedulerName` of all pods; empty if it is left unchanged."""
     priority_class_name: str = ""
-    """The same."""
+    """The priority class of all pods; empty if it is left unchanged."""
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     pod_annotations: Callable[[Member], Mapping[str, str]] = lambda _: {}
-    """By the role that they are for."""
+    """Return the annotations of the pods of a role."""
     other_words: Mapping[str, str] = field(default_factory=dict)
-    """What labels or annotations of pods may say of the same in words that we do not write."""
+    """Pod labels or annotations that we do not write; if present, they must have these values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
-    """The object that we make beside the job, under its name."""
+    """The object that is created with a job, under the same name."""
 
     api_version: str
     kind: str
@@ -53,7 +52,7 @@ class Companion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueKind:
-    """The objects that are a scheduler's queues."""
+    """The API resource of a scheduler's queues."""
 
     group: str
     plural: str
@@ -61,83 +60,83 @@ class QueueKind:
 
 
 class Rank(enum.IntEnum):
-    """How sure it is that a cluster's jobs are to be told of a gang in this way; the lowest goes first."""
+    """The priority of a detection rule; the rule with the lowest rank decides."""
 
     ADMISSION = 1
-    """The cluster gives the scheduler every pod, whatever the pod says."""
+    """A webhook sets the scheduler on every pod and overwrites the one that the pod specifies."""
     OPERATOR = 2
-    """The operator tells the scheduler of every job."""
+    """The operator creates a pod group for every job."""
     QUEUE = 3
-    """The scheduler is there, and has the queue that the platform names."""
+    """The scheduler is installed and has the queue that the platform or the author names."""
     API = 4
-    """The scheduler's kinds are there."""
+    """The cluster serves the API of the scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """That a cluster has it."""
+    """The result of a detection rule that matches."""
 
     why: str
-    """A part of a sentence."""
+    """The reason, as a clause for a message."""
     scheduler_name: str = ""
-    """What pods call it there; empty: as everywhere."""
+    """The `schedulerName` of pods on this cluster; empty for the scheduler's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """How it is told that a cluster is to be used in this way."""
+    """A rule that detects whether a cluster uses the scheduler in this style."""
 
     rank: Rank
     sees: Callable[[Findings, str], Seen | None]
-    """Whether the cluster has it, and the queue that is wanted; None: it cannot be said."""
+    """Return the result for the capabilities and the requested queue; None if the rule does not match."""
 
 
 def nothing_against(_: Findings) -> str:
-    """Whatever is found."""
+    """Return an empty reason for any capabilities."""
     return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """One scheduler, in one of the ways in which it is used."""
+    """A gang scheduler in one style."""
 
     marks: Callable[[Gang], Marks]
     companion: Companion | None = None
-    """Nothing else is ever made or deleted for this scheduler."""
+    """The only object that is created and deleted for a job of this scheduler."""
     scheduler_name: str = ""
-    """What pods call it where the platform says nothing else."""
+    """The `schedulerName` of pods, if the platform does not specify one."""
     understands: frozenset[str] = frozenset()
     keys: Sequence[str] = ()
-    """How labels and annotations begin by which a job or a pod speaks to it."""
+    """The prefixes of the labels and annotations that address this scheduler."""
     sighting: Sighting | None = None
-    """None: it is for those who name it."""
+    """The detection rule; None if a job uses the scheduler only when the settings or the author name it."""
     denied: Callable[[Findings], str] = nothing_against
-    """Why a cluster of which this is found cannot be used so: a part of a sentence; empty if nothing is."""
+    """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
     queues: QueueKind | None = None
-    """None: they are no objects."""
+    """The API resource of its queues; None if they are not API objects."""
     takes_singles: bool = False
-    """Whether a job of one replica concerns it, too."""
+    """True if the adapter also applies to a job with one replica."""
     of_singles: "Adapter | None" = None
-    """What such a job is told instead; None: nothing."""
+    """The adapter for a job with one replica instead of this one; None if there is none."""
     needs_queue: bool = False
     by_operator: bool = False
-    """Whether the operator makes its groups."""
+    """True if the operator creates the pod groups."""
     counts_all: bool = False
-    """Whether all replicas have to find a place, also those above the fewest."""
+    """True if all replicas must be placed, including those above the minimum of an elastic job."""
     words: Words = field(default_factory=Words)
-    """What it says of jobs that wait."""
+    """The status parser for its messages and objects."""
     admits: bool = False
-    """Whether it decides when a job begins, and leaves to another scheduler where its pods go."""
+    """True if it decides when a job starts and leaves the placement of pods to another scheduler."""
     not_after_admission: str = ""
-    """Why no other may let its jobs begin: a part of a sentence; empty: another may."""
+    """The reason why no queue admission may precede it, as a clause; empty if it may."""
 
     @property
     def makes(self) -> tuple[str, str] | None:
-        """The ``apiVersion`` and ``kind`` of what stands beside its jobs."""
+        """Return the ``apiVersion`` and ``kind`` of the companion object; None without one."""
         return None if self.companion is None else (self.companion.api_version, self.companion.kind)
 
     def companions(self, gang: Gang) -> Sequence[Manifest]:
-        """The objects beside a job, one at most, without their metadata, which are the job's."""
+        """Return the companion objects of a job without their metadata, which is derived from the job."""
         made = self.companion
         if made is None:
             return ()
@@ -145,7 +144,7 @@ class Adapter:
 
 
 def decorated(manifest: Manifest, gang: Gang, adapter: Adapter) -> Manifest:
-    """The job as the scheduler wants it, where `contradictions` has found none."""
+    """Return the job with the marks of the scheduler; `contradictions` has found no problem."""
     marks = adapter.marks(gang)
     spec, metadata = section(manifest, "spec"), section(manifest, "metadata")
     replicas = section(spec, "pytorchReplicaSpecs")
@@ -167,7 +166,7 @@ def decorated(manifest: Manifest, gang: Gang, adapter: Adapter) -> Manifest:
 
 
 def contradictions(manifest: Manifest, gang: Gang, adapter: Adapter) -> Iterator[Problem]:
-    """Where a pod or the task has said something else of its own; one text of two would be lost."""
+    """Yield a problem for each value of a pod or the task that differs from the mark of the scheduler."""
     marks = adapter.marks(gang)
     metadata = section(manifest, "metadata")
     yield from _differing(section(metadata, "labels"), marks.job_labels, "metadata.labels")
@@ -188,7 +187,7 @@ def contradictions(manifest: Manifest, gang: Gang, adapter: Adapter) -> Iterator
 def _differing(said: Manifest, wanted: Mapping[str, str], path: str) -> Iterator[Problem]:
     for key, value in wanted.items():
         there = text(said, key)
-        # An empty one is a placeholder, as in the published guide.
+        # An empty value is a placeholder, as in Flyte's guide.
         if there and value and there != value:
             yield Problem(
                 field=f"{path}.{key}",

@@ -1,7 +1,4 @@
-"""What a gang asks for, as its job carries it: so whoever tells that it waits can say how much that is.
-
-Lives here: an annotation of the job, written and read; reading never fails. Does not: how much there is.
-"""
+"""The gang request of a job, stored in an annotation of it; messages about a pending gang use it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -20,7 +17,7 @@ ANNOTATION: Final = "kfpytorch.flyte.org/gang"
 
 
 _MOST: Final = 2**31 - 1
-"""What a PyTorchJob may have of a role; with the digits of larger counts nothing could be written."""
+"""The maximum number of replicas of a role in a PyTorchJob; larger counts could not be written as text."""
 
 
 class _Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -30,29 +27,29 @@ class _Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 
 class Asks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A gang, as far as telling of it needs to know; all defaults where nobody has said."""
+    """The gang request of a job, for messages; all fields have their defaults if it is unknown."""
 
     scheduler_name: str = ""
-    """Whom its pods name; empty where that is not for us to say."""
+    """The `schedulerName` of its pods; empty if the adapter does not set it."""
     queue: str = ""
     by_operator: bool = False
-    """Its group is made by the operator, which says nothing where it cannot."""
+    """True if the operator creates the pod group; it does not report a failure to do so."""
     roles: tuple[_Role, ...] = ()
-    """The master first; of each as many as have to find a place."""
+    """The roles, the master first, each with the number of replicas that must be placed."""
 
     @property
     def members(self) -> int:
-        """How many have to find a place."""
+        """Return the number of replicas that must be placed."""
         return sum(role.count for role in self.roles)
 
     def amount(self, resource: str, upto: str = "") -> Quantity | None:
-        """How much of it is asked for, by all roles or by those up to one; None where nobody has said."""
+        """Return the requested amount of a resource, by all roles or up to `upto`; None if unknown."""
         names = [role.name for role in self.roles]
         roles = self.roles[: names.index(upto) + 1] if upto in names else self.roles
         return self.of({role.name: role.count for role in roles}, resource)
 
     def of(self, counts: Mapping[str, int], resource: str) -> Quantity | None:
-        """How much of it so many of each role ask for."""
+        """Return the amount of a resource that the given number of replicas of each role requests."""
         found = []
         for role in self.roles:
             if resource in role.requests and role.name in counts:
@@ -66,7 +63,7 @@ NOBODY: Final = Asks()
 
 
 def carried(job: Manifest, gang: Gang, adapter: Adapter) -> Manifest:
-    """The job with what its gang asks for written on it."""
+    """Return the job with the annotation for its gang request."""
     asks = Asks(
         scheduler_name=gang.scheduler_name,
         queue=gang.admission_queue or gang.queue,
@@ -87,7 +84,10 @@ def carried(job: Manifest, gang: Gang, adapter: Adapter) -> Manifest:
 
 
 def of(annotations: Mapping[str, str]) -> Asks:
-    """What the annotations of a job say; whoever may edit it writes there, too."""
+    """Return the gang request in the annotations of a job, or the default if it is absent or invalid.
+
+    The annotation is untrusted: a user who may edit the job can change it.
+    """
     said = annotations.get(ANNOTATION)
     if said is None:
         return NOBODY

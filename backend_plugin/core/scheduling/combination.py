@@ -1,7 +1,4 @@
-"""One job, told of by two: the one lets it begin, the other places its pods.
-
-Lives here: what the two say together, and which two cannot. Does not: any scheduler.
-"""
+"""Two adapters for one job: one admits it through a queue, the other places its pods."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,10 +16,10 @@ _PARTS: Final = ("labels", "annotations")
 
 
 def combined(places: Adapter, admits: Adapter) -> Adapter:
-    """`places` for the pods of a job that `admits` lets begin."""
+    """Return an adapter that places pods as `places` does, for a job that `admits` admits."""
 
     def first(gang: Gang) -> Marks:
-        # The priority of the pods is for both: a class of the other kind need not be there.
+        # The pods have one priority for both, and a WorkloadPriorityClass of that name need not exist.
         return admits.marks(replace(gang, queue=gang.admission_queue, priority_class_name=""))
 
     def both(gang: Gang) -> Marks:
@@ -42,13 +39,13 @@ def combined(places: Adapter, admits: Adapter) -> Adapter:
 
 
 def admitting(table: Table) -> tuple[str, Adapter] | None:
-    """Who of them lets jobs begin, and its name."""
+    """Return the name and the adapter of the scheduler that admits jobs; None if the table has none."""
     named = ((name, each) for name, styles in table.items() for each in styles.values())
     return next(((name, each) for name, each in named if each.admits), None)
 
 
 def strangers(manifest: Manifest, chosen: str, table: Table) -> Iterator[Problem]:
-    """Where a job or a pod speaks to another scheduler than the one that was chosen for it."""
+    """Yield a problem for each label or annotation that addresses a scheduler other than the selected one."""
     mine = next(iter(table[chosen].values()))
     for name, styles in table.items():
         other = next(iter(styles.values()))
@@ -63,14 +60,17 @@ def strangers(manifest: Manifest, chosen: str, table: Table) -> Iterator[Problem
 
 
 def _against(mine: Adapter, other: Adapter) -> str:
-    """Why not both."""
+    """Return the reason why the two schedulers cannot both apply to a job; empty if they can."""
     if not (mine.admits or other.admits):
         return "a pod has one scheduler"
     return mine.not_after_admission or other.not_after_admission
 
 
 def _said(manifest: Manifest, other: Adapter) -> Iterator[tuple[str, str, str]]:
-    """What is said to it, and where first; what a template leaves empty says nothing."""
+    """Yield the first path, the key and the value of each label or annotation for the scheduler.
+
+    Empty values are ignored.
+    """
     found: dict[tuple[str, str], str] = {}
     for path, metadata in _metadata(manifest):
         for part in _PARTS:

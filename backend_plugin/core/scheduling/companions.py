@@ -1,7 +1,4 @@
-"""The objects that are made beside a job, after it: it carries them, so that any server can make them anew.
-
-Lives here: an annotation of the job, written and read. Does not: what they say; see `schedulers`.
-"""
+"""The companion objects of a job, stored in an annotation of it so that any server can create them again."""
 
 from collections.abc import Container, Sequence
 from typing import Any, Final
@@ -16,11 +13,11 @@ from backend_plugin.core.values import Manifest
 
 ANNOTATION: Final = "kfpytorch.flyte.org/companions"
 NO_UID: Final = "00000000-0000-0000-0000-000000000000"
-"""In place of the uid of a job that has none yet."""
+"""The placeholder for the uid of a job that the cluster has not created."""
 
 
 class _Companion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An object but for its metadata, which are the job's."""
+    """A companion object without its metadata, which is derived from the job."""
 
     api_version: str
     kind: str
@@ -28,7 +25,7 @@ class _Companion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def carried(job: Manifest, companions: Sequence[Manifest]) -> Manifest:
-    """The job with its companions written on it."""
+    """Return the job with the annotation for its companion objects."""
     if not companions:
         return job
     metadata = section(job, "metadata")
@@ -38,10 +35,10 @@ def carried(job: Manifest, companions: Sequence[Manifest]) -> Manifest:
 
 
 def of(job: Job) -> Sequence[Manifest]:
-    """The companions of a job, its own: with it they go; none where nothing can be read.
+    """Return the companion objects of a job, owned by it; none if the annotation is absent or invalid.
 
-    Whoever may edit a job writes here, too. So it is one object at most, of a kind that an adapter makes, by
-    the job's own name and in its namespace.
+    The annotation is untrusted: a user who may edit the job can change it. So the result has at most one
+    object, of a kind that an adapter creates, with the name and namespace of the job.
     """
     written = job.annotations.get(ANNOTATION)
     if written is None:

@@ -1,6 +1,6 @@
-"""What a cluster is found to have that matters to gangs: what `selection` goes by, and checks look at.
+"""The capabilities of a cluster that matter for gang scheduling, and their form in a file.
 
-Lives here: the record, as it is gathered, written down and read again. Does not: looking.
+`kube.findings` discovers them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,35 +15,35 @@ from backend_plugin.core.quantity import NotAQuantity, parse
 class Findings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"
 ):
-    """What a cluster has, for the jobs of one namespace; None: that cannot be told, and `unknown` says why.
+    """The capabilities of a cluster for the jobs of one namespace.
 
-    The keys of a file of findings are these names with ``-`` for ``_``.
+    None in a field means unknown, and `unknown` has the reason. The keys of a file are the field names with
+    ``-`` instead of ``_``.
     """
 
     kubernetes: str | None = None
-    """The API server's version: ``1.35.2``."""
+    """The version of the API server, such as ``1.35.2``."""
     apis: Mapping[str, Sequence[str]] | None = None
-    """API groups with their versions, the preferred one first."""
+    """The versions of each API group, the preferred one first."""
     operator_scheduler: str | None = None
-    """What the training-operator runs with as ``--gang-scheduler-name``; empty: it runs without."""
+    """The value of ``--gang-scheduler-name`` of the training-operator; empty if it is not set."""
     schedulers: Sequence[str] | None = None
-    """Who has lately bound a pod, by the names that pods have for them."""
+    """The schedulers that bound a pod recently, by the `schedulerName` of the pods."""
     queues: Mapping[str, Sequence[str]] = {}
-    """By the name that the settings have for a scheduler: the queues that there are. Of one that is not
-    among them nothing is known."""
+    """The queues of each scheduler, by the name of the scheduler in the settings; unknown for others."""
     admission_scheduler: str | None = None
-    """Which scheduler a pod has that named none, once the cluster's webhooks are through with it."""
+    """The scheduler that the webhooks of the cluster set on a pod that specifies none."""
     suspends_jobs: bool | None = None
-    """Whether Kueue holds back a PyTorchJob that names a queue of it."""
+    """True if Kueue suspends a PyTorchJob with a queue name."""
     keeps_scheduling_group: bool | None = None
-    """Whether a pod may name a group of Kubernetes' own (``spec.schedulingGroup``)."""
+    """True if the API server keeps the field ``spec.schedulingGroup`` of a pod."""
     container_defaults: Mapping[str, str] = {}
-    """What a container asks for, by the namespace's LimitRanges, of which it says nothing itself."""
+    """The default requests of a container, from the LimitRanges of the namespace."""
     unknown: Mapping[str, str] = {}
-    """Why a fact cannot be told, by its name here: what was answered, with the rule to add."""
+    """The reason why a fact is unknown, by the name of its field: the API error, and the RBAC rule to add."""
 
     def __post_init__(self) -> None:
-        """Raises `NotAQuantity` for amounts that are none."""
+        """Raise `NotAQuantity` if an amount in `container_defaults` is invalid."""
         for resource, amount in self.container_defaults.items():
             try:
                 parse(amount)
@@ -51,14 +51,15 @@ class Findings(
                 raise NotAQuantity(f"container-defaults.{resource}={amount} is no quantity") from refusal
 
     def has_api(self, group: str) -> bool | None:
-        """Whether the cluster serves an API group."""
+        """True if the cluster serves an API group; None if unknown."""
         return None if self.apis is None else group in self.apis
 
     def after(self, last: "Findings") -> "Findings":
-        """The same, with what the last look tried and this one could not.
+        """Return these capabilities, completed by the facts of `last` that are unknown now.
 
-        A full quota refuses what is tried, and changes nothing of what would come of it: without this the
-        scheduler of a namespace would be another one whenever its quota is used up.
+        Dry-run requests determine these facts, and an exhausted quota rejects the requests without changing
+        the facts. Without this the selected scheduler would change whenever the quota of a namespace is
+        exhausted.
         """
         known = {name: getattr(last, name) for name in _TRIED if name in self.unknown}
         known = {name: value for name, value in known.items() if value is not None}
@@ -70,4 +71,4 @@ _TRIED: Final = ("admission_scheduler", "keeps_scheduling_group", "suspends_jobs
 
 
 NOTHING = Findings()
-"""Where nobody has looked."""
+"""The capabilities of a cluster that was not examined."""

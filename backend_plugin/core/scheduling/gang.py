@@ -1,8 +1,4 @@
-"""A job as those see it who start all of its replicas together, or none.
-
-Lives here: who belongs to the gang, how many must find a place, and what they need. Does not: how any
-scheduler is told; see `schedulers`.
-"""
+"""A gang: the replicas of a job that must be placed together, and their resource requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,57 +18,57 @@ class Member:
     role: Role
     count: int
     min_count: int
-    """How many of them must find a place before any replica starts."""
+    """The number of them that must be placed before any replica starts."""
     request: Amounts
-    """Of one replica."""
+    """The requests of one replica."""
     spec: Manifest
-    """Of its pods."""
+    """The spec of its pods."""
 
     @property
     def name(self) -> str:
-        """The role, as pods are called after it."""
+        """Return the role in lower case, as it occurs in pod names."""
         return self.role.value.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """All replicas of a job."""
+    """The replicas of a job that must be placed together."""
 
     name: str
-    """The job's, which no other attempt has."""
+    """The name of the job, which is unique for an attempt."""
     namespace: str
     members: Sequence[Member]
     identity: Mapping[str, str] = field(default_factory=dict)
-    """The label by which its pods are ours."""
+    """The label that identifies its pods as ours."""
     scheduler_name: str = ""
-    """Whom the pods wait for; empty where it does not matter."""
+    """The `schedulerName` of the pods; empty if it is left unchanged."""
     queue: str = ""
     admission_queue: str = ""
-    """Where the job waits to be let go, before its scheduler sees it; empty: nowhere."""
+    """The queue that admits the job before its scheduler places the pods; empty if there is no admission."""
     priority_class_name: str = ""
-    """What the author says of the gang as a whole."""
+    """The author's priority class for the whole gang."""
     timeout_seconds: int | None = None
 
     @property
     def min_member(self) -> int:
-        """How many must find a place before any starts."""
+        """Return the number of replicas that must be placed before any starts."""
         return sum(member.min_count for member in self.members)
 
     @property
     def min_resources(self) -> dict[str, str]:
-        """What those need, all together."""
+        """Return the total requests of these replicas."""
         asked = (requests.times(member.min_count, member.request) for member in self.members)
         return requests.written(requests.summed(asked))
 
     @property
     def common_priority(self) -> str:
-        """The priority of the gang: what is said of it, or of each of its pods alike; empty without one."""
+        """Return the priority class of the gang, or the one that all pods share; empty if there is none."""
         of_pods = {text(member.spec, "priorityClassName") for member in self.members}
         return self.priority_class_name or (of_pods.pop() if len(of_pods) == 1 else "")
 
 
 def members(job: TrainingJob, manifest: Manifest, defaults: Amounts = requests.NOTHING) -> Sequence[Member]:
-    """The replicas of the PyTorchJob that a job has become; `defaults` as in `requests.of_replica`."""
+    """Return the members of the gang of a job; `defaults` are as in `requests.of_replica`."""
     specs = section(manifest, "spec", "pytorchReplicaSpecs")
     roles = [group.role for group in job.groups]
     least = min_counts(job)
@@ -92,7 +88,7 @@ def members(job: TrainingJob, manifest: Manifest, defaults: Amounts = requests.N
 
 
 def min_counts(job: TrainingJob) -> Mapping[Role, int]:
-    """How many of each role must find a place; the master is among them, whatever the number."""
+    """Return the number of replicas of each role that must be placed; the master counts first."""
     said = job.gang or vocabulary.Gang()
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
     left = said.min_member or fewest

@@ -1,7 +1,4 @@
-"""What the training-operator's ``--gang-scheduler-name`` means for those whose groups it may make.
-
-Lives here: the sentences that their modules share. Does not: whose group which name asks for.
-"""
+"""Checks of the training-operator's ``--gang-scheduler-name`` that several scheduler modules share."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,14 +9,14 @@ from backend_plugin.core.scheduling.findings import Findings
 FLAG: Final = "--gang-scheduler-name"
 PLUGIN: Final = "plugin"
 OPERATOR: Final = "operator"
-"""The styles: who makes the group of a job."""
+"""The styles: the operator or this server creates the pod group of a job."""
 
 
 def without_operator(group: str) -> Callable[[Findings, str], Seen | None]:
-    """That a scheduler is there, and that we may make its groups."""
+    """Return a function that detects the API `group` if the operator creates no pod groups."""
 
     def sees(found: Findings, _: str) -> Seen | None:
-        # An operator of which this is not known may write its own idea over a group of ours.
+        # If the flag is unknown, the operator may overwrite a pod group that this server creates.
         if found.operator_scheduler != "" or not found.has_api(group):
             return None
         return Seen(why=f"the cluster has {group}, and the training-operator runs without {FLAG}")
@@ -28,7 +25,7 @@ def without_operator(group: str) -> Callable[[Findings, str], Seen | None]:
 
 
 def lacks(group: str) -> Callable[[Findings], str]:
-    """Why a scheduler without its kinds is none."""
+    """Return a function that returns a reason if the cluster does not serve the API `group`."""
 
     def denied(found: Findings) -> str:
         return f"the cluster has no {group}" if found.has_api(group) is False else ""
@@ -37,7 +34,10 @@ def lacks(group: str) -> Callable[[Findings], str]:
 
 
 def unless_operator(group: str, is_asked: Callable[[str], bool]) -> Callable[[Findings], str]:
-    """Why the operator does not make these groups; `is_asked` by the name that it runs with."""
+    """Return a function that returns a reason if the operator does not create the pod groups.
+
+    `is_asked` is true if the operator creates groups of this kind for a value of ``--gang-scheduler-name``.
+    """
 
     def denied(found: Findings) -> str:
         if found.operator_scheduler == "":
@@ -52,7 +52,7 @@ def unless_operator(group: str, is_asked: Callable[[str], bool]) -> Callable[[Fi
 
 
 def unless_ours(group: str) -> Callable[[Findings], str]:
-    """Why we cannot make these groups: an operator that makes some writes over those of the same name."""
+    """Return a function that returns a reason if the operator would overwrite our pod groups."""
 
     def denied(found: Findings) -> str:
         if found.operator_scheduler:

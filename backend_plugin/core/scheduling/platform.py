@@ -1,7 +1,6 @@
-"""Which gang scheduler a platform has: the section ``kfpytorch.gang`` of the settings.
+"""The gang settings of a platform: the section ``kfpytorch.gang``.
 
-Lives here: what it says, and what it cannot mean. Does not: how its values are read, see `settings.reading`;
-nor what a cluster shows, see `selection`.
+`settings.reading` parses the values, and `selection` applies them to a job.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,30 +25,30 @@ _SECOND: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ganging:
-    """What a platform says of gangs."""
+    """The gang settings of a platform, or of one part of it."""
 
     scheduler: str = NONE
     style: str = ""
-    """Who makes its groups, where there are two ways: ``operator`` or ``plugin``."""
+    """``operator`` or ``plugin``: the creator of the pod groups, if the scheduler supports both."""
     scheduler_name: str = ""
-    """What pods call it; empty: as its own documentation does."""
+    """The `schedulerName` of pods; empty for the scheduler's default."""
     queue: str = ""
-    """Of jobs whose author names none."""
+    """The queue of jobs whose author names none."""
     local_queue: str = ""
-    """Where jobs wait to be let go before the scheduler sees them, if their author names no other; empty:
-    nothing lets them go."""
+    """The queue that admits jobs before the scheduler places their pods, if the author names no
+    other; empty if no queue admission is configured."""
     timeout: timedelta = timedelta(0)
-    """How long those that have found a place wait for the others; zero: as long as the scheduler says."""
+    """The time for which placed pods wait for the others; zero for the scheduler's default."""
     by_namespace: "Mapping[str, Ganging]" = field(default_factory=dict)
-    """What is said in place of this for the jobs of a namespace; itself without parts."""
+    """Settings that replace these for the jobs of a namespace; they have no parts themselves."""
     by_project: "Mapping[str, Ganging]" = field(default_factory=dict)
-    """The same for those of a project and domain (``flytesnacks/production``); they come first."""
+    """Settings for the jobs of a project and domain (``flytesnacks/production``); they take precedence."""
     choices: "Mapping[str, Ganging]" = field(default_factory=dict)
-    """The same for authors who name the scheduler."""
+    """Settings for jobs whose author names the scheduler."""
 
     @property
     def adapter(self) -> Adapter | None:
-        """How the scheduler is told of a gang; None without one."""
+        """Return the adapter for the scheduler and style, with queue admission if configured; or None."""
         places = self.styles.get(self.style)
         if places is None or not self.local_queue:
             return places
@@ -58,35 +57,38 @@ class Ganging:
 
     @property
     def styles(self) -> Mapping[str, Adapter]:
-        """The ways in which the scheduler can be used."""
+        """Return the adapters of the scheduler by style."""
         return ADAPTERS.get(self.scheduler, {})
 
     @property
     def parts(self) -> "Iterator[tuple[str, Ganging]]":
-        """All that is said in place of this, and where."""
+        """Yield the path and the settings of each part that replaces these."""
         for name in PARTS:
             for key, part in getattr(self, name).items():
                 yield f"{PATH}.{name.replace('_', '-')}.{key}", part
 
     @property
     def makes_groups(self) -> bool:
-        """Whether there may be jobs with an object beside them that is ours to make."""
+        """True if jobs may have a companion object that this server creates."""
         alone = self.scheduler == AUTO or (self.adapter is not None and self.adapter.makes is not None)
         return alone or any(part.makes_groups for _, part in self.parts)
 
     @property
     def is_found(self) -> bool:
-        """Whether a job's scheduler may hang on what the cluster has."""
+        """True if the scheduler of a job may depend on the capabilities of the cluster."""
         return self.scheduler == AUTO or any(part.is_found for _, part in self.parts)
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing of it has to do with gangs, so that no cluster need be looked at."""
+        """True if no part configures a gang scheduler, so that no cluster needs to be examined."""
         return self.scheduler == NONE and all(part.is_silent for _, part in self.parts)
 
 
 def read(said: Mapping[str, Any]) -> Ganging:
-    """From the fields of a section; a part that names a scheduler is whole, any other adds to the section."""
+    """Return the settings from the fields of the section.
+
+    A part that names a scheduler is complete; any other part inherits the fields of the section.
+    """
     whole = {key: value for key, value in said.items() if key not in PARTS}
 
     def part(mine: Mapping[str, Any]) -> Ganging:
@@ -101,13 +103,13 @@ def read(said: Mapping[str, Any]) -> Ganging:
 
 
 def problems(said: Ganging) -> Iterator[Problem]:
-    """What the section cannot mean."""
+    """Yield a problem for each invalid value of the section."""
     found = [*_problems(said, PATH)]
     yield from found
     told = {(each.field.rpartition(".")[2], each.value) for each in found}
     for path, part in said.parts:
         for problem in _problems(part, path):
-            # What a part has from the section is told once.
+            # Report a value that a part inherits from the section only once.
             if (problem.field.rpartition(".")[2], problem.value) not in told:
                 yield problem
     for key in said.by_project:
@@ -121,7 +123,7 @@ def problems(said: Ganging) -> Iterator[Problem]:
 def _problems(said: Ganging, path: str) -> Iterator[Problem]:
     if said.scheduler in (NONE, AUTO):
         whom = f"to {AUTO}, which finds it" if said.scheduler == AUTO else "without a scheduler"
-        # Whichever it will be may understand them.
+        # The scheduler that is found may support these options.
         understood = frozenset({QUEUE, TIMEOUT} if said.scheduler == AUTO else ())
         yield from _not_understood(said, understood, whom, path)
         if said.style:

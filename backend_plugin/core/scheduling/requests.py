@@ -1,7 +1,6 @@
-"""What a pod asks of a node, as Kubernetes computes it: for quotas, schedulers, and the size of a gang.
+"""The effective resource requests of a pod, as Kubernetes computes them for quotas and schedulers.
 
-Lives here: a finished pod's spec → amounts by resource. Does not: what its containers come to ask for; see
-`manifest.pod_resources`.
+`manifest.pod_resources` computes the resources of each container.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,54 +16,57 @@ from backend_plugin.core.values import Manifest
 Amounts: TypeAlias = Mapping[str, Quantity]
 NOTHING: Final[Amounts] = MappingProxyType({})
 
-# By default; a platform that gives its operator another one has an init container that we cannot know.
+# The default of the operator. A platform can configure another init container, which we cannot see.
 _INIT_PYTORCH: Final[Manifest] = {
     "name": "init-pytorch",
     "resources": {"requests": {"cpu": "50m", "memory": "10Mi"}, "limits": {"cpu": "100m", "memory": "20Mi"}},
 }
-# Of what else a pod as a whole says, nothing counts.
+# Kubernetes supports only these resources in the resources of a pod.
 _OF_WHOLE_PODS: Final = ("cpu", "memory")
 _PAGES: Final = "hugepages-"
 
 
 def of_replica(spec: Manifest, role: Role, roles: Iterable[Role], defaults: Amounts = NOTHING) -> Amounts:
-    """What a replica asks for, with what its operator puts into its pod.
+    """Return the requests of one replica, including the init container that the operator adds.
 
     Args:
-        spec: Of its pod.
-        role: Its own.
-        roles: Of the job.
-        defaults: What a container gets, by the LimitRanges of its namespace, of which it says nothing.
+        spec: The spec of its pod.
+        role: Its role.
+        roles: All roles of the job.
+        defaults: The default requests of a container, from the LimitRanges of its namespace.
     """
     is_waiting = role is Role.WORKER and Role.MASTER in roles
     return of_pod(spec, [_INIT_PYTORCH] if is_waiting else [], defaults)
 
 
 def of_pod(spec: Manifest, more: Sequence[Manifest] = (), defaults: Amounts = NOTHING) -> Amounts:
-    """What a pod of this spec asks for; `more` are further init containers, after its own."""
+    """Return the requests of a pod; `more` are further init containers that run after its own."""
     of_containers = _of_containers(spec, more, defaults)
     return summed([{**of_containers, **_of_whole(spec, of_containers)}, amounts(section(spec, "overhead"))])
 
 
 def summed(parts: Iterable[Amounts]) -> Amounts:
-    """All of them together."""
+    """Return the sum of all amounts by resource name."""
     parts = [*parts]
     names = sorted({name for part in parts for name in part})
     return {name: total(part[name] for part in parts if name in part) for name in names}
 
 
 def times(count: int, amounts: Amounts) -> Amounts:
-    """So many of them."""
+    """Return each amount multiplied by `count`."""
     return {name: multiple(count, amount) for name, amount in amounts.items()}
 
 
 def written(amounts: Amounts) -> dict[str, str]:
-    """As a manifest has them, without those of nothing."""
+    """Return the amounts as in a manifest, without those that are zero."""
     return {name: amount.text for name, amount in sorted(amounts.items()) if amount}
 
 
 def _of_containers(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
-    """All that run at once: the containers with the sidecars, or an init container with those before it."""
+    """Return the maximum of all that run together: the containers with the sidecars, or one init container.
+
+    An init container counts together with the sidecars that were started before it.
+    """
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []
     for container in [*entries(spec, "initContainers"), *more]:
@@ -85,7 +87,7 @@ def _of_container(container: Manifest) -> Amounts:
 
 
 def _of_whole(spec: Manifest, of_containers: Amounts) -> Amounts:
-    """What the pod says for all of its containers; a limit counts only where nobody has a request."""
+    """Return the pod-level requests; a limit applies only to a resource that no request specifies."""
     resources = section(spec, "resources")
     limits, requests = (amounts(section(resources, part)) for part in ("limits", "requests"))
     said = {**limits, **{name: of_containers[name] for name in limits if name in of_containers}, **requests}
@@ -93,5 +95,5 @@ def _of_whole(spec: Manifest, of_containers: Amounts) -> Amounts:
 
 
 def amounts(said: Manifest) -> Amounts:
-    """Of what a manifest writes."""
+    """Return the parsed amounts of a manifest."""
     return {name: parse(amount_text(amount)) for name, amount in said.items()}

@@ -1,7 +1,6 @@
-"""Who schedules a job: what the platform says, what its author says, and what the cluster is found to have.
+"""The selection of a gang scheduler for a job, from the settings, the author's options and the capabilities.
 
-Lives here: the choice, why it was made, and what the cluster has against it. Does not: looking, see
-`kube.findings`; nor what the chosen one is told, see `wishes`.
+`kube.findings` discovers the capabilities, and `wishes` builds the gang for the selected scheduler.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,24 +22,24 @@ from backend_plugin.core.scheduling.table import ADAPTERS, IN_TREE
 
 _TASK: Final = "custom.kfpytorch.gang"
 _DEFAULT_QUEUE: Final = "default"
-"""Kueue puts what names no queue into the one of this name, where a namespace has it."""
+"""Kueue puts a job without a queue name into the LocalQueue of this name, if the namespace has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """One scheduler for a job, or none."""
+    """The gang scheduler of a job, or none."""
 
     gang: Ganging
-    """What holds for the job: a scheduler of the table or `NONE`, never `AUTO`."""
+    """The settings for the job: a scheduler of the table or `NONE`, never `AUTO`."""
     reasons: Sequence[str] = ()
-    """Why, as sentences; the first says what was chosen."""
+    """The reasons as sentences; the first names the selected scheduler."""
     problems: Sequence[Problem] = ()
-    """Why there is none for it."""
+    """The reasons why the job cannot have a gang scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What somebody has said, and where."""
+    """The settings that apply to a job, with their path and the reason."""
 
     gang: Ganging
     path: str
@@ -48,7 +47,7 @@ class _Said:
 
 
 def select(platform: Ganging, job: TrainingJob, found: Findings) -> Selection:
-    """Who schedules a job."""
+    """Return the gang scheduler for a job."""
     wish = job.gang or vocabulary.Gang()
     said = _of_run(platform, job.run)
     offered = _offered(said.gang, platform, found)
@@ -66,7 +65,7 @@ def select(platform: Ganging, job: TrainingJob, found: Findings) -> Selection:
 
 
 def _of_run(platform: Ganging, run: Run) -> _Said:
-    """What is said for the jobs of a project and domain, of a namespace, or of all: the first there is."""
+    """Return the settings for the project and domain, the namespace or the platform; the first wins."""
     project = f"{run.project}/{run.domain}"
     for name, key, parts in (
         ("by-project", project, platform.by_project),
@@ -80,7 +79,10 @@ def _of_run(platform: Ganging, run: Run) -> _Said:
 
 
 def _offered(said: Ganging, platform: Ganging, found: Findings) -> tuple[str, ...]:
-    """An operator gangs every job, so that nobody can do without."""
+    """Return the schedulers that an author may name.
+
+    If the operator creates a pod group for every job, the author cannot choose `NONE`.
+    """
     is_auto = said.scheduler == AUTO
     is_forced = said.style == OPERATOR or (is_auto and found.operator_scheduler)
     sighted = [
@@ -110,7 +112,7 @@ def _in_tree_here(found: Findings) -> str:
     return f"; this cluster is Kubernetes {found.kubernetes}, {served}, and {kept} the field of a pod"
 
 
-# ---- what a platform names
+# ---- a scheduler that the settings name
 
 
 def _explicit(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
@@ -123,7 +125,7 @@ def _explicit(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
 
 
 def _against(gang: Ganging, adapter: Adapter, found: Findings, path: str) -> Iterator[Problem]:
-    """What a cluster shows that cannot be used as the settings say."""
+    """Yield a problem if the cluster cannot be used as the settings require."""
     remedy = f"write {AUTO}, and the cluster is looked at, or put the cluster right"
     if denied := adapter.denied(found):
         key, value = ("style", gang.style) if gang.style else ("scheduler", gang.scheduler)
@@ -151,7 +153,7 @@ def _no_queue(field: str, queue: str, whose: str, known: Sequence[str]) -> Probl
 
 
 def _queues(gang: Ganging, wish: vocabulary.Gang) -> Iterator[tuple[str, str, str, str]]:
-    """The settings' key, whose queue it is, what the platform says of it, and what the author does."""
+    """Yield the key of the setting, the scheduler, the platform's queue and the author's queue."""
     admits = admitting(ADAPTERS)
     is_both = bool(gang.local_queue) and admits is not None
     if admits is not None and is_both:
@@ -159,13 +161,13 @@ def _queues(gang: Ganging, wish: vocabulary.Gang) -> Iterator[tuple[str, str, st
     yield QUEUE, gang.scheduler, gang.queue, "" if is_both else wish.queue or ""
 
 
-# ---- what a cluster shows
+# ---- a scheduler that is detected
 
 
 def _found(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
-    """The surest of those that are there; of those of the wanted name, if one is."""
+    """Return the scheduler of the matching rule with the lowest rank, among those that the author allows."""
     wanted = None if wish.scheduler == AUTO else wish.scheduler
-    # Where the job waits first, the author's queue is the one of that.
+    # With queue admission, the author's queue is the admission queue.
     queue = said.gang.queue if _admission(said.gang, wish, found)[0] else wish.queue or said.gang.queue
     passed, ranked = [], []
     for name, style, adapter in _sighted(wanted):
@@ -194,7 +196,7 @@ def _sighted(wanted: str | None) -> Iterator[tuple[str, str, Adapter]]:
 
 
 def _settled(said: Ganging, which: tuple[str, str, Adapter], seen: Seen) -> Ganging:
-    """What is said of whichever scheduler it is, as far as it is understood."""
+    """Return the settings for the detected scheduler, with the options that it supports."""
     name, style, adapter = which
     return Ganging(
         scheduler=name,
@@ -206,9 +208,9 @@ def _settled(said: Ganging, which: tuple[str, str, Adapter], seen: Seen) -> Gang
 
 
 def _nobody(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
-    """No scheduler of pods; a job may still wait in a queue to be let go."""
+    """Return the selection if no scheduler of pods is detected; a queue may still admit the job."""
     admits = admitting(ADAPTERS)
-    # Whoever lets jobs go has it, where it is the only one that there is.
+    # The admitting scheduler gets the platform's queue if there is no other scheduler.
     queue, why = _admission(said.gang, wish, found, said.gang.queue)
     if admits is not None and queue and wish.scheduler in (None, AUTO, admits[0]):
         gang = Ganging(scheduler=admits[0], queue=queue)
@@ -225,7 +227,7 @@ def _nobody(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
 
 
 def _not_there(wanted: str, why: str, found: Findings) -> Iterator[Problem]:
-    """Why a task cannot have the scheduler that it names."""
+    """Yield the reason why a task cannot have the scheduler that it names."""
     known = found.queues.get(wanted)
     if known and not why:
         yield _problem(f"{_TASK}.queue", "", f"is needed by {wanted}", f"write {' or '.join(known[:3])}")
@@ -235,7 +237,7 @@ def _not_there(wanted: str, why: str, found: Findings) -> Iterator[Problem]:
 
 
 def _queue_of_nobody(said: _Said, wish: vocabulary.Gang, found: Findings) -> Iterator[Problem]:
-    """A job that names a queue, where there are queues and none is called so, would not wait in any."""
+    """Yield a problem if the job names a queue and the known queues do not include it."""
     queue = wish.queue or said.gang.queue
     theirs = {name: queues for name, queues in found.queues.items() if wish.scheduler in (None, AUTO, name)}
     known = sorted({each for queues in theirs.values() for each in queues})
@@ -249,7 +251,7 @@ def _queue_of_nobody(said: _Said, wish: vocabulary.Gang, found: Findings) -> Ite
 def _with_admission(
     gang: Ganging, said: _Said, wish: vocabulary.Gang, found: Findings, reasons: list[str]
 ) -> Selection:
-    """The same, and who lets the job begin, where somebody does."""
+    """Return the selection with queue admission, if a queue applies to the job."""
     adapter = ADAPTERS[gang.scheduler][gang.style]
     queue, why = _admission(said.gang, wish, found)
     if queue and adapter.not_after_admission:
@@ -266,9 +268,9 @@ def _with_admission(
 
 
 def _admission(said: Ganging, wish: vocabulary.Gang, found: Findings, alone: str = "") -> tuple[str, str]:
-    """The queue in which a job waits to be let go, with the reason; or none, with what is against it.
+    """Return the admission queue and the reason for it, or no queue and the reason against it.
 
-    `alone` is the settings' own queue, where nobody else can have it.
+    `alone` is the platform's queue, if no other scheduler can use it.
     """
     admits = admitting(ADAPTERS)
     name = admits[0] if admits else ""
@@ -289,13 +291,13 @@ def _admission(said: Ganging, wish: vocabulary.Gang, found: Findings, alone: str
 
 
 def _missing(found: Findings) -> str:
-    """What was not seen that might have shown another."""
+    """Return a clause with the unknown facts that might have shown another scheduler."""
     lines = [f"; {name.replace('_', '-')} cannot be told: {why}" for name, why in found.unknown.items()]
     return "".join(lines) or ("; nobody has looked at the cluster" if found.apis is None else "")
 
 
 def _noted(gang: Ganging, found: Findings) -> Iterator[str]:
-    """What an admin should know of the two together."""
+    """Yield the warnings for an admin about this scheduler on this cluster."""
     if found.operator_scheduler and gang.style != OPERATOR:
         yield (
             f"The training-operator runs with --gang-scheduler-name={found.operator_scheduler}, and makes a "
@@ -313,7 +315,7 @@ def _name(gang: Ganging) -> str:
 
 
 def _called(gang: Ganging) -> str:
-    """What was chosen, as the beginning of a sentence."""
+    """Return the start of a sentence that names the selected scheduler."""
     return f"Gangs are for {_titled(gang.scheduler, gang.style)}"
 
 

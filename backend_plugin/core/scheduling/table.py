@@ -1,6 +1,7 @@
-"""Every gang scheduler that there is an adapter for, by the name that the settings have for it.
+"""The adapters of all gang schedulers, by their names in the settings.
 
-To add one, add a module to `schedulers` and a row. Of two that a cluster shows alike the upper one is chosen.
+To add a scheduler, add a module to `schedulers` and a row here. The order of the rows decides between two
+schedulers with the same rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from backend_plugin.core.scheduling.schedulers import coscheduling, in_tree, kai
 from backend_plugin.core.scheduling.words import Words
 
 Table: TypeAlias = Mapping[str, Mapping[str, Adapter]]
-"""By the name of the scheduler, then by the style; one that is used in one way only has the style ``""``."""
+"""Adapters by the name of the scheduler, then by style; the style is ``""`` if there is only one."""
 
 ADAPTERS: Final[Table] = {
     "yunikorn": yunikorn.STYLES,
@@ -26,24 +27,24 @@ WORDS: Final[Sequence[Words]] = (
     *(next(iter(styles.values())).words for styles in ADAPTERS.values()),
     in_tree.WORDS,
 )
-"""What each of them says, whichever the platform has: a job may be older than the settings."""
+"""The status parsers of all schedulers; a job may be older than the settings, so all of them apply."""
 
 IN_TREE: Final = "in-tree"
-"""What people may ask for, and cannot have: the gangs of Kubernetes itself."""
+"""The gang scheduling of Kubernetes itself, which authors can request but a PyTorchJob cannot use."""
 
 
 def may_be_of_gang(name: str) -> bool:
-    """Whether an object of that name may hold a place for a gang, or be its group."""
+    """True if the name may be that of a placeholder pod or of a pod group."""
     return bool(name) and (is_place(name) or job_of_group(name) != name)
 
 
 def is_place(name: str) -> bool:
-    """Whether pods are called so that hold places."""
+    """True if the name is that of a placeholder pod."""
     return any(words.places is not None and words.places.fullmatch(name) for words in WORDS)
 
 
 def job_of_group(name: str) -> str:
-    """The job whose group is called so; the same name for most."""
+    """Return the name of the job for the name of a pod group; for most schedulers they are equal."""
     for words in WORDS:
         if words.groups is not None and (match := words.groups.fullmatch(name)) is not None:
             return match["job"]
@@ -51,10 +52,10 @@ def job_of_group(name: str) -> str:
 
 
 def is_controlled(group: PodGroup) -> bool:
-    """Whether it is a controller that writes to it, and not whoever places the pods."""
+    """True if a controller writes the pod group, and not the scheduler that places the pods."""
     return any(group.api == words.api and words.controlled for words in WORDS)
 
 
 def is_queued(group: PodGroup) -> bool:
-    """Whether it stands in a queue, in which others are before it."""
+    """True if the pod group stands in a queue and has a position in it."""
     return bool(group.queue) and any(group.api == words.api and words.queued(group) for words in WORDS)

@@ -1,7 +1,6 @@
-"""What an author says of the gang, against what the chosen scheduler understands.
+"""The gang of a job, from the options of its author and the settings of the platform.
 
-Lives here: what a job is told of its gang, and whether it is told at all. Does not: which scheduler it is
-for, see `selection`; how it is told, see `adapter`.
+`selection` chooses the scheduler, and `adapter` writes its fields into the job.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ _PATH: Final = "custom.kfpytorch.gang"
 
 
 def problems(job: TrainingJob, chosen: Ganging) -> Iterator[Problem]:
-    """What the scheduler cannot do of what the author wants."""
+    """Yield a problem for each gang option of the author that the selected scheduler does not support."""
     said = job.gang or vocabulary.Gang()
     adapter = chosen.adapter
     if adapter is None:
@@ -42,7 +41,7 @@ def problems(job: TrainingJob, chosen: Ganging) -> Iterator[Problem]:
 
 
 def adapter_of(job: TrainingJob, chosen: Ganging) -> Adapter | None:
-    """How the job is told of its gang; None where it is none."""
+    """Return the adapter for the job; None if no gang scheduler applies to it."""
     adapter = chosen.adapter
     if adapter is None or sum(group.replicas for group in job.groups) > 1 or adapter.takes_singles:
         return adapter
@@ -52,10 +51,10 @@ def adapter_of(job: TrainingJob, chosen: Ganging) -> Adapter | None:
 def gang(
     job: TrainingJob, manifest: Manifest, chosen: Ganging, adapter: Adapter, found: Findings = NOTHING
 ) -> Gang:
-    """The gang of a job that has become this PyTorchJob."""
+    """Return the gang of the job that `manifest` describes."""
     said = job.gang or vocabulary.Gang()
     metadata = section(manifest, "metadata")
-    # What the author calls the queue is where the job waits first.
+    # The author's queue is the one in which the job waits first.
     queue, admission = said.queue or chosen.queue, ""
     if chosen.local_queue:
         queue, admission = chosen.queue, said.queue or chosen.local_queue

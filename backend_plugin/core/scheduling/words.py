@@ -1,7 +1,6 @@
-"""What a gang scheduler says of jobs that wait for it, and what it does in silence: recognised.
+"""The functions by which an adapter interprets the messages, events and pod groups of its scheduler.
 
-Lives here: the shape that every module of `schedulers` fills in with its own words. Does not: any word; nor
-what is told of it, which is `core.waiting`.
+The functions themselves are in the modules of `schedulers`.
 """
 
 import re
@@ -15,58 +14,59 @@ from backend_plugin.core.waits import Note, Said, Wait
 
 
 def not_said(_: str) -> Said | None:
-    """No text is one of its words."""
+    """Return None: no message is from this scheduler."""
     return None
 
 
 def no_group(_: PodGroup) -> Wait | None:
-    """No object says anything."""
+    """Return None: the pod groups of this scheduler contain no pending reason."""
     return None
 
 
 def not_queued(_: PodGroup) -> bool:
-    """It has no queue in which anybody has a place."""
+    """Return False: the pod groups of this scheduler do not stand in a queue with a position."""
     return False
 
 
 def no_waits(_: Observed) -> Iterable[Wait]:
-    """Its events say nothing of waiting."""
+    """Return no pending reasons: the events of this scheduler contain none."""
     return ()
 
 
 def no_notes(_: Observed) -> Iterable[Note]:
-    """It does nothing in silence."""
+    """Return no warnings: this scheduler reports all that it does."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """Of one scheduler. Whatever is not its own is left to the next: None, or nothing."""
+    """The status parser of one scheduler; each function returns None or nothing for input of others."""
 
     api: str = ""
-    """The API group of its groups."""
+    """The API group of its pod groups."""
     message: Callable[[str], Said | None] = not_said
-    """Of a pod that has no place, or of an event about one."""
+    """Parse the message of an unscheduled pod, or of an event about one."""
     group: Callable[[PodGroup], Wait | None] = no_group
     events: Callable[[Observed], Iterable[Wait]] = no_waits
     notes: Callable[[Observed], Iterable[Note]] = no_notes
     places: re.Pattern[str] | None = None
-    """The names of the pods with which it holds places."""
+    """A pattern for the names of its placeholder pods."""
     queued: Callable[[PodGroup], bool] = not_queued
-    """Whether one of its groups stands in a queue, in which others are before it."""
+    """True if the pod group stands in a queue and has a position in it."""
     controlled: bool = False
-    """Its groups are written by a controller: they do not tell that whoever places the pods runs."""
+    """True if a controller writes the pod groups, so that they do not show that the scheduler runs."""
     groups: re.Pattern[str] | None = None
-    """The names of its groups, with that of the job as ``job``, where they are called otherwise."""
+    """A pattern for the names of its pod groups, with the job name as group ``job``; None if they are equal.
+    """
 
 
 _BYTES: Final = ("memory", "ephemeral-storage", "hugepages-")
-# More than any cluster has: somebody's mistake, and no number that people read.
+# Larger than any cluster: a mistake, and not useful in a message.
 _MOST: Final = 2**63 * 10**9
 
 
 def amount(resource: str, said: str) -> Quantity | None:
-    """An amount as a scheduler wrote it, as people write it; None where it is none."""
+    """Return an amount that a scheduler wrote, with a byte suffix for memory; None if it is invalid."""
     found = bounded(said)
     if found is None:
         return None
@@ -74,7 +74,7 @@ def amount(resource: str, said: str) -> Quantity | None:
 
 
 def bounded(said: str) -> Quantity | None:
-    """An amount that somebody wrote; None where it is none, or more than there can be."""
+    """Return the parsed amount; None if it is not a quantity or is larger than any cluster."""
     try:
         found = parse(said)
     except NotAQuantity:

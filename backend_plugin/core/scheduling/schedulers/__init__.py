@@ -1,1 +1,1 @@
-"""A module a gang scheduler, none of which knows another; `scheduling.table` lists them."""
+"""The gang schedulers, one module for each; the modules are independent of each other."""

@@ -1,7 +1,7 @@
-"""Co-scheduling of kubernetes-sigs/scheduler-plugins.
+"""The adapter for co-scheduling of kubernetes-sigs/scheduler-plugins.
 
-Its PodGroup is made by the operator, where that runs with ``--gang-scheduler-name``, or by us. It knows no
-queues; the priority of a gang is that of its pods.
+The operator creates the PodGroup if it runs with ``--gang-scheduler-name``; otherwise this server does. A
+PodGroup has no queue; the priority of a gang is that of its pods.
 """
 
 import re
@@ -39,13 +39,13 @@ from kfpytorch_common.causes import Cause
 _GROUP: Final = "scheduling.x-k8s.io"
 _LABEL: Final = f"{_GROUP}/pod-group"
 _KEYS: Final = (f"{_GROUP}/",)
-# What its chart calls it.
+# The scheduler name in its Helm chart.
 _NAME: Final = "scheduler-plugins-scheduler"
 _UNDERSTANDS: Final = frozenset({MIN_MEMBER, TIMEOUT, SCHEDULER_NAME})
 
 
 def _operators_marks(gang: Gang) -> Marks:
-    # Said in full: what the operator would compute leaves out sidecars, and differs from time to time.
+    # Written in full: the minimum that the operator computes omits sidecars and is not deterministic.
     policy = {"minAvailable": gang.min_member, "minResources": gang.min_resources, **_timeout(gang)}
     return Marks(
         run_policy={"schedulingPolicy": policy},
@@ -67,12 +67,12 @@ def _spec(gang: Gang) -> Manifest:
 
 
 def _timeout(gang: Gang) -> Manifest:
-    """How long those wait for the others who have found a place."""
+    """Return the time for which placed members wait for the others."""
     return {} if gang.timeout_seconds is None else {"scheduleTimeoutSeconds": gang.timeout_seconds}
 
 
 def _is_asked(name: str) -> bool:
-    """The operator takes every name but one for that of co-scheduling."""
+    """True if the operator creates PodGroups of co-scheduling: for every name except ``volcano``."""
     return name.lower() != "volcano"
 
 
@@ -85,11 +85,11 @@ def _operator(found: Findings, _: str) -> Seen | None:
     )
 
 
-# ---- its words
+# ---- status parser
 
 
 _GAP: Final = re.compile(r"resource gap: map\[([^][]{0,1000})\]")
-# The dump of a Go struct: the value, and the power of ten that it is to be multiplied with.
+# A printed Go struct: the value, and the power of ten by which it is multiplied.
 _AMOUNT: Final = re.compile(r"(\d{1,18}) (-?\d{1,2})\}")
 _SIBLINGS: Final = re.compile(
     r"enough sibling pods, current pods number: (\d{1,9}), minMember of group: (\d{1,9})"
@@ -104,8 +104,8 @@ _OTHERS: Final = (
         "not all of its gang has found a place",
     ),
 )
-"""What it tells those of a gang of which another one finds no place."""
-# Of a pod that names no group it says in passing that it "can not find pod group": it means nothing.
+"""The messages for members of a gang if another member is unschedulable."""
+# A pod without a pod group has the message "can not find pod group", which is harmless.
 _GROUPLESS: Final = "PodGroup not found"
 
 
@@ -139,7 +139,7 @@ _PHASES: Final = {
     "PreScheduling": "the group waits for its members",
     "Scheduling": "the group waits for its members to be placed",
 }
-"""What the members themselves say is told before it."""
+"""The messages by phase; messages of the members take precedence."""
 
 
 def _of_group(group: PodGroup) -> Wait | None:
@@ -151,7 +151,7 @@ def _of_group(group: PodGroup) -> Wait | None:
 
 
 def _notes(observed: Observed) -> Iterable[Note]:
-    """Its controller gives a group its phase, and wakes up those that wait."""
+    """Yield a warning if the controller is missing: it sets the phase and wakes pending members."""
     waiting = [pod for pod in observed.pods if pod.scheduled is not None and not pod.placed]
     for group in observed.pod_groups:
         if group.api == _GROUP and not group.phase and waiting:

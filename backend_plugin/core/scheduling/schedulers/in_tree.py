@@ -1,4 +1,4 @@
-"""The gangs of Kubernetes itself, which no PyTorchJob can have: only what they say of those who wait."""
+"""The gang scheduling of Kubernetes itself: only its status parser, because a PyTorchJob cannot use it."""
 
 from typing import Final
 

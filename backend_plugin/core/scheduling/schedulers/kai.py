@@ -1,6 +1,6 @@
-"""The KAI scheduler, which groups the pods of a PyTorchJob by itself; it is told how many must find a place.
+"""The adapter for the KAI scheduler, which groups the pods of a PyTorchJob itself.
 
-Queue and priority are labels of the job.
+Labels of the job specify its queue and priority, and its scheduling policy specifies the minimum.
 """
 
 import re
@@ -48,7 +48,7 @@ def _queue(found: Findings, queue: str) -> Seen | None:
     return Seen(why=f"the cluster has {_API}, and the queue is {queue}")
 
 
-# ---- its words
+# ---- status parser
 
 
 _MISSING: Final = re.compile(
@@ -63,7 +63,7 @@ def _message(message: str) -> Said | None:
 
 
 def _of_group(group: PodGroup) -> Wait | None:
-    """It says how much a queue gives, in numbers; of several reasons the one that has the worst of them."""
+    """Return the pending reason with the most severe numbers, of those that the pod group contains."""
     told = [(limit, _never(limit), tuple(_lacks(limit))) for limit in group.limits]
     if not told:
         return None
@@ -84,7 +84,7 @@ def _of_group(group: PodGroup) -> Wait | None:
 
 
 def _never(limit: Limit) -> str:
-    """That it asks for more than its queue may ever have; empty where it does not."""
+    """Return the reason why the request can never be met; empty if it may be met."""
     if limit.reason != "OverLimit":
         return ""
     for resource, asked, most in _bounds(limit):
@@ -94,10 +94,10 @@ def _never(limit: Limit) -> str:
 
 
 def _bounds(limit: Limit) -> Iterator[tuple[str, Quantity, Quantity]]:
-    """Of each resource that has an end what is asked for, and the most that there is."""
+    """Yield each limited resource with its requested amount and its maximum."""
     for resource, said in sorted(limit.asked.items()):
         asked, most = amount(resource, said), amount(resource, limit.limit.get(resource, ""))
-        # Without end is written as less than nothing.
+        # A negative number means unlimited.
         if asked is not None and most is not None and most.nano >= 0:
             yield resource, asked, most
 
@@ -110,7 +110,7 @@ def _lacks(limit: Limit) -> Iterator[Lack]:
 
 
 def _of_events(observed: Observed) -> Iterable[Wait]:
-    """That pods are yet to be made it tells of the group in an event."""
+    """Yield the pending reason from an event: KAI reports in events only that pods are missing."""
     if any(group.limits for group in observed.pod_groups):
         return
     told = [each for each in observed.events if each.reason == "NotReady" and each.kind == "PodGroup"]

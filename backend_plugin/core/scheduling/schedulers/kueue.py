@@ -1,6 +1,7 @@
-"""Kueue, which lets a job begin when its queue has room for all of it; where its pods go others decide.
+"""The adapter for Kueue, which admits a job when its queue has quota for all replicas.
 
-Its priorities are WorkloadPriorityClasses. It counts all replicas, also of an elastic job.
+Another scheduler places the pods. Priorities are WorkloadPriorityClasses. Kueue counts all replicas of an
+elastic job.
 """
 
 import re
@@ -25,7 +26,8 @@ def _marks(gang: Gang) -> Marks:
     labels = {f"{_PREFIX}queue-name": gang.queue, f"{_PREFIX}priority-class": gang.priority_class_name}
     return Marks(
         job_labels={key: value for key, value in labels.items() if value},
-        # Its webhook would do so, too; a job that it has missed waits instead of taking what is not its own.
+        # Kueue's webhook sets this too. A job that the webhook missed waits instead of using resources
+        # outside its quota.
         run_policy={"suspend": True},
     )
 
@@ -36,14 +38,14 @@ def _denied(found: Findings) -> str:
     return lacks(_API)(found)
 
 
-# ---- its words
+# ---- status parser
 
 
 _POD_SET: Final = re.compile(r"couldn't assign flavors to pod set ([\w.-]{1,63})")
 _UNUSED: Final = re.compile(
     r"insufficient unused quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), (\S{1,40}) more needed"
 )
-# Older ones had the sum of the requests.
+# Older releases print the sum of the requests.
 _NEVER: Final = re.compile(
     r"insufficient quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), "
     r"(?:previously considered podsets requests \((\S{1,40})\) \+ current podset request \((\S{1,40})\)"
@@ -84,7 +86,7 @@ _HOPELESS: Final[Mapping[str, str]] = {
         "waiting does not help: the task or its queue has to be put right; or ask for another queue"
     ),
 }
-"""By the reason, what helps where nothing more is said; empty: the usual."""
+"""The remedy by condition reason, if the message contains no more; empty for the default remedy."""
 _INACTIVATED: Final = (
     "nobody lets it go any more: an admin has to set spec.active of its Workload to true, or another attempt"
     " is started"
@@ -94,11 +96,12 @@ _EVICTED_BY_STOP: Final = frozenset({"ClusterQueueStopped", "LocalQueueStopped"}
 
 def _message(message: str) -> Said | None:
     lacks: dict[str, Lack] = {}
-    # What comes first is of no pod set; a later one counts those before it.
+    # The first part belongs to no pod set; a later pod set counts those before it.
     parts = ["", *_POD_SET.split(message)]
     for pod_set, said in zip(parts[::2], parts[1::2], strict=True):
         beyond, unused = list(_NEVER.finditer(said)), _UNUSED.findall(said)
-        # All resources of a pod set have the same flavor: one that can never give one of them is none.
+        # All resources of a pod set use the same flavor, so a flavor that can never provide one of them is
+        # unusable.
         full = {each[2] for each in beyond}
         found = [(resource, more) for resource, flavor, more in unused if flavor not in full]
         if beyond and not found:
@@ -121,7 +124,7 @@ def _beyond(found: re.Match[str]) -> str:
 
 
 def _least(pod_set: str, found: Iterable[tuple[str, str]]) -> dict[str, Lack]:
-    """Of each resource what the flavor lacks that lacks least: any of them would do."""
+    """Return the smallest shortage of each resource: any of the flavors is sufficient."""
     lacks: dict[str, Lack] = {}
     for resource, more in found:
         lack = Lack(resource=resource, missing=amount(resource, more), upto=pod_set)
@@ -136,7 +139,7 @@ def _is_less(one: Quantity | None, other: Quantity | None) -> bool:
 
 
 def _remedy(message: str, evicted: str, namespace: str) -> str:
-    """What helps where it is the queue itself that lets nobody go; waiting for one's turn does not."""
+    """Return the remedy if the queue itself admits no job, where waiting does not help; empty otherwise."""
     if _NOT_FOR_IT in message:
         return _SELECTOR
     if _UNCOVERED.search(message):
@@ -173,7 +176,7 @@ def _inactive(group: PodGroup, evicted: Condition | None) -> Wait:
         said=said or "its Workload was deactivated",
         since=evicted.since if evicted is not None else None,
         queue=group.queue,
-        # A person may think again; Kueue has given it up.
+        # An admin may activate the Workload again; Kueue does not.
         never=reason.startswith("DeactivatedDueTo"),
         remedy=_INACTIVATED,
         raw=said,
@@ -185,7 +188,7 @@ def _pending(group: PodGroup, condition: Condition, evicted: Condition | None) -
     said = known or Said()
     again = f"let go before and taken back ({evicted.reason or 'Evicted'}); " if evicted else ""
     remedy = _remedy(message, evicted.reason if evicted else "", group.namespace)
-    # The reason is that of the worst flavor: where the message tells of them, it knows better.
+    # The reason is that of the worst flavor; a parsed message is more precise.
     hopeless = condition.reason in _HOPELESS and known is None and not remedy
     return Wait(
         stage=Stage.HELD,
@@ -196,7 +199,7 @@ def _pending(group: PodGroup, condition: Condition, evicted: Condition | None) -
         since=condition.since,
         lacks=said.lacks,
         queue=group.queue,
-        # In a queue that lets nobody go it is of no use to be the next.
+        # The queue position is meaningless if the queue admits no job.
         ahead=None if remedy or said.never or hopeless else group.ahead,
         never=said.never or hopeless,
         remedy=_HOPELESS[condition.reason] if hopeless else remedy,
@@ -205,12 +208,12 @@ def _pending(group: PodGroup, condition: Condition, evicted: Condition | None) -
 
 
 def _held(group: PodGroup) -> Condition | None:
-    """What says that it has yet to be let go."""
+    """Return the condition that shows that the Workload is not admitted; None if it is admitted."""
     by_type = {condition.type: condition for condition in group.conditions}
     reserved, admitted = by_type.get("QuotaReserved"), by_type.get("Admitted")
     if reserved is not None and not reserved.true:
         return reserved
-    # Until they agree, it says so of the checks only.
+    # While admission checks are pending, only they have the reason.
     if reserved is not None and not (admitted and admitted.true) and (said := _unready(group.checks)):
         return Condition(
             type="Admitted", true=False, reason="AdmissionCheck", message=said, since=reserved.since
@@ -228,7 +231,7 @@ def _unready(checks: Iterable[Condition]) -> str:
 
 
 def _is_queued(group: PodGroup) -> bool:
-    """Also one of which it has yet to say anything: behind the first of a strict queue it says nothing."""
+    """True if the Workload waits in its queue; behind the head of a strict queue it may have no condition."""
     over = {each.type for each in group.conditions if each.true}
     return group.kind == "Workload" and group.active and not over & {"QuotaReserved", "Finished"}
 

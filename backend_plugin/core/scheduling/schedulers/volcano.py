@@ -1,7 +1,7 @@
-"""Volcano: like co-scheduling, but with queues, a priority of the group, and without a time-out.
+"""The adapter for Volcano.
 
-Its PodGroup is made by the operator, where that runs with ``--gang-scheduler-name=volcano``, or by us; then
-it also says how many of each role it takes.
+The operator creates the PodGroup if it runs with ``--gang-scheduler-name=volcano``; otherwise this server
+does, and also specifies the minimum of each role. A PodGroup has a queue and a priority, but no timeout.
 """
 
 import re
@@ -41,7 +41,7 @@ _API: Final = "scheduling.volcano.sh"
 _QUEUES: Final = QueueKind(group=_API, plural="queues")
 _GROUP: Final = "scheduling.k8s.io/group-name"
 _QUEUE: Final = "scheduling.volcano.sh/queue-name"
-"""Only a group that Volcano makes by itself has its queue by that."""
+"""Volcano reads the queue from this annotation only for a pod group that it creates itself."""
 _ROLE: Final = "volcano.sh/task-spec"
 _KEYS: Final = (_GROUP, "volcano.sh/", f"{_API}/")
 _UNDERSTANDS: Final = frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME})
@@ -77,7 +77,7 @@ def _spec(gang: Gang) -> Manifest:
     named = {"queue": gang.queue, "priorityClassName": gang.common_priority}
     return {
         "minMember": gang.min_member,
-        # With it the master is among those for whom there must be room.
+        # With this field the minimum includes the master.
         "minTaskMember": {member.name: member.min_count for member in gang.members if member.min_count},
         "minResources": gang.min_resources,
         **{key: value for key, value in named.items() if value},
@@ -93,7 +93,7 @@ def _operator(found: Findings, _: str) -> Seen | None:
     return Seen(why=f"the training-operator runs with {FLAG}={name}") if name and _is_asked(name) else None
 
 
-# ---- its words
+# ---- status parser
 
 
 _FULL: Final = re.compile(
@@ -109,7 +109,7 @@ def _message(message: str) -> Said | None:
         where = "its queue has no room for it" if full[0].startswith("queue") else "the cluster is full"
         return Said(said=where, lacks=tuple(Lack(resource=each) for each in names))
     if unplaced := _UNPLACED.search(message):
-        # Where there are no pods yet, it counts none.
+        # Before the pods exist, the message counts zero tasks.
         none = "waits until its pods may be made"
         said = f"{unplaced[1]} of {unplaced[2]} members of its gang find no place"
         return Said(said=said if int(unplaced[2]) else none)
@@ -139,13 +139,13 @@ def _of_group(group: PodGroup) -> Wait | None:
 
 
 def _is_past(condition: Condition, group: PodGroup) -> bool:
-    """Whether the gang has been placed since: what was said before it is left as it is."""
+    """True if the gang was placed after the condition; Volcano does not update the older condition."""
     placed = [each.since for each in group.conditions if each.type == "Scheduled" and each.true]
     return any(at is not None and condition.since is not None and at >= condition.since for at in placed)
 
 
 def _of_events(observed: Observed) -> Iterable[Wait]:
-    """Why a group is not admitted it tells in events only."""
+    """Yield the pending reason of a group that is not admitted; Volcano reports it only in events."""
     pending = [group for group in observed.pod_groups if group.phase == "Pending" and group.api in ("", _API)]
     told = [each for each in observed.events if each.kind == "PodGroup" and each.reason == "Unschedulable"]
     full = [(each, said) for each in told if (said := _message(each.message)) is not None and said.lacks]

@@ -1,7 +1,7 @@
-"""Apache YuniKorn, which reads everything off the pods, and holds their places with pods of its own.
+"""The adapter for Apache YuniKorn, which reads all options from the pods and creates placeholder pods.
 
-Those have to ask for exactly what the real ones ask for, and to be where these may be: else the places are
-given up, and the pods are scheduled one by one.
+A placeholder must have the same requests and node constraints as the replicas that replace it. Otherwise
+YuniKorn releases the placeholders and schedules the pods separately.
 """
 
 import re
@@ -38,7 +38,7 @@ _PLACES: Final = ("nodeSelector", "tolerations", "affinity", "topologySpreadCons
 
 def _marks(gang: Gang) -> Marks:
     labels = {f"{_PREFIX}app-id": gang.name, f"{_PREFIX}queue": gang.queue}
-    # The same for every pod: whichever comes first speaks for all.
+    # Equal for every pod, because YuniKorn uses those of the first pod that it receives.
     groups = [_task_group(gang, member) for member in gang.members if member.min_count]
     shared = {
         f"{_PREFIX}task-groups": msgspec.json.encode(groups).decode(),
@@ -64,14 +64,17 @@ def _task_group(gang: Gang, member: Member) -> Manifest:
         "name": member.name,
         "minMember": member.min_count,
         "minResource": requests.written(member.request),
-        # Of the pods that hold the places: only they are told why they wait.
+        # Labels of the placeholder pods: only their messages contain the pending reason.
         "labels": {**gang.identity, PLACE: member.name, PLACE_OF: gang.name},
         **places,
     }
 
 
 def _parameters(gang: Gang) -> str:
-    """Hard: by default a gang that does not fit in time is one no more, and its pods block each other."""
+    """Return the scheduling parameters with the style Hard.
+
+    With the default style, a gang that does not fit in time is scheduled pod by pod, and gangs can deadlock.
+    """
     waits = [] if gang.timeout_seconds is None else [f"placeholderTimeoutInSeconds={gang.timeout_seconds}"]
     return " ".join([*waits, "gangSchedulingStyle=Hard"])
 
@@ -82,7 +85,7 @@ def _rewritten(found: Findings, _: str) -> Seen | None:
     return Seen(why=f"an admission webhook gives every pod the scheduler {_NAME}")
 
 
-# ---- its words
+# ---- status parser
 
 
 _NO_ROOM: Final = re.compile(
@@ -114,7 +117,7 @@ def _message(message: str) -> Said | None:
 
 
 def _of_queue(said: str, requested: str = "", available: str = "", queue: str = "") -> Said:
-    """No node is looked for before the queue has room."""
+    """Return the message for a full queue; YuniKorn searches for a node only if the queue has room."""
     return Said(said=said, lacks=_lacks(requested, available), queue=queue, cause=Cause.QUEUE, gang=False)
 
 
@@ -125,12 +128,12 @@ def _entries(amounts: str) -> list[tuple[str, str]]:
 
 
 def _lacks(requested: str, available: str) -> tuple[Lack, ...]:
-    """What is short; a resource without a limit is not among the available."""
+    """Return the resource shortages; `available` omits resources without a limit."""
     free = dict(_entries(available))
     found = []
     for each, wanted in _entries(requested):
         if each in free and int(free[each]) < int(wanted):
-            # It counts processors in thousandths, under a name of its own.
+            # YuniKorn counts CPUs in thousandths, under the name `vcore`.
             resource, unit = ("cpu", "m") if each == "vcore" else (each, "")
             asked, left = amount(resource, wanted + unit), amount(resource, free[each] + unit)
             missing = difference(asked, left) if asked is not None and left is not None else None
@@ -139,7 +142,7 @@ def _lacks(requested: str, available: str) -> tuple[Lack, ...]:
 
 
 def _of_events(observed: Observed) -> Iterable[Wait]:
-    """Of a rejected application the members that came late hear nothing, and wait for ever."""
+    """Yield the pending reason of a rejected application: late members get no message and wait forever."""
     told = [each for each in observed.events if "ApplicationFailed" in (each.reason, each.action)]
     found = [said for each in told if (said := _REJECTED.search(each.message)) is not None]
     why = [pod.message.strip() for pod in observed.pods if pod.reason == "ApplicationRejected"]
@@ -151,7 +154,7 @@ def _of_events(observed: Observed) -> Iterable[Wait]:
             said=f"its scheduler has rejected it: {found[-1][1].strip() if found else why[-1]}",
             replicas=tuple(pod.replica for pod in observed.pods if pod.role and not pod.placed),
             whole=True,
-            # The pod is told first, and the event, which says all, a moment later.
+            # The pod fails first; the event with the whole reason follows a moment later.
             never=bool(found),
         )
 
@@ -163,7 +166,7 @@ _ALOUD: Final = {
     " and places its pods one by one; a quota, a LimitRange or PodSecurity may refuse them",
     "TaskGroupsError": "it is no gang: its scheduler cannot read who belongs to it",
 }
-"""What it says in an event of one pod, and goes on."""
+"""The warnings by event reason: YuniKorn reports these in an event of one pod and continues."""
 _MISMATCH: Final = "not matching placeholder"
 
 
