@@ -1,1 +1,1 @@
-"""What the cluster is asked for: the pods of a job (`pod`, `pod_*`), and the job around them."""
+"""The manifests of a job: its pods (`pod`, `pod_*`) and the PyTorchJob that contains them."""

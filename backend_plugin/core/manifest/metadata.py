@@ -1,4 +1,4 @@
-"""The metadata of a job: what Flyte puts on it, what its pods say, and whose it is."""
+"""The metadata of a job, from its pods, its task template and its execution."""
 
 from collections.abc import Mapping
 
@@ -11,10 +11,10 @@ from backend_plugin.core.values import JsonValue, Manifest
 
 
 def job_metadata(template: TaskTemplate, run: Run, deadlines: Deadlines, pod: Manifest) -> Manifest:
-    """Name, labels, annotations and owner of the job around `pod`.
+    """Return the name, labels, annotations and owner of the job around `pod`.
 
-    A job has what its pods have, so that queues and bills that look at jobs see it; then what the task
-    says about the job, then what Flyte says about the execution.
+    A job has the labels and annotations of its pods, so that queues and cost reports see them. Those of the
+    task template override them, and those of the execution override both.
     """
     said = template.metadata.metadata
     metadata = _mapping(pod, "metadata")
@@ -40,12 +40,12 @@ def job_metadata(template: TaskTemplate, run: Run, deadlines: Deadlines, pod: Ma
 
 
 def _theirs(annotations: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Those that are not ours: by them a job is told what to do, and the server what to make."""
+    """Return the annotations without our prefix, because those control the job and the server."""
     return {key: value for key, value in annotations.items() if not key.startswith(names.PREFIX)}
 
 
 def with_identity(pod: Manifest, run: Run) -> Manifest:
-    """The same pod template, findable as one of this job's."""
+    """Return the pod template with the identity label of the job."""
     metadata = _mapping(pod, "metadata")
     labels = {**_mapping(metadata, "labels"), names.IDENTITY: names.identity(run)}
     return {**pod, "metadata": {**metadata, "labels": labels}}

@@ -1,7 +1,7 @@
-"""What a job is called, and how anybody tells whose it is.
+"""The name, labels and owner references of a job.
 
-A name is a function of the attempt alone: asking twice for the same is asking once, whichever server or
-release of ours asks. So nothing here may change; `tests/unit/core/manifest/test_names.py` holds examples.
+A name depends on the attempt only, so that a repeated create is idempotent for all servers and releases. So
+nothing here may change; `tests/unit/core/manifest/test_names.py` contains examples.
 """
 
 import hashlib
@@ -13,27 +13,28 @@ from backend_plugin.core.reading import section, text
 from backend_plugin.core.values import Manifest
 
 LONGEST_NAME: Final = 50
-"""A pod and its service are named <job>-worker-<index>: 63 characters, as far as index 99999."""
+"""The maximum length: <job>-worker-<index>, with an index up to 99999, fits into the 63 characters of a
+pod or service name."""
 
 PREFIX: Final = "kfpytorch.flyte.org/"
-"""Of all labels and annotations that are ours."""
+"""The prefix of all labels and annotations of this project."""
 IDENTITY: Final = "kfpytorch.flyte.org/job"
-"""The label of a job and of its pods; what is watched has it."""
+"""The label of a job and its pods; watches select by it."""
 OUTPUT_PREFIX: Final = "kfpytorch.flyte.org/output-prefix"
-"""The annotation of a job: whose it is, in full."""
+"""The annotation of a job with the output prefix of its attempt."""
 
 _MANAGED_BY: Final = {
     "app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch",
     "app.kubernetes.io/part-of": "flyte",
 }
-# 48 bits: among a million jobs of one namespace any two are called the same once in 500 times, and only
-# if they also share what stands before it; they would still differ in identity.
+# 48 bits: two of a million jobs in a namespace collide with a probability of 1 in 500, and only if the rest
+# of the name is equal. Their identity labels would still differ.
 _HASH_CHARACTERS: Final = 12
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
 def job_name(run: Run) -> str:
-    """``<execution>-<node>-<attempt>-<hash>``, DNS-1035; what is too long is cut before the attempt."""
+    """Return ``<execution>-<node>-<attempt>-<hash>``, a DNS-1035 label, with a head cut to fit."""
     tail = f"-{run.attempt}-{_digest(run.output_prefix)[:_HASH_CHARACTERS]}"
     head = _NO_NAME.sub("-", f"{run.execution}-{run.node_id}".lower()).strip("-")
     if not head[:1].isalpha():
@@ -42,24 +43,24 @@ def job_name(run: Run) -> str:
 
 
 def identity(run: Run) -> str:
-    """The value of the label: equal for the same attempt only."""
+    """Return the value of the identity label, which is unique for an attempt."""
     return _identity(run.output_prefix)
 
 
 def is_for(job: Manifest, output_prefix: str) -> bool:
-    """Whether it is the job of the attempt that writes there: its label says so, and nothing another."""
+    """True if the job belongs to the attempt with the output prefix, by its label and annotation."""
     said = text(section(job, "metadata", "annotations"), OUTPUT_PREFIX)
     label = text(section(job, "metadata", "labels"), IDENTITY)
     return bool(output_prefix) and label == _identity(output_prefix) and said in ("", output_prefix)
 
 
 def identity_labels(output_prefix: str) -> dict[str, str]:
-    """The labels of a job, and of what stands beside it, that make it ours."""
+    """Return the labels that identify a job and its companion objects as ours."""
     return {**_MANAGED_BY, IDENTITY: _identity(output_prefix)}
 
 
 def owner_references(owner: OwnerReference | None) -> list[Manifest]:
-    """The `ownerReferences` of the job, as Flyte's own jobs have them; empty without an owner."""
+    """Return the `ownerReferences` of the job, in the form of Flyte's own jobs; empty without an owner."""
     if owner is None:
         return []
     return [

@@ -1,7 +1,6 @@
-"""The pod of each replica.
+"""The pod templates of a job: the order of the steps that build them.
 
-Lives here: the order in which a pod is made, and nothing else; each step has a module of its own
-(`pod_*`). The job around the pods is in `pytorchjob`.
+Each step is in a module `pod_*`; the job around the pods is in `pytorchjob`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,36 +31,37 @@ from backend_plugin.core.values import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRequest:
-    """All that decides how the pods of a task look, whatever their role."""
+    """The input for the pods of a task, for all roles."""
 
     template: TaskTemplate
-    """Read, never changed."""
+    """The task template; it is not modified."""
     run: Run
     settings: Settings
     pod_templates: Sequence[Manifest] = ()
-    """Every core/v1 PodTemplate that is known, of any namespace."""
+    """Every known core/v1 PodTemplate, of all namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ground:
-    """What the pods of all roles are made from."""
+    """The values from which the pods of all roles are built."""
 
     request: PodRequest
     draft: Draft
     base: Mapping[str, Any]
-    """The PodTemplate's ``template``, empty without one."""
+    """The ``template`` of the PodTemplate; empty without one."""
     of_run: Mapping[str, Mapping[str, str]]
-    """What an execution puts on every object of its own."""
+    """The labels and annotations that an execution sets on each of its objects."""
     env: Sequence[Mapping[str, Any]]
-    """What an execution tells every container."""
+    """The environment variables that an execution sets in each container."""
 
 
 def pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
-    """The pod template of each group, in the groups' order: ``{"metadata": ..., "spec": ...}``.
+    """Return the pod template of each group, in their order: ``{"metadata": ..., "spec": ...}``.
 
-    Shares nothing with the request or with each other.
+    The templates share no mutable part with the request or with each other.
 
-    Raises `InvalidTask` with every problem of every group.
+    Raises:
+        InvalidTask: If the pod of a group is invalid; it contains the problems of all groups.
     """
     ground, found = _ground(request)
     problems = Problems(found)
@@ -129,7 +129,7 @@ def _pods(
 ) -> Iterator[dict[str, Any]]:
     made: list[tuple[ReplicaGroup, dict[str, Any], dict[str, Any]]] = []
     for group in groups:
-        # Most roles differ in number and image only, if at all, and making a pod is what takes the time.
+        # Most roles differ at most in number and image, and building a pod is the slow part.
         alike = [each for each in made if _places(each[0]) == _places(group)]
         same = next((whole for other, _, whole in alike if _runs(other) == _runs(group)), None)
         if same is None:
@@ -159,7 +159,7 @@ def _finished(
 
 
 def _pod(ground: _Ground, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
-    """The pod of a group but for what `pod_containers.finished` does to it."""
+    """Return the pod of a group before `pod_containers.finished`."""
     settings, draft = ground.request.settings, ground.draft
     extra = pod_placement.template_of(group, problems)
     claims = pod_containers.Claims(
@@ -182,14 +182,14 @@ def _pod(ground: _Ground, group: ReplicaGroup, problems: list[Problem]) -> dict[
 def _decorated(
     ground: _Ground, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
 ) -> Mapping[str, Any]:
-    """The spec with all that propeller would have added to it."""
+    """Return the spec with everything that FlytePropeller would have added."""
     request, primary = ground.request, ground.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
     spec = pod_containers.decorated(spec, primary, ground.env, settings)
     spec = pod_placement.placed(spec, run, settings, resources=pod_resources.claimed(spec))
     for below in (extra, ground.base):
         spec = pod_base.laid_onto(below, spec, primary)
-    # After the PodTemplate, whose alternatives would otherwise be ways around it.
+    # After the PodTemplate, so that the alternatives in its affinity include the requirement too.
     required = pod_placement.requirement(run, settings)
     spec = pod_placement.requiring(spec, [required]) if required else spec
     if pod_extended.has_gpu(spec, settings):
@@ -202,7 +202,7 @@ def _decorated(
 
 
 def _with_role(ground: _Ground, spec: Mapping[str, Any], extra: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A spec that propeller has decorated, with what the role's own resources and template add to it."""
+    """Return a spec that FlytePropeller rendered, completed for the role's resources and pod template."""
     request, before = ground.request, ground.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.claimed(spec) - pod_resources.claimed(before)
@@ -231,7 +231,7 @@ def _metadata(ground: _Ground, extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _copies(pods: Sequence[Mapping[str, Any]]) -> Iterator[Manifest]:
-    """One for each; a pod that several roles share is written once and read for each of them."""
+    """Yield a copy of each pod; a pod that several roles share is encoded once and decoded for each."""
     written: dict[int, bytes] = {}
     for pod in pods:
         if id(pod) not in written:

@@ -1,7 +1,6 @@
-"""The PodTemplate of the cluster that a task's pod is based on, and how the two are merged.
+"""The PodTemplate of the cluster for a task's pod, and the merge of the two.
 
-Lives here: which PodTemplate applies, and the merge. Its containers ``default`` and ``primary`` never run;
-they are patterns for the task's own.
+Its containers ``default`` and ``primary`` never run; they are patterns for the containers of the task.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,16 +20,16 @@ _DEFAULT: Final = "default-pod-template-name"
 # The fields of the object itself; its metadata may have any that the API server adds.
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "template"})
 
-# By the key of the pod's spec: the pattern of every container, and of the primary.
+# By the key in the pod's spec: the pattern of all containers, and that of the primary container.
 _PATTERNS: Final = {"containers": ("default", "primary"), "initContainers": ("default-init", "primary-init")}
-# In these a value that says "" or 0 says something; elsewhere it is as good as absent.
+# In these maps an empty string or 0 is a value; in other fields it means absent.
 _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "labels", "annotations"})
 
 
 def find(
     name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
 ) -> tuple[Mapping[str, Any], list[Problem]]:
-    """The ``template`` of the named PodTemplate, else of the platform's; what is wrong with it."""
+    """Return the ``template`` of the named PodTemplate, or of the platform's default, and its problems."""
     found = _look_up(name, settings, namespace, known)
     if found is None:
         return NO_TEMPLATE, [_missing("metadata.podTemplateName", name, namespace, settings)] if name else []
@@ -85,7 +84,7 @@ def _container_problems(whole: Mapping[str, Any], path: str) -> Iterator[Problem
 
 
 def _as_written(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without the scheduler that the API server writes into every PodTemplate which names none."""
+    """Return the template without the scheduler name that the API server adds by default."""
     spec = template.get("spec", {})
     if spec.get("schedulerName") != _DEFAULT_SCHEDULER:
         return template
@@ -105,9 +104,9 @@ def _missing(field: str, name: str, namespace: str, settings: Settings) -> Probl
 def claim_of(
     base: Mapping[str, Any], kind: str, name: str, *, settings: Settings, trains: bool = True
 ) -> Claim:
-    """What the template says that a container claims.
+    """Return the resources that the template specifies for a container.
 
-    Only a container that trains is meant by ``primary``.
+    The pattern ``primary`` applies only to a container that trains.
     """
     default, primary = _PATTERNS[kind]
     for wanted in (name, primary, default) if trains else (name, default):
@@ -118,19 +117,19 @@ def claim_of(
 
 
 def inherited(base: Mapping[str, Any], name: str, settings: Settings) -> Claim:
-    """What propeller lets a container without a namesake take from the template's ``primary`` one."""
+    """Return the resources that FlytePropeller copies from ``primary`` to a container without a namesake."""
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
     return NO_CLAIM if name in containers else pod_resources.of(containers.get("primary", {}), settings)
 
 
 def stacked(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Two templates as one, for what their containers claim."""
+    """Return two templates as one, for the resources of their containers."""
     specs = [each.get("spec", {}) for each in (above, below)]
     return {"spec": {kind: [item for spec in specs for item in spec.get(kind, ())] for kind in _PATTERNS}}
 
 
 def laid_onto(base: Mapping[str, Any], spec: Mapping[str, Any], primary: str) -> Mapping[str, Any]:
-    """The pod's spec with everything of the template that it does not say itself; lists say both."""
+    """Return the pod's spec merged onto the template; the pod's values win, and lists are concatenated."""
     below = base.get("spec")
     if below is None:
         return spec
@@ -147,7 +146,7 @@ def laid_onto(base: Mapping[str, Any], spec: Mapping[str, Any], primary: str) ->
 def _container(
     below: Iterable[Mapping[str, Any]], own: Mapping[str, Any], patterns: tuple[str, str], *, trains: bool
 ) -> Mapping[str, Any]:
-    """A container on its patterns: the one for all, then the primary's or its namesake."""
+    """Return a container merged onto its patterns: the default, then that of the primary or its namesake."""
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}
     wanted = primary if trains else own["name"]
@@ -159,7 +158,7 @@ def _container(
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool = False) -> dict[str, Any]:
-    """Both: objects are merged, lists concatenated, and else what is above wins if it says anything."""
+    """Return both merged: objects recursively, lists concatenated, and otherwise a non-empty `above` wins."""
     whole = dict(below)
     for key, value in above.items():
         under = whole.get(key)

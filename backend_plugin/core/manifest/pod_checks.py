@@ -1,7 +1,6 @@
-"""What an API server would refuse of a finished pod, said before the operator tries in vain.
+"""Checks of a finished pod for errors that the API server or the operator would report only in events.
 
-A PyTorchJob whose pods are refused shows nothing but events. Lives here: what can go wrong although every
-part of the pod was good.
+They cover errors that occur although each part of the pod is valid.
 """
 
 from collections import Counter
@@ -18,16 +17,16 @@ from backend_plugin.core.manifest.pod_source import Draft
 from backend_plugin.core.protojson import shown
 from backend_plugin.core.settings import Settings
 
-# What the operator adds to the training container's ports, and MASTER_PORT.
+# The port that the operator adds to the training container, and the value of MASTER_PORT.
 PORT_NAME: Final = "pytorchjob-port"
 PORT: Final = 23456
-# Linux gives no program a longer text, its end included: 32 pages of 4 KiB.
+# The limit of Linux for one argument, with its terminator: 32 pages of 4 KiB.
 _LONGEST_TEXT: Final = 32 * 4096 - 1
 _BEGINNING: Final = 40
 
 
 def problems(spec: Mapping[str, Any], draft: Draft, settings: Settings) -> Iterator[Problem]:
-    """Of a pod's spec whose containers have their final names and resources."""
+    """Yield the problems of a pod's spec whose containers have their final names and resources."""
     for kind in KINDS:
         for index, container in enumerate(spec.get(kind, ())):
             path = draft.path_of(kind, index)
@@ -45,7 +44,7 @@ def problems(spec: Mapping[str, Any], draft: Draft, settings: Settings) -> Itera
 
 
 def ranks_without_gpus(spec: Mapping[str, Any], group: ReplicaGroup, settings: Settings) -> Iterator[Problem]:
-    """More processes than GPUs in a replica that has any: some of its ranks would find none of their own."""
+    """Yield a problem if a replica with GPUs starts more processes than it has GPUs."""
     trainer = next(each for each in spec["containers"] if each["name"] == TRAINER)
     gpus = pod_resources.of(trainer, settings).limits.get(settings.gpu_resource_name)
     if gpus and gpus.is_whole and gpus.whole < group.processes:
@@ -69,7 +68,7 @@ def _container_problems(container: Mapping[str, Any], path: str, settings: Setti
 
 
 def _text_problems(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """What no program can be started with: no node would do better."""
+    """Yield each argument and variable that is too long for Linux to start the program on any node."""
     if _is_short(container):
         return
     texts = [(f"{path}.{key}", each) for key in ("command", "args") for each in container.get(key, ())]
@@ -88,22 +87,22 @@ def _text_problems(container: Mapping[str, Any], path: str) -> Iterator[Problem]
 
 
 def _is_short(container: Mapping[str, Any]) -> bool:
-    """Whether all of it has no more bytes than one of its texts may have; most are."""
+    """True if the encoded container is shorter than the limit for one text, as most are."""
     try:
         return len(msgspec.json.encode(container)) <= _LONGEST_TEXT
-    except UnicodeEncodeError:  # Half a character, which YAML lets pass.
+    except UnicodeEncodeError:  # A lone surrogate, which YAML allows.
         return False
 
 
 def _port_problems(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Problem]:
-    """Ports of which the operator makes no service: it looks at names and numbers, not at protocols."""
+    """Yield the ports that conflict in the service, for which the operator ignores their protocols."""
     said = [(each.get("name", ""), each.get("containerPort", 0)) for each in ports]
     for name in _repeated([name for name, _ in said if name]):
         yield _problem(path, name, "is the name of two ports", "rename one of them")
     for number in _repeated([number for _, number in said]):
         remedy = "leave one of the two out: each is a TCP port of the replica's service"
         yield _problem(path, number, "is the number of two ports", remedy)
-    # Where another port has the operator's name, it adds none.
+    # If another port has the operator's name, the operator adds none.
     if PORT_NAME not in dict(said) and any(name and number == PORT for name, number in said):
         remedy = f"call it {PORT_NAME}, or take another number"
         yield _problem(path, PORT, "is the port by which replicas find each other", remedy)

@@ -1,7 +1,4 @@
-"""The containers of a pod: what each gets, whatever its pod.
-
-Lives here: which container is of which sort. What a sort gets is in `pod_env` and `pod_resources`.
-"""
+"""The containers of a pod: the resources, environment and security context that each one gets."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,28 +15,28 @@ KINDS: Final = ("initContainers", "containers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """Everybody who has a say in what containers claim."""
+    """The sources that determine the resources of containers."""
 
     draft: Draft
     base: Mapping[str, Any]
-    """The PodTemplate's ``template``."""
+    """The ``template`` of the PodTemplate."""
     group: Claim
-    """What the role says."""
+    """The resources of the role."""
     settings: Settings
 
     def resolved(self) -> Mapping[str, Any]:
-        """The draft's spec, every container with the resources that it will have."""
+        """Return the draft's spec in which every container has its final resources."""
         return _each(self.draft.spec, self._claiming)
 
     def _claiming(self, kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
-        # What is claimed by name, of the pod's resource claims, is no amount and stays.
+        # The `claims` of a container refer to resource claims of the pod and are kept.
         said = container.get("resources", {})
         return {**container, "resources": {**said, **self._of(kind, container).written()}}
 
     def _of(self, kind: str, container: Mapping[str, Any]) -> Claim:
         own = pod_resources.of(container, self.settings)
         is_init = kind == "initContainers"
-        # An init container that never ends is a sidecar; what the role claims is not for it.
+        # An init container that always restarts is a sidecar; the role's resources do not apply to it.
         group = NO_CLAIM if container.get("restartPolicy") == "Always" else self.group
         trains = is_init or container["name"] == self.draft.primary
         if self.draft.is_decorated:
@@ -57,7 +54,7 @@ class Claims:
 def decorated(
     spec: Mapping[str, Any], primary: str, env: Sequence[Mapping[str, Any]], settings: Settings
 ) -> Mapping[str, Any]:
-    """A spec whose containers have Flyte's environment, and the primary the platform's security context."""
+    """Return a spec with Flyte's environment and the default security context of the primary container."""
     security = settings.default_security_context
 
     def decorate(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -72,7 +69,7 @@ def decorated(
 def finished(
     spec: Mapping[str, Any], primary: str, group: ReplicaGroup, settings: Settings
 ) -> Mapping[str, Any]:
-    """A spec as the operator wants it: the primary container under its name, which tells of its failures."""
+    """Return the final spec: the primary container has the operator's name and reports its failures."""
 
     def finish(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
         if kind == "containers" and container["name"] == primary:

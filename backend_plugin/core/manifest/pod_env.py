@@ -1,7 +1,4 @@
-"""The environment of every container.
-
-Lives here: what Flyte's containers find in it, and who wins. What the operator adds is the operator's.
-"""
+"""The environment variables of each container, except those that the operator adds."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
@@ -19,14 +16,17 @@ _STRATEGY: Final = {"name": "_F_DES", "value": "Earliest"}
 def decorated(
     container: Mapping[str, Any], env: Sequence[Mapping[str, Any]], settings: Settings
 ) -> dict[str, Any]:
-    """The container with the environment that propeller gives to those that it renders itself: `of_run`."""
+    """Return the container with the environment that FlytePropeller sets in containers that it renders.
+
+    `env` is the result of `of_run`.
+    """
     env = [*container.get("env", ()), *env]
     sources = [*container.get("envFrom", ()), *_sources(settings)]
     return {**container, "env": env, **({"envFrom": sources} if sources else {})}
 
 
 def of_run(run: Run, settings: Settings) -> list[dict[str, Any]]:
-    """What every container is told: of its execution, and by the platform."""
+    """Return the variables of every container, from the execution and the platform."""
     known = {
         "FLYTE_INTERNAL_EXECUTION_ID": run.execution,
         "FLYTE_INTERNAL_EXECUTION_PROJECT": run.project,
@@ -39,14 +39,14 @@ def of_run(run: Run, settings: Settings) -> list[dict[str, Any]]:
         "FLYTE_INTERNAL_TASK_NAME": run.task_name,
         "FLYTE_INTERNAL_TASK_VERSION": run.task_version,
     }
-    # An execution that does not say of which task it is says nothing about one.
+    # If the execution does not name its task, omit these variables.
     known |= task if any(task.values()) else {}
     told = [{"name": name, "value": value} for name, value in known.items()]
     return [*told, *_values(run.environment), *_values(settings.default_env_vars)]
 
 
 def truthful(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The primary container's environment, with what makes its failure visible and the first one findable.
+    """Return the primary container's environment with the variables that report the first failure.
 
     A task that sets FLYTE_FAIL_ON_ERROR itself keeps its value.
     """
@@ -57,10 +57,10 @@ def truthful(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def for_training(
     container: Mapping[str, Any], processes: int, settings: Settings
 ) -> Sequence[Mapping[str, Any]]:
-    """The training container's environment, with the platform's value for each variable that it lacks.
+    """Return the training container's environment with the platform's value for each missing variable.
 
-    What a Secret or a ConfigMap says is not ours to know, and would lose against what stands in `env`: where
-    there is one, nothing is added.
+    The variables of a Secret or ConfigMap are unknown here and `env` would override them. So nothing is added
+    to a container with ``envFrom``.
     """
     env: Sequence[Mapping[str, Any]] = container.get("env", ())
     if container.get("envFrom"):
@@ -71,10 +71,10 @@ def for_training(
 
 
 def _threads(container: Mapping[str, Any], processes: int) -> dict[str, str]:
-    """As many threads as the container may use processors.
+    """Return OMP_NUM_THREADS for the CPU limit of the container, if it runs a single process.
 
-    torch counts those of the node, and its threads then stand in each other's way below the limit. Of
-    several processes each gets one thread from torch's own agent.
+    torch starts a thread for each CPU of the node, which is slow under a lower limit. With several processes
+    torch's agent sets one thread for each.
     """
     limit = container.get("resources", {}).get("limits", {}).get("cpu")
     if not limit or processes > 1:
@@ -83,7 +83,7 @@ def _threads(container: Mapping[str, Any], processes: int) -> dict[str, str]:
 
 
 def unique(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Each name once, with what was said of it last: the API server refuses a job with a name twice."""
+    """Return the last entry of each name, because the API server rejects duplicate names in a job."""
     return list({each.get("name"): each for each in env}.values())
 
 

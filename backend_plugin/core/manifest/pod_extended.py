@@ -1,7 +1,4 @@
-"""What a task says of its machine beyond amounts: the kind of GPU, a part of one, shared memory.
-
-Lives here: ``extendedResources`` of the task template, and the tolerations that go with extended resources.
-"""
+"""The ``extendedResources`` of a task template, and the tolerations for devices."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -22,7 +19,7 @@ _TOLERATION_SAYS: Final = ("key", "operator", "value", "effect")
 def accelerated(
     spec: Mapping[str, Any], accelerator: GPUAccelerator, settings: Settings
 ) -> Mapping[str, Any]:
-    """A spec for nodes that have this accelerator."""
+    """Return a spec that requires nodes with this accelerator and tolerates their taints."""
     expressions = requirements(accelerator, settings)
     added = _tolerations(accelerator, settings)
     if added:
@@ -31,13 +28,13 @@ def accelerated(
 
 
 def has_gpu(spec: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether a container of it may use one."""
+    """True if a container of the spec has a GPU limit."""
     name = settings.gpu_resource_name
     return any(name in each.get("resources", {}).get("limits", {}) for each in spec["containers"])
 
 
 def requirements(accelerator: GPUAccelerator, settings: Settings) -> list[Mapping[str, Any]]:
-    """What nodes with this accelerator are labelled with."""
+    """Return the node label requirements for this accelerator."""
     labels: list[Mapping[str, Any]] = []
     if accelerator.device:
         labels.append(_is(settings.gpu_device_node_label, accelerator.device))
@@ -70,7 +67,7 @@ def _tolerating(label: str, value: str) -> dict[str, Any]:
 
 
 def tolerating(spec: Mapping[str, Any], claimed: Iterable[str], settings: Settings) -> Mapping[str, Any]:
-    """A spec that tolerates the taints of nodes kept for the extended resources that it requests."""
+    """Return a spec that tolerates the taints of nodes with the extended resources that it requests."""
     said = list(spec.get("tolerations", ()))
     for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):
         toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
@@ -84,8 +81,11 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def with_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Mapping[str, Any]:
-    """A spec whose primary container has the memory mounted; it has been checked by `memory_problems`."""
-    # Without a size Flyte writes zero, which Kubernetes takes for none.
+    """Return a spec with the shared memory mounted in the primary container.
+
+    `memory_problems` must have found no problem.
+    """
+    # Without a size Flyte writes zero, which Kubernetes interprets as no limit.
     size = parse(memory.size_limit or "0").text
     volume = {"name": memory.mount_name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
     mount = {"name": memory.mount_name, "mountPath": memory.mount_path}
@@ -97,7 +97,7 @@ def with_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: s
 
 
 def memory_problems(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Iterator[Problem]:
-    """Why the memory cannot be mounted."""
+    """Yield the reasons why the shared memory cannot be mounted."""
     for name, value in (("mountName", memory.mount_name), ("mountPath", memory.mount_path)):
         if not value:
             yield _problem(name, value, "is empty", "write one")

@@ -1,6 +1,6 @@
-"""Labels and annotations of the pods, with the secrets that Flyte's webhook puts into them.
+"""The labels and annotations of pods, including the secrets that Flyte's webhook injects.
 
-Lives here: who wins, and how a secret is written. The job's own metadata is the job's.
+The metadata of the job is in `metadata`.
 """
 
 import base64
@@ -22,7 +22,7 @@ _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 
 def of_run(run: Run, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
-    """What an execution puts on every object of its own: its labels, its identity, its secrets."""
+    """Return the labels and annotations of an execution, with its identity and its secrets."""
     secrets = {f"flyte.secrets/s{index}": encoded(each) for index, each in enumerate(security.secrets)}
     labels = {**run.labels, **({"inject-flyte-secrets": "true"} if secrets else {})}
     if run.execution_identity:
@@ -31,7 +31,7 @@ def of_run(run: Run, security: SecurityContext) -> Mapping[str, Mapping[str, str
 
 
 def of_pod(layers: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str, Any]:
-    """The metadata of a pod; whoever comes later wins."""
+    """Return the metadata of a pod; later layers override earlier ones."""
     platform = {"labels": settings.default_labels, "annotations": settings.default_annotations}
     parts = {
         part: {name: value for layer in (platform, *layers) for name, value in layer.get(part, {}).items()}
@@ -41,7 +41,7 @@ def of_pod(layers: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str,
 
 
 def problems(security: SecurityContext) -> Iterator[Problem]:
-    """Secrets that the webhook would not know how to mount."""
+    """Yield the secrets with a mount requirement that the webhook does not support."""
     for index, each in enumerate(security.secrets):
         if each.mount_requirement not in Secret.MountType.values():
             yield Problem(
@@ -53,7 +53,7 @@ def problems(security: SecurityContext) -> Iterator[Problem]:
 
 
 def encoded(secret: Secret) -> str:
-    """A secret's description as an annotation may hold it, which is as the webhook reads it."""
+    """Return the description of a secret in the encoding that the webhook reads from an annotation."""
     return base64.b32encode("".join(_lines(secret)).encode()).decode().translate(_FLYTES)
 
 
@@ -62,7 +62,7 @@ def _lines(secret: Secret) -> Iterator[str]:
         if field.enum_type is None:
             yield f"{field.name}: {_quoted(value)}\n"
         else:
-            # A number without a name is among the problems.
+            # `problems` reports a number without a name.
             known = field.enum_type.values_by_number.get(value)
             yield f"{field.name}: {known.name if known else value}\n"
 

@@ -1,8 +1,7 @@
-"""What ``with_overrides`` said of the node, put into the task.
+"""The ``with_overrides`` of a Flyte node, applied to the task template.
 
-Propeller applies it itself to pods that it renders, and has told connectors of it in no release so far; the
-message has a field for it. Lives here: task template → task template. What a role says is not for here, and
-wins.
+FlytePropeller applies them itself to pods that it renders. No release sends them to connectors, although the
+message has a field for them. The options of a role are not included here and take precedence.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ _EXTENDED: Final = ("gpu_accelerator", "shared_memory")
 
 
 def overridden(template: TaskTemplate, overrides: TaskNodeOverrides) -> TaskTemplate:
-    """The task as its node means it; the very same where the node says nothing."""
+    """Return the task template with the overrides of its Flyte node; the same object if there are none."""
     if not overrides.ListFields():
         return template
     changed = TaskTemplate()
@@ -41,16 +40,16 @@ def overridden(template: TaskTemplate, overrides: TaskNodeOverrides) -> TaskTemp
 
 
 def _is_rendered(template: TaskTemplate) -> bool:
-    """Whether propeller has been here, which knows of the overrides itself."""
+    """True if FlytePropeller rendered the pod, and so applied the overrides."""
     containers = entries(as_json(template.k8s_pod.pod_spec), "containers")
     env = [each for container in containers for each in entries(container, "env")]
     return any(each.get("name") == DECORATED for each in env)
 
 
 def _replace_pod(template: TaskTemplate, overrides: TaskNodeOverrides, *, is_rendered: bool) -> None:
-    """Flyte takes the whole spec, and the name of the container that trains, of the other pod.
+    """Replace the pod spec and the primary container name by those of the override.
 
-    Propeller renders the spec only.
+    The spec is kept if FlytePropeller rendered it, because then it is already replaced.
     """
     other = overrides.pod_template
     if not is_rendered:
@@ -101,5 +100,5 @@ def _amounts(asked: Iterable[Any]) -> dict[str, str]:
 
 
 def _some(asked: Iterable[Any]) -> list[Any]:
-    """Without those that ask for nothing, which Flyte takes for nothing said."""
+    """Return the entries without those of amount zero, which Flyte treats as not specified."""
     return [each for each in asked if each.value.strip("+0.") or not each.value]

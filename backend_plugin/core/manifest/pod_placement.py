@@ -1,6 +1,6 @@
-"""Where a pod may run: tolerations, selectors, affinity, and what else the platform says of whole pods.
+"""The placement of a pod: tolerations, node selectors, affinity, and other pod-level fields of the platform.
 
-Lives here: the platform's say. Which devices a task names is in `pod_extended`.
+The constraints for the accelerator of a task are in `pod_extended`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 def placed(
     spec: Mapping[str, Any], run: Run, settings: Settings, *, resources: Iterable[str]
 ) -> Mapping[str, Any]:
-    """A pod's spec with the platform's say; ``resources`` are those that its containers claim."""
+    """Return the spec with the pod-level settings; `resources` are those that its containers claim."""
     interruptible = run.interruptible
     tolerations = [
         *of_resources(resources, settings),
@@ -40,7 +40,7 @@ def placed(
         if settings.enable_host_networking_pod is None
         else settings.enable_host_networking_pod,
     }
-    # Present, even when empty, means said.
+    # A field that is present but empty counts as specified.
     defaults = {
         "affinity": settings.default_affinity or {},
         "securityContext": settings.default_pod_security_context,
@@ -52,19 +52,19 @@ def placed(
 
 
 def of_resources(names: Iterable[str], settings: Settings) -> list[Mapping[str, Any]]:
-    """The tolerations that come with resources."""
+    """Return the tolerations that the settings specify for resources."""
     return [each for name in sorted(names) for each in settings.resource_tolerations.get(name, ())]
 
 
 def requirement(run: Run, settings: Settings) -> Mapping[str, Any] | None:
-    """What the platform requires of nodes for attempts that may, or may not, be preempted."""
+    """Return the node requirement of the platform for interruptible or for other attempts."""
     if run.interruptible:
         return settings.interruptible_node_selector_requirement
     return settings.non_interruptible_node_selector_requirement
 
 
 def terms_of(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The alternatives that a pod requires of its node."""
+    """Return the alternative node selector terms that a pod requires."""
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     terms: Sequence[Mapping[str, Any]] = affinity.get(_REQUIRED, {}).get("nodeSelectorTerms", ())
     return terms
@@ -73,7 +73,7 @@ def terms_of(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def tolerating(
     spec: Mapping[str, Any], added: Sequence[Mapping[str, Any]], base: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """A rendered spec with more of the tolerations that stand after the PodTemplate's."""
+    """Return a rendered spec with more tolerations, inserted after those of the PodTemplate."""
     if not added:
         return spec
     said, first = list(spec.get("tolerations", ())), list(base.get("spec", {}).get("tolerations", ()))
@@ -82,7 +82,7 @@ def tolerating(
 
 
 def of_group(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
-    """A spec with what its role says about its place."""
+    """Return the spec with the placement of its role."""
     place = group.placement
     said: dict[str, Any] = {}
     if place.node_selector:
@@ -95,7 +95,7 @@ def of_group(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
 
 
 def template_of(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, Any]:
-    """The pod template that the role puts under the task's pod, empty without one."""
+    """Return the pod template of the role, which lies below the task's pod; empty without one."""
     said = group.placement.pod_template
     if said is None:
         return {}
@@ -112,22 +112,24 @@ def path_of(group: ReplicaGroup) -> str:
 
 
 def _unknown(path: str, name: str) -> Problem:
-    # Flyte passes over such a field; only we read this template, and its author means what it says.
+    # Flyte ignores unknown fields. Only this server reads the template, so a wrong name is an error of the
+    # author.
     remedy = "correct its name, or leave it out; kubectl explain pod.spec lists what there is"
     return Problem(field=f"{path}.{name}", value="...", message="is not a field of a pod", remedy=remedy)
 
 
 def without_escapes(spec: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """A spec without the alternatives that require nothing else than these, where there are others.
+    """Return the spec without terms that require only `expressions`, if other terms exist.
 
-    Propeller adds one such beside those of a PodTemplate, and thereby undoes them all.
+    FlytePropeller adds such a term next to those of a PodTemplate. Terms are alternatives, so it would make
+    the others ineffective.
     """
     others = [term for term in terms_of(spec) if term.get("matchFields") or _rest(term, expressions)]
     return _with_terms(spec, others) if others else spec
 
 
 def requiring(spec: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """A spec each of whose alternatives also requires all these expressions."""
+    """Return the spec in which each node selector term also requires all these expressions."""
     required = [
         {**term, "matchExpressions": [*term.get("matchExpressions", ()), *_missing(term, expressions)]}
         for term in terms_of(spec) or [{}]

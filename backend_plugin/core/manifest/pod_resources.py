@@ -1,6 +1,6 @@
-"""What each container asks for and may use: who decides, what is filled in, what is cut down.
+"""The resources of each container: sources, defaults and limits.
 
-Lives here: the resolution of resources. Which tolerations follow from them is in `pod_placement`.
+The tolerations that follow from them are in `pod_placement`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,10 @@ from backend_plugin.core.settings import Settings
 from backend_plugin.core.shapes import amount_text
 
 _NOTHING: Final = parse("0")
-# What every container of Flyte has, said or not.
+# Resources of every container of Flyte, even if not specified.
 _ALWAYS: Final = ("cpu", "memory")
 _STORAGE: Final = "ephemeral-storage"
-# flytekit knows one kind of GPU, by these names.
+# flytekit's names for a GPU of any kind.
 _ANY_GPU: Final = ("gpu", "nvidia.com/gpu")
 
 
@@ -32,15 +32,15 @@ class Claim:
 
     @property
     def names(self) -> list[str]:
-        """Every resource of it, in order."""
+        """Return the names of all its resources in order."""
         return sorted({*self.requests, *self.limits})
 
     def over(self, other: "Claim") -> "Claim":
-        """This claim, and of the other what this one does not say."""
+        """Return this claim, completed by the resources of the other that this one does not specify."""
         return Claim(requests={**other.requests, **self.requests}, limits={**other.limits, **self.limits})
 
     def written(self) -> dict[str, dict[str, str]]:
-        """As a container's ``resources``."""
+        """Return the claim in the form of a container's ``resources``."""
         parts = {"limits": self.limits, "requests": self.requests}
         return {
             part: {name: amounts[name].text for name in amounts} for part, amounts in parts.items() if amounts
@@ -51,7 +51,7 @@ NO_CLAIM: Final = Claim()
 
 
 def of(container: Mapping[str, Any], settings: Settings) -> Claim:
-    """What a container claims; its shape has been checked."""
+    """Return the claim of a container that has passed the schema check."""
     resources = container.get("resources", {})
     return Claim(
         requests=_amounts(resources.get("requests", {}), ("gpu",), settings),
@@ -60,7 +60,10 @@ def of(container: Mapping[str, Any], settings: Settings) -> Claim:
 
 
 def of_group(group: ReplicaGroup, settings: Settings, problems: list[Problem]) -> Claim:
-    """What a role claims in place of the task; a request stands for a limit, and the other way round."""
+    """Return the claim of a role, which replaces that of the task.
+
+    A request without a limit is also the limit, and a limit without a request is also the request.
+    """
     if group.resources is None:
         return NO_CLAIM
     said = {"requests": group.resources.requests, "limits": group.resources.limits}
@@ -76,7 +79,7 @@ def of_group(group: ReplicaGroup, settings: Settings, problems: list[Problem]) -
 
 
 def of_trainer(own: Claim, group: Claim, template: Claim, settings: Settings) -> Claim:
-    """What a primary or init container gets: the role's, its own, the PodTemplate's, then defaults."""
+    """Return the claim of a primary or init container, from role, container, PodTemplate and defaults."""
     claim = group.over(own).over(template)
     names = [*_ALWAYS, *({_STORAGE, settings.gpu_resource_name} & {*claim.names})]
     defaults = {"cpu": settings.default_cpus, "memory": settings.default_memory}
@@ -85,9 +88,10 @@ def of_trainer(own: Claim, group: Claim, template: Claim, settings: Settings) ->
 
 
 def of_sidecar(own: Claim, template: Claim, settings: Settings) -> Claim:
-    """What any other container gets: its own, then the PodTemplate's, never more than the platform allows."""
+    """Return the claim of any other container, from itself and the PodTemplate, up to the limits."""
     claim = own.over(template)
-    # Of devices, of which fewer would be worse than none, and of what Flyte does not know, nothing is cut.
+    # Only these resources are reduced. Fewer devices would be worse than none, and Flyte does not limit other
+    # resources.
     cut = {*_ALWAYS, _STORAGE}
     most = {name: most for name, most in settings.kfpytorch.task_resources.limits.items() if name in cut}
     limits = {name: _at_most(amount, most.get(name)) for name, amount in claim.limits.items()}
@@ -101,7 +105,7 @@ def of_sidecar(own: Claim, template: Claim, settings: Settings) -> Claim:
 
 
 def without(own: Claim, primary: Claim) -> Claim:
-    """A sidecar's claim as propeller rendered it, less what it took from another container's."""
+    """Return a sidecar's claim as FlytePropeller rendered it, without the part inherited from `primary`."""
     inherited = {
         name
         for name in primary.names
@@ -117,14 +121,15 @@ def without(own: Claim, primary: Claim) -> Claim:
 
 
 def whole(claim: Claim) -> Claim:
-    """The same claim as the API server accepts it: no limit of zero, devices requested as limited."""
+    """Return the claim as the API server accepts it: no zero limits, and equal values for devices."""
     limits = {
         name: amount
         for name, amount in claim.limits.items()
-        if amount or not claim.requests.get(name)  # Propeller writes 0 where no limit was said.
+        if amount or not claim.requests.get(name)  # FlytePropeller writes 0 for an unspecified limit.
     }
     requests = dict(claim.requests)
-    # A request that is absent is the limit; one of zero would be less than it, and devices cannot be lent.
+    # An absent request defaults to the limit, but a request of zero does not; devices cannot be
+    # overcommitted.
     for name in filter(is_device, claim.requests):
         amount = limits.get(name) or requests[name]
         requests[name], limits[name] = requests[name] or amount, amount
@@ -132,31 +137,31 @@ def whole(claim: Claim) -> Claim:
 
 
 def names_of(container: Mapping[str, Any]) -> set[str]:
-    """The names of the resources of a container."""
+    """Return the names of the resources of a container."""
     said = container.get("resources", {})
     return {*said.get("requests", ()), *said.get("limits", ())}
 
 
 def claimed(spec: Mapping[str, Any]) -> set[str]:
-    """The names of the resources of a pod's containers, other than init containers."""
+    """Return the names of the resources of a pod's containers, without init containers."""
     return {name for each in spec["containers"] for name in names_of(each)}
 
 
 def requested(spec: Mapping[str, Any]) -> set[str]:
-    """The names of the resources that any container of a pod requests."""
+    """Return the names of the resources that any container of a pod requests."""
     containers = [*spec["containers"], *spec.get("initContainers", ())]
     return {name for each in containers for name in each.get("resources", {}).get("requests", {})}
 
 
 @lru_cache(maxsize=256)
 def is_device(name: str) -> bool:
-    """Whether it is what Kubernetes calls an extended resource, counted in whole pieces."""
+    """True if Kubernetes treats the resource as an extended resource, with whole numbers only."""
     domain, slash, _ = name.partition("/")
     return bool(slash) and not domain.endswith("kubernetes.io") and not name.startswith("requests.")
 
 
 def problems(claim: Claim, path: str, settings: Settings) -> Iterator[Problem]:
-    """Devices that cannot be had as they are asked for: silently fewer would be worse."""
+    """Yield a problem for each device that cannot be provided as requested."""
     gpu = settings.gpu_resource_name
     most = settings.kfpytorch.task_resources.limits.get(gpu)
     for name in filter(is_device, claim.names):
@@ -177,7 +182,7 @@ def _problem(path: str, name: str, amount: Quantity, message: str, remedy: str) 
 
 
 def _completed(claim: Claim, names: list[str], settings: Settings, defaults: Mapping[str, Quantity]) -> Claim:
-    """Requests and limits of the names: each stands for the other, neither exceeds the platform's limit."""
+    """Return the claim for `names` with the missing requests and limits, up to the platform's limits."""
     requests, limits = {}, {}
     for name in names:
         said, most = claim.limits.get(name), settings.kfpytorch.task_resources.limits.get(name)

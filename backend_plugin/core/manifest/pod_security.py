@@ -1,7 +1,6 @@
 """The fields of an author's pod that the level "baseline" of the Pod Security Standards does not admit.
 
-Lives here: the table of the fields, and the comparison with what the platform writes itself. Does not: the
-setting, see `settings.pod_security`.
+The setting is in `settings.pod_security`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,13 +31,13 @@ _NOTHING: Final = frozenset[Any]()
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One field."""
+    """A field that the level restricts."""
 
     path: str
-    """Below the pod's spec, or below a container; ``[]`` stands for each item of a list."""
+    """The path below the pod's spec or below a container; ``[]`` stands for each item of a list."""
     message: str
     admitted: frozenset[Any] = _NOTHING
-    """The values that are admitted beside an empty one."""
+    """The values that are admitted in addition to an empty one."""
 
 
 _SECURITY: Final = (
@@ -80,14 +79,14 @@ OF_CONTAINERS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A part of a pod, and the place where it stands in the task template."""
+    """A part of a pod, and its path in the task template."""
 
     path: str
     spec: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-# What is found, the row or field by which it was found, and the path.
+# The row path and value, the message, and the path.
 _Finding: TypeAlias = tuple[tuple[str, Any], str, str]
 
 
@@ -96,8 +95,8 @@ def problems(
 ) -> Iterator[Problem]:
     """Yield each field of the author's parts that is not admitted.
 
-    What the platform writes into pods is its own decision: the PodTemplate of the cluster below the task's
-    pod (`platform`), and the settings.
+    The values that the platform itself configures are exempt: those of its PodTemplate (`platform`) and those
+    of the settings.
     """
     ours = Source(
         path="",
@@ -159,7 +158,7 @@ def _values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, A
 
 
 def _account_problems(source: Source, ours: Source, run: Run, settings: Settings) -> Iterator[Problem]:
-    """Yield the account that an author names, if Flyte has chosen another one for the execution."""
+    """Yield the service account that an author names, if it is not the one of the execution."""
     allowed = {"", run.service_account or "default", *settings.kfpytorch.pod_security.service_accounts}
     keys = ("serviceAccountName", "serviceAccount")
     allowed.update(ours.spec.get(key, "") for key in keys)

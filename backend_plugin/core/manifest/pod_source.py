@@ -1,6 +1,6 @@
-"""The pod as the task says it: its target, whichever form it has, as one draft.
+"""The pod of a task template, from a target of either form, as a draft.
 
-Lives here: reading a task template. What the platform adds to the draft is in the other `pod_*` modules.
+The other `pod_*` modules add the platform's part to the draft.
 """
 
 import re
@@ -18,41 +18,42 @@ from backend_plugin.core.replicas import RESOURCE_NAMES
 from backend_plugin.core.settings import Settings
 
 PRIMARY_KEY: Final = "primary_container_name"
-# Present in every container that propeller has been at, and in no other.
+# Present in every container that FlytePropeller rendered, and in no other.
 DECORATED: Final = "FLYTE_INTERNAL_EXECUTION_ID"
-# A name ends before the next brace: otherwise the time for many beginnings would grow with their square.
+# A name ends before the next brace. Otherwise the matching time would grow with the square of the number of
+# starts.
 _PLACEHOLDER: Final = re.compile(
     r"{{\s*[.$](?:inputs?(?:Prefix|\.[^{}\s]+)?|outputPrefix|rawOutputDataPrefix|checkpointOutputPrefix"
     r"|prevCheckpointPrefix|perRetryUniqueKey|taskTemplatePath|namespace)\s*}}",
     re.IGNORECASE,
 )
 MOST_CONTAINERS: Final = 128
-"""Containers of one kind in the pod of a task: preparing a thousand takes a tenth of a second."""
-# The first propeller that fills in the templates that it gives to connectors.
+"""The maximum number of containers of one kind; building a pod with 1,000 takes a tenth of a second."""
+# The first FlytePropeller release that fills in the templates that it sends to connectors.
 FIRST_PROPELLER: Final = "1.16.7"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A pod before, or after, propeller has added what the platform says."""
+    """A pod before or after FlytePropeller added the platform's part."""
 
     spec: Mapping[str, Any]
     primary: str
     """The name of the container that trains."""
     path: str
-    """Where the spec stands in the task template."""
+    """The path of the spec in the task template."""
     is_decorated: bool
-    """Whether propeller has been here, so that the platform's part must not be added again."""
+    """True if FlytePropeller rendered it, so that the platform's part must not be added again."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def path_of(self, kind: str, index: int) -> str:
-        """Where one of its containers stands in the task template."""
+        """Return the path of a container in the task template."""
         return self.path if self.path == "container" else f"{self.path}.{kind}[{index}]"
 
 
 def read(template: TaskTemplate, settings: Settings) -> tuple[Draft | None, list[Problem]]:
-    """The draft, and what is wrong with it; None where it could not be worked with."""
+    """Return the draft and its problems; None as draft if the target is unusable."""
     target = template.WhichOneof("target")
     if target == "container":
         return _container_draft(template, settings)
@@ -75,7 +76,7 @@ def _container_draft(template: TaskTemplate, settings: Settings) -> tuple[Draft,
     if target.HasField("data_config"):
         problems.append(_no_copilot("container.dataConfig"))
     container: dict[str, Any] = {
-        # No template container is meant for it but `default` and `primary`.
+        # Without a name only the template containers `default` and `primary` apply to it.
         "name": "",
         "image": target.image,
         "command": list(target.command),
@@ -99,7 +100,7 @@ def _amounts(entries: Any, part: str, settings: Settings, problems: list[Problem
         amount = _amount(entry.value, path, problems)
         name = settings.gpu_resource_name if entry.name == Resources.GPU else RESOURCE_NAMES.get(entry.name)
         if not amount:
-            continue  # Flyte, too, takes zero for nothing said.
+            continue  # Flyte also treats zero as not specified.
         if name is None:
             problems.append(
                 Problem(
@@ -119,7 +120,7 @@ def _amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
     problems += found
     try:
         return None if found else parse(value)
-    except NotAQuantity:  # pragma: no cover  (the shape has said so)
+    except NotAQuantity:  # pragma: no cover  (the schema check has reported it)
         return None
 
 
@@ -156,12 +157,12 @@ def _pod_draft(template: TaskTemplate) -> tuple[Draft | None, list[Problem]]:
 
 
 def _primary_name(template: TaskTemplate, spec: Mapping[str, Any]) -> str | None:
-    """The container that trains: the one that is named, else the only one."""
+    """Return the name of the container that trains: the configured one, or the only one."""
     names = [each.get("name", "") for each in spec.get("containers", ())]
     said = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
     if said in names:
         return str(said)
-    # An overriding pod template arrives without the name that came with it.
+    # A pod template of `with_overrides` arrives without its primary container name.
     return str(names[0]) if len(names) == 1 else None
 
 

@@ -1,8 +1,7 @@
-"""TrainingJob and pod templates → PyTorchJob, for training-operator 1.7 to 1.9.
+"""The PyTorchJob manifest, for training-operator 1.7 to 1.9.
 
-Only what every one of these releases accepts and treats alike; where that is not what Flyte's own plugin
-asks for, docs/reference/differences.md says so. Decides nothing about pods beyond what the operator makes
-of them.
+It contains only fields that all these releases interpret in the same way. docs/reference/differences.md
+lists the differences from Flyte's own plugin.
 """
 
 from collections.abc import Sequence
@@ -18,24 +17,25 @@ from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import JsonValue, Manifest
 
 CLEAN_POD_POLICY: Final = "kfpytorch.flyte.org/clean-pod-policy"
-"""What is to become of the pods at the end, where the operator must not be told: see `_run_policy`."""
+"""The annotation with the clean pod policy that the server applies instead of the operator: see
+`_run_policy`."""
 
-# Of a replica that succeeds, `Always` would make one that never ends, and of its job, too.
+# With `Always` a replica that succeeds would be restarted, so that the job would never end.
 _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always": "OnFailure"}
-# A port of a container is a port of its service, which refuses more than one without a name. The operator
-# adds its own to each that has none of its name.
+# Each container port becomes a port of the service, which requires names if there is more than one. The
+# operator adds its own port to a container without a port of that name.
 _UNNAMED_PORT: Final = "port-{number}"
 
 
-# What etcd takes in one request where nobody has changed it; the API server itself takes 3 MiB.
+# The default request limit of etcd; the API server itself accepts 3 MiB.
 _LARGEST: Final = 3 * 2**19
 
 
 def build(job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Sequence[Manifest]) -> Manifest:
-    """The PyTorchJob; `pods` are the templates of the job's groups, in their order.
+    """Return the PyTorchJob; `pods` are the pod templates of the job's groups, in their order.
 
     Raises:
-        InvalidTask: If it is larger than any object of a cluster.
+        InvalidTask: If the manifest is larger than the cluster accepts.
     """
     manifest = _built(job, settings, job_metadata, pods)
     size = len(msgspec.json.encode(manifest))
@@ -78,7 +78,7 @@ def _replicas(job: TrainingJob, group: ReplicaGroup, pod: Manifest) -> Manifest:
 
 
 def _pod_spec(pod: Manifest) -> Manifest:
-    """The spec without what the operator overwrites with a warning, every port with a name."""
+    """Return the spec with named ports, without fields that the operator overwrites with a warning."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return {}
@@ -92,7 +92,7 @@ def _pod_spec(pod: Manifest) -> Manifest:
 
 
 def _each_once(values: JsonValue) -> JsonValue:
-    """The CRD of 1.9 refuses a pull secret that the pod and its PodTemplate both name."""
+    """Return the pull secrets without duplicates, which the CRD of release 1.9 rejects."""
     if not isinstance(values, list):
         return values
     return list({str(value): value for value in values}.values())
@@ -126,8 +126,8 @@ def _run_policy(job: TrainingJob, settings: Settings) -> Manifest:
         "activeDeadlineSeconds": policy.active_deadline_seconds,
         "backoffLimit": policy.backoff_limit,
     }
-    # An elastic job is over for the operator when the first replica is, while the one with rank 0 may
-    # still write the outputs: told to, it would kill it.
+    # The operator considers an elastic job complete when the first replica is. With another policy it would
+    # then kill rank 0, which may still write the outputs.
     clean = "None" if job.elastic else policy.clean_pod_policy
     return {"cleanPodPolicy": clean, **{key: value for key, value in said.items() if value is not None}}
 
@@ -143,12 +143,12 @@ def _with_clean_pod_policy(job: TrainingJob, job_metadata: Manifest) -> Manifest
 
 
 def _elastic(job: TrainingJob, job_metadata: Manifest) -> Manifest:
-    """How the agents find each other; a master and workers are told by the operator itself."""
+    """Return the rendezvous fields of an elastic job; the operator itself configures other jobs."""
     if job.elastic is None:
         return {}
     return {
-        # Of the operator's two fields, the one within elasticPolicy is deprecated and does not reach
-        # WORLD_SIZE; either is read as a text or not at all.
+        # The field of the same name within elasticPolicy is deprecated and does not set WORLD_SIZE. Both
+        # accept only a string.
         "nprocPerNode": str(job.nproc_per_node),
         "elasticPolicy": {
             "minReplicas": job.elastic.min_replicas,
