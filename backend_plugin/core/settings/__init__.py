@@ -1,6 +1,6 @@
-"""The platform's settings: Flyte's ``plugins.k8s`` section under its own names, ours beside it.
+"""The platform settings: Flyte's ``plugins.k8s`` section, with our own keys below ``kfpytorch``.
 
-`read` makes them; nothing else does.
+`read` creates them.
 """
 
 from backend_plugin.core.settings.pod_security import PodSecurity, PodSecurityMode

@@ -1,6 +1,6 @@
-"""The kinds of values that settings have: a reader for each, which takes what YAML gives or refuses it.
+"""The parsers for the kinds of values that settings have.
 
-Lives here: one value. Which setting has which kind is in `reading`.
+`reading` assigns a kind to each setting.
 """
 
 import enum
@@ -22,7 +22,7 @@ from kfpytorch_common.causes import Cause
 
 Read: TypeAlias = Callable[[Any], Any]
 
-# It may quote the value.
+# The length limit of a message, which may contain the value.
 _LONGEST: Final = 200
 _UNKNOWN: Final = re.compile(r"unknown field `(?P<name>[^`]*)`")
 _DURATION: Final = re.compile(r"(?<![0-9.])([0-9]{1,99}(?:\.[0-9]{1,99})?)(ms|us|s|m|h)")
@@ -37,7 +37,7 @@ _EXIT_CODES: Final = {str(code): code for code in range(1, 256)}
 
 
 class Wrong(ValueError):
-    """A value that cannot be meant: what is wrong, and what would be right."""
+    """An invalid value: the message and the remedy."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class _LogTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     show_while_pending: bool = False
     hide_once_finished: bool = False
     scheme: Any = None
-    """Flyte has no use for it any more, but files have it."""
+    """Flyte ignores it, but existing files contain it."""
 
 
 class _PullPolicy(enum.Enum):
@@ -79,7 +79,7 @@ class _PullPolicy(enum.Enum):
 
 
 def of(kind: Any, remedy: str) -> Read:
-    """A reader of values of a type that msgspec knows; what it returns are plain values."""
+    """Return a parser for a type that msgspec supports; it returns plain values."""
 
     def read(value: Any) -> Any:
         try:
@@ -91,7 +91,7 @@ def of(kind: Any, remedy: str) -> Read:
 
 
 def _wrong(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> Wrong:
-    """With the nearest name of a field, where there is none of the name that is said."""
+    """Return the error; for an unknown field the remedy is the most similar field name."""
     unknown = _UNKNOWN.search(str(refusal))
     struct = (*get_args(kind), kind)[0]
     if unknown and isinstance(struct, type) and issubclass(struct, msgspec.Struct):
@@ -102,7 +102,7 @@ def _wrong(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> Wrong:
 
 
 def checked(kind: Any, remedy: str) -> Read:
-    """A reader that returns the value as it stands, if it could be of a type that msgspec knows."""
+    """Return a parser that checks the value against a msgspec type and returns it unchanged."""
     check = of(kind, remedy)
 
     def read(value: Any) -> Any:
@@ -113,7 +113,7 @@ def checked(kind: Any, remedy: str) -> Read:
 
 
 def part(kind: str) -> Read:
-    """A reader of a part of a pod, which is kept as Kubernetes would write it."""
+    """Return a parser for a part of a pod, which it returns in the form that Kubernetes writes."""
 
     def read(value: Any) -> Any:
         said = shapes.whole_numbers(value)
@@ -129,12 +129,12 @@ def part(kind: str) -> Read:
 
 
 def anything(value: Any) -> Any:
-    """Whatever it is."""
+    """Return the value unchanged."""
     return value
 
 
 def text(value: Any) -> str:
-    """Text; numbers and truth values as YAML writes them, which forgets the quotes."""
+    """Return the value as text; numbers and booleans that YAML decoded become text again."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, int, float)):
@@ -143,12 +143,15 @@ def text(value: Any) -> str:
 
 
 def texts(value: Any) -> dict[str, str]:
-    """Names with texts; a list of maps, as Flyte writes them to keep the case of names, is the same."""
+    """Return a map of names to texts.
+
+    A list of maps, which Flyte uses to keep the case of names, is equivalent.
+    """
     return {text(key): text(item) for key, item in _pairs(value).items()}
 
 
 def quantity(value: Any) -> Quantity:
-    """An amount, not negative."""
+    """Return a quantity that is not negative."""
     try:
         amount = parse(text(value))
     except NotAQuantity as refusal:
@@ -159,17 +162,17 @@ def quantity(value: Any) -> Quantity:
 
 
 def quantities(value: Any) -> dict[str, Quantity]:
-    """Amounts under resource names."""
+    """Return quantities by resource name."""
     return {text(name): quantity(amount) for name, amount in _pairs(value).items()}
 
 
 def tolerations_by_resource(value: Any) -> dict[str, Sequence[Manifest]]:
-    """Tolerations under resource names."""
+    """Return tolerations by resource name."""
     return {text(name): tolerations(items) for name, items in _pairs(value).items()}
 
 
 def duration(value: Any) -> timedelta:
-    """A time as Go writes it, such as ``90s`` or ``1h30m``; zero needs no unit."""
+    """Return a duration in Go's form, such as ``90s`` or ``1h30m``; zero needs no unit."""
     said = text(value)
     parts = _DURATION.findall(said)
     if said != "0" and (not parts or "".join(number + unit for number, unit in parts) != said):
@@ -184,11 +187,12 @@ WAITS: Final = (
     "never",
     *(each.value for each in (Cause.QUEUE, Cause.QUOTA, Cause.UNSCHEDULABLE, Cause.CONFIG)),
 )
-"""Why a job is held: by these causes (`config`: its queue does not exist), or by what will never be there."""
+"""The keys of ``queue-timeouts``: causes for which a job is pending, and ``never`` for requests that can
+never be met. The cause `config` means that the queue does not exist."""
 
 
 def durations_by_cause(value: Any) -> dict[str, timedelta]:
-    """Times under why a job is held."""
+    """Return durations by the cause for which a job is pending."""
     pairs = _pairs(value)
     if unknown := [each for each in pairs if each not in WAITS]:
         raise Wrong(f"has {unknown[0]!r} for why a job waits", f"write one of {', '.join(WAITS)}")
@@ -196,7 +200,7 @@ def durations_by_cause(value: Any) -> dict[str, timedelta]:
 
 
 def causes(value: Any) -> dict[int, Cause]:
-    """Causes under exit codes."""
+    """Return causes by exit code."""
     return {_exit_code(code): _cause(cause) for code, cause in _pairs(value).items()}
 
 
@@ -216,12 +220,12 @@ def _cause(value: Any) -> Cause:
 
 
 def log_templates(value: Any) -> tuple[LogTemplate, ...]:
-    """Places where logs can be read."""
+    """Return templates of log links."""
     return tuple(LogTemplate(**each) for each in _log_templates(value))
 
 
 def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
-    """Places where logs can be read, under the names by which tasks ask for them."""
+    """Return templates of log links by the names that tasks use for them."""
     pairs = _pairs(value)
     templates = _log_templates(list(pairs.values()))
     return {
@@ -261,8 +265,8 @@ pull_policy: Final = of(_PullPolicy, "write Always, Never or IfNotPresent")
 
 
 def pod_security_mode(value: Any) -> PodSecurityMode:
-    """Read one of ``off``, ``warn`` and ``refuse``."""
-    # YAML 1.1 reads the word off as false.
+    """Return one of ``off``, ``warn`` and ``refuse``."""
+    # YAML 1.1 decodes the word off as false.
     said = "off" if value is False else value
     known = {mode.value: mode for mode in PodSecurityMode}
     if not isinstance(said, str) or said not in known:
@@ -271,7 +275,7 @@ def pod_security_mode(value: Any) -> PodSecurityMode:
 
 
 def pod_security_modes(value: Any) -> Mapping[str, PodSecurityMode]:
-    """Read a mode for each namespace."""
+    """Return a mode for each namespace."""
     if not isinstance(value, Mapping):
         raise Wrong("is not a map", "write names of namespaces with modes")
     return {str(name): pod_security_mode(mode) for name, mode in value.items()}

@@ -1,4 +1,4 @@
-"""Where logs can be read: Flyte's ``plugins.logs`` under its own names (``-`` for ``_``)."""
+"""The log link settings: Flyte's ``plugins.logs`` under its own names (``-`` for ``_``)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTemplate:
-    """One place where logs can be read; the names of its keys are Flyte's in snake case."""
+    """The template of a log link; its keys are Flyte's in snake case."""
 
     name: str
     display_name: str = ""
@@ -20,7 +20,7 @@ class LogTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logs:
-    """What Flyte's own plugins would read of ``plugins.logs``."""
+    """The part of ``plugins.logs`` that Flyte's own plugins use."""
 
     kubernetes_enabled: bool = False
     kubernetes_url: str = ""
@@ -35,4 +35,4 @@ class Logs:
     stackdriver_template_uri: str = ""
     templates: tuple[LogTemplate, ...] = ()
     dynamic_log_links: Mapping[str, LogTemplate] = field(default_factory=dict)
-    """Shown to tasks whose ``config`` names them under ``link_type``."""
+    """Links for tasks whose ``config`` names them under ``link_type``."""

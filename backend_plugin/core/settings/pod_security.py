@@ -1,4 +1,4 @@
-"""The setting that limits what authors may write into their pods."""
+"""The setting that limits the fields that authors may write into their pods."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -10,18 +10,18 @@ class PodSecurityMode(enum.Enum):
 
     OFF = "off"
     WARN = "warn"
-    """The job is created, and the server logs what it found."""
+    """The job is created, and the server logs the fields."""
     REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSecurity:
-    """What is done about the pods of authors that ask for more than the level "baseline" admits."""
+    """The modes for pods of authors that the level "baseline" does not admit."""
 
     mode: PodSecurityMode = PodSecurityMode.REFUSE
     by_namespace: Mapping[str, PodSecurityMode] = field(default_factory=dict)
     service_accounts: Sequence[str] = ()
-    """The accounts that an author may name in place of the one that Flyte chose."""
+    """The service accounts that an author may name instead of the one that Flyte selected."""
 
     def mode_of(self, namespace: str) -> PodSecurityMode:
         """Return the mode for the tasks of a namespace."""

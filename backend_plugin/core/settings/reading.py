@@ -1,6 +1,6 @@
-"""From a mapping, as YAML gives it, to `Settings`, or to every problem of it.
+"""The loader of `Settings` from a decoded YAML mapping; it reports all problems of a section together.
 
-Lives here: which key is which setting, of which kind. To add a setting, add a field and a row.
+To add a setting, add a field in `values` and a row here.
 """
 
 from collections.abc import Mapping
@@ -17,21 +17,21 @@ from backend_plugin.core.settings.logs import Logs
 from backend_plugin.core.settings.pod_security import PodSecurity
 from backend_plugin.core.settings.values import TRAINING_ENV, Ours, Settings, TaskResources
 
-# A value in a message identifies itself; nobody reads more of it there.
+# The length limit of a value in a message, which only has to identify it.
 _LONGEST_SHOWN: Final = 80
 
-# A reader for each key, or for each key of a section below.
+# A parser for each key, or a nested table for the keys of a section.
 _Readers: TypeAlias = "Mapping[str, Read | _Readers | _ByName]"
 
 
 @dataclass(frozen=True, slots=True)
 class _ByName:
-    """Sections under names that whoever writes them chooses."""
+    """Sections under names that the admin chooses."""
 
     readers: _Readers
 
 
-# Settings of Flyte's section that concern what a connector never does: they may stand there and mean nothing.
+# Settings of Flyte's section for features that a connector does not have: accepted and ignored.
 _OF_OTHERS: Final = frozenset({
     "co-pilot",
     "default-pod-template-resync",
@@ -75,7 +75,7 @@ _FLYTES: Final[_Readers] = {
     "add-tolerations-for-extended-resources": kinds.names,
 }
 
-# Flyte's names, and what they are called in `Judging`.
+# Flyte's names, and the fields of `Judging`.
 _GRACES: Final[Mapping[str, str]] = {
     "create-container-config-error-grace-period": "create_container_config_error_grace_period",
     "create-container-error-grace-period": "create_container_error_grace_period",
@@ -145,9 +145,14 @@ _ALL: Final[_Readers] = {
 
 
 def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings that a ``plugins.k8s`` section means; raises `InvalidSettings` with all its problems.
+    """Return the settings of a ``plugins.k8s`` section.
 
-    ``environment`` is where ``default-env-vars-from-env`` finds its values.
+    Args:
+        section: The decoded section.
+        environment: The source of values for ``default-env-vars-from-env``.
+
+    Raises:
+        InvalidSettings: If a value is invalid; it contains all problems of the section.
     """
     problems: list[Problem] = []
     said = _read(section, _ALL, "", problems)
@@ -173,7 +178,7 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _deep_fields(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with the sections that have names of their own."""
+    """Return the fields, and those of the sections by name."""
     return {
         key: {name: _fields(section) for name, section in value.items()}
         if isinstance(value, Mapping)
@@ -183,7 +188,7 @@ def _deep_fields(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _env(flytes: dict[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
-    # Flyte, too, gives an empty value when its own environment lacks the variable.
+    # Flyte also uses an empty value if its environment does not have the variable.
     looked_up = flytes.pop("default_env_vars_from_env", {})
     values = {name: environment.get(source, "") for name, source in looked_up.items()}
     return {**flytes.get("default_env_vars", {}), **values}
@@ -203,7 +208,7 @@ def _ours(said: Mapping[str, Any], flytes: Mapping[str, Any]) -> Ours:
 
 
 def _read(section: Any, readers: _Readers, path: str, problems: list[Problem]) -> dict[str, Any]:
-    """What a section says, by its keys; what is wrong with it is added to ``problems``."""
+    """Return the parsed values of a section by key, and append its problems to ``problems``."""
     if not isinstance(section, Mapping):
         wrong = Wrong("is not a section", "write keys with values")
         problems.append(_problem(path.rstrip("."), section, wrong))
@@ -215,7 +220,7 @@ def _read(section: Any, readers: _Readers, path: str, problems: list[Problem]) -
         if reader is None:
             problems.append(_problem(name, value, Wrong("is not a setting", _nearest(str(key), readers))))
         elif value in (None, {}, []):
-            continue  # A key with nothing behind it says nothing, to Flyte as well.
+            continue  # A key without a value counts as not specified, as in Flyte.
         elif isinstance(reader, _ByName):
             said[key] = _read_named(value, reader, f"{name}.", problems)
         elif isinstance(reader, Mapping):
@@ -229,7 +234,7 @@ def _read(section: Any, readers: _Readers, path: str, problems: list[Problem]) -
 
 
 def _read_named(section: Any, reader: _ByName, path: str, problems: list[Problem]) -> dict[str, Any]:
-    """The same of sections under names; one of which nothing is said is there, too."""
+    """Return the parsed sections by name, including those that are empty."""
     names = dict.fromkeys(section, reader.readers) if isinstance(section, Mapping) else {}
     return {**{name: {} for name in names}, **_read(section, names, path, problems)}
 

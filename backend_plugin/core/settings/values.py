@@ -1,7 +1,6 @@
-"""Every setting, typed: Flyte's under Flyte's names in snake case, ours under `Settings.kfpytorch`.
+"""The types of all settings: Flyte's under Flyte's names in snake case, ours under `Settings.kfpytorch`.
 
-A value that exists has been read by `reading` or is a default of the platform. What each setting does is
-said where it is used.
+The effect of a setting is documented where it is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,9 @@ from backend_plugin.core.settings.logs import Logs
 from backend_plugin.core.settings.pod_security import PodSecurity
 from backend_plugin.core.values import Manifest
 
-# Without it the cluster autoscaler would move replicas of a running job.
+# Without this annotation the cluster autoscaler may move replicas of a running job.
 _NOT_TO_BE_EVICTED: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
-# Without it nccl fails without a word on why.
+# By default nccl fails without an explanation.
 TRAINING_ENV: Final = {"NCCL_DEBUG": "WARN"}
 _ONE_CPU: Final = parse("1000m")
 _ONE_GIB: Final = parse("1024Mi")
@@ -26,7 +25,7 @@ _ONE_GIB: Final = parse("1024Mi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResources:
-    """What the platform gives and allows a container, by Kubernetes' resource names."""
+    """The default and maximum resources of a container, by Kubernetes' resource names."""
 
     defaults: Mapping[str, Quantity] = field(default_factory=dict)
     limits: Mapping[str, Quantity] = field(default_factory=dict)
@@ -34,21 +33,21 @@ class TaskResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ours:
-    """What Flyte's section has no name for."""
+    """The settings that Flyte's section does not have."""
 
     task_resources: TaskResources = field(default_factory=TaskResources)
-    """What propeller is given by admin's ``task_resources``, which connectors are not told."""
+    """The values of flyteadmin's ``task_resources``, which connectors do not receive."""
     training_env: Mapping[str, str] = field(default_factory=lambda: dict(TRAINING_ENV))
-    """The environment of a container that trains, where the task says nothing of it; an empty value leaves
-    one out. Names of the defaults that are not said keep their value."""
+    """The default environment of a training container; an empty value removes a variable. Built-in
+    defaults that the setting does not mention keep their values."""
     ttl_after_finished: timedelta = timedelta(0)
-    """How long a job is kept whose author does not say; zero: until its owner goes."""
+    """The time that a finished job is kept, if its author sets none; zero: until its owner is deleted."""
     pod_template_namespace: str = "flyte"
-    """Where PodTemplates are looked for when the task's namespace has none of that name."""
+    """The namespace of PodTemplates that the task's own namespace does not have."""
     pod_security: PodSecurity = field(default_factory=PodSecurity)
-    """What authors may write into their pods."""
+    """The limits of the fields that authors may write into their pods."""
     gang: Ganging = field(default_factory=Ganging)
-    """Who starts the replicas of a job all together."""
+    """The gang settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class Settings:
     default_annotations: Mapping[str, str] = field(default_factory=lambda: dict(_NOT_TO_BE_EVICTED))
     default_labels: Mapping[str, str] = field(default_factory=dict)
     default_env_vars: Mapping[str, str] = field(default_factory=dict)
-    """With those of ``default-env-vars-from-env`` already looked up."""
+    """The environment of every container, with the resolved ``default-env-vars-from-env``."""
     default_env_from_configmaps: Sequence[str] = ()
     default_env_from_secrets: Sequence[str] = ()
     default_cpus: Quantity = _ONE_CPU
@@ -85,7 +84,7 @@ class Settings:
     default_pod_template_name: str = ""
     add_tolerations_for_extended_resources: Sequence[str] = ()
     judging: Judging = field(default_factory=Judging)
-    """How patient we are: Flyte's grace periods, and those that stand under ``kfpytorch.judging``."""
+    """The timeouts: Flyte's grace periods, and those under ``kfpytorch.judging``."""
     logs: Logs = field(default_factory=Logs)
-    """Flyte's ``plugins.logs``, which stands under ``kfpytorch.logs``."""
+    """Flyte's ``plugins.logs``, located under ``kfpytorch.logs``."""
     kfpytorch: Ours = field(default_factory=Ours)
