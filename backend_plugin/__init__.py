@@ -1,10 +1,10 @@
-"""The platform's half: task template → job in the cluster → phase.
+"""The backend: it creates the job for a Flyte task template and reports the phase of the job.
 
-core: pure; `core.pipeline` is the page to read first.
-execution: Flyte's word for who asks, in ours.
-shell: the server: what talks to Flyte, to a cluster, to an object store.
-embedded: a cluster in one process, behind the protocol of `shell.cluster`.
-client: what people ask a running server, as functions.
-flytekit_connector: the server's parts behind flytekit's own.
-cli: what people type; the only place that composes the others.
+core: pure functions; start with `core.pipeline`.
+execution: the conversion of Flyte's request messages to the types of the core.
+shell: the server, with the interfaces to Flyte, a cluster and object stores.
+embedded: an emulated cluster, behind the protocol of `shell.cluster`.
+client: the Python client of a running server.
+flytekit_connector: an adapter for flytekit's connector server.
+cli: the commands, and the only package that composes the others.
 """

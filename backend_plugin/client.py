@@ -1,8 +1,7 @@
-"""What people can ask of a running server, as Python functions; the commands are made of them.
+"""The Python client of a running server; the commands use it.
 
-Lives here: finding the server, asking it, and saying why it does not answer. Does not: how answers are shown.
-Each function takes `server`, as ``HOST:PORT`` or as the state directory of one that runs here. Without it,
-it is the one that ``KFPYTORCH_SERVER`` names, or that runs with this user's state directory.
+Each function takes `server`: ``HOST:PORT``, or the state directory of a local server. The default is the
+server in ``KFPYTORCH_SERVER``, or the one that runs with this user's state directory.
 """
 
 import os
@@ -23,24 +22,24 @@ if TYPE_CHECKING:
     import grpc
 
 SERVER: Final = "KFPYTORCH_SERVER"
-"""The variable that names a server, as ``HOST:PORT``, or ``grpcs://HOST:PORT`` for one with TLS."""
+"""The variable with the server address: ``HOST:PORT``, or ``grpcs://HOST:PORT`` for one with TLS."""
 TOKEN: Final = "KFPYTORCH_TOKEN"  # noqa: S105 - a variable's name.
-"""The variable with the token for it."""
+"""The variable with the access token of the server."""
 
 SERVING: Final = "SERVING"
-"""What a server says of its health that is well."""
+"""The health status of a server that is ready."""
 
 _SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
 _TLS: Final = "grpcs://"
-# Any answer that is one message comes out of the server's memory, or from one call of the cluster's.
+# The timeout of a unary call, which needs only the server's memory or one API request.
 _PATIENCE: Final = 30.0
-# A probe that waits longer is none.
+# The timeout of a health check.
 _PROBE: Final = 5.0
 _START: Final = "start one: kfpytorch serve --cluster embedded"
-# What gRPC says of a server that does not know a method, and of one that is not there.
+# The details of gRPC errors: an unimplemented method, and an unreachable server.
 _NO_METHOD: Final = "Method not found!"
 _NO_CONNECTION: Final = "failed to connect to all addresses"
-# Codes with which a server says in a sentence of its own what is the matter.
+# Status codes with details that are a complete message for the user.
 _EXPLAINED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED")
 
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
@@ -48,45 +47,45 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class NotAnswered(BackendError):
-    """What was asked has no answer; says why, and what can be done."""
+    """The error that a request has no result; the message contains the reason and the remedy."""
 
 
 class NoServer(NotAnswered):
-    """There is no server to ask."""
+    """The error that no server runs or is reachable."""
 
 
 class TokenRefused(NotAnswered):
-    """The server answers others only."""
+    """The error that the server does not accept the token, or that the token is malformed."""
 
 
 class NotFound(NotAnswered):
-    """There is nothing of that name; says what is nearly called so."""
+    """The error that no job has the name; the message contains similar names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """Which lines of a job are wanted."""
+    """The selection of log lines of a job."""
 
     follow: bool = False
-    """Go on until the job has ended."""
+    """Wait for more lines until the job has ended."""
     tail: int | None = None
-    """Of each replica, begin so many lines before the end."""
+    """The number of last lines of each replica to return; None for all."""
     rank: int | None = None
     replica: str | None = None
-    """As in ``worker-1``."""
+    """The name of a replica, such as ``worker-1``."""
     previous: bool = False
-    """Of the run before the last restart."""
+    """Return the lines of the container run before the last restart."""
 
 
 def list_jobs(
     *, namespace: str | None = None, living: bool = False, server: str | None = None
 ) -> list[wire.Job]:
-    """The jobs that there are, the newest first, without their replicas and events.
+    """Return all jobs, the newest first, without their replicas and events.
 
     Args:
-        namespace: Of this one only.
-        living: Leave out those that have ended.
-        server: Whom to ask.
+        namespace: Return only the jobs of this namespace.
+        living: Omit jobs that have ended.
+        server: The server to call.
     """
     request = wire.ListJobsRequest(namespace=namespace, living=living)
     parts = _stream("ListJobs", request, wire.ListJobsResponse, server)
@@ -94,15 +93,15 @@ def list_jobs(
 
 
 def get_job(name: str, *, namespace: str | None = None, server: str | None = None) -> wire.Job:
-    """One job in full.
+    """Return one job with all details.
 
     Args:
-        name: Its name, the beginning of it, or an execution of Flyte.
-        namespace: Where it is; may also precede the name, with a slash.
-        server: Whom to ask.
+        name: The name of the job, a prefix of it, or the name of a Flyte execution.
+        namespace: The namespace of the job; the name may also contain it, as ``NAMESPACE/NAME``.
+        server: The server to call.
 
     Raises:
-        NotFound: If there is none.
+        NotFound: If the job does not exist.
     """
     return _ask("GetJob", wire.GetJobRequest(name=name, namespace=namespace), wire.Job, server)
 
@@ -114,9 +113,10 @@ def watch_jobs(
     living: bool = False,
     server: str | None = None,
 ) -> Generator[wire.JobChange, None, None]:
-    """The jobs as they are, the oldest first, then each that has changed; of one, until it has ended.
+    """Yield each current job, the oldest first, then each changed job; stop when the job `name` has ended.
 
-    Who stops before its end closes it, as every stream here: gRPC cannot when the interpreter is ending.
+    Close the generator to stop early. This applies to all streams here, because gRPC cannot end a call during
+    the shutdown of the interpreter.
     """
     request = wire.WatchJobsRequest(name=name, namespace=namespace, living=living)
     return _stream("WatchJobs", request, wire.JobChange, server)
@@ -125,7 +125,7 @@ def watch_jobs(
 def read_logs(
     name: str, wanted: Lines | None = None, *, namespace: str | None = None, server: str | None = None
 ) -> Iterator[wire.LogLine]:
-    """What the replicas of a job have written, in the order of their times."""
+    """Yield the log lines of a job's replicas in the order of their times."""
     with closing(read_log_parts(name, wanted or Lines(), namespace=namespace, server=server)) as parts:
         for part in parts:
             yield from part.lines
@@ -134,7 +134,7 @@ def read_logs(
 def read_log_parts(
     name: str, wanted: Lines, *, namespace: str | None = None, server: str | None = None
 ) -> Generator[wire.LogLines, None, None]:
-    """The same, as many lines at once as there are."""
+    """Yield the log lines in the batches that the server sends."""
     request = wire.ReadLogsRequest(
         name=name,
         namespace=namespace,
@@ -150,21 +150,21 @@ def read_log_parts(
 def cancel_job(
     name: str, *, reason: str = "", namespace: str | None = None, server: str | None = None
 ) -> wire.CancelJobResponse:
-    """End a job for good: Flyte is told that it failed, with the reason, and begins no other attempt."""
+    """End a job: Flyte receives a permanent failure with the reason and starts no other attempt."""
     request = wire.CancelJobRequest(name=name, namespace=namespace, reason=reason)
     return _ask("CancelJob", request, wire.CancelJobResponse, server)
 
 
 def health(service: str = "", *, name: str = "", server: str | None = None) -> str:
-    """What a server says of itself, in the words of gRPC's health service.
+    """Return the status of a server from gRPC's health service.
 
     Args:
-        service: ``liveness``: whether it answers at all; empty: whether it is ready.
-        name: By which its certificate knows it, if not by its address.
-        server: Whom to ask.
+        service: ``liveness`` for the status of the process; empty for its readiness.
+        name: The name in the server's certificate, if it differs from the address.
+        server: The server to call.
 
     Raises:
-        NotAnswered: If it says nothing.
+        NotAnswered: If the server does not respond.
     """
     from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
@@ -179,22 +179,22 @@ def health(service: str = "", *, name: str = "", server: str | None = None) -> s
 
 
 def list_nodes(*, server: str | None = None) -> list[wire.Node]:
-    """The nodes of an embedded cluster."""
+    """Return the nodes of an embedded cluster."""
     return list(_ask("ListNodes", wire.ListNodesRequest(), wire.ListNodesResponse, server).nodes)
 
 
 def lose_node(name: str, *, server: str | None = None) -> wire.Node:
-    """Kill what runs on a node, as when its power goes."""
+    """Kill all processes of a node, as in a power failure."""
     return _set(name, wire.NODE_STATE_LOST, server)
 
 
 def drain_node(name: str, *, server: str | None = None) -> wire.Node:
-    """Move the pods off a node, and let no other on it."""
+    """Move the pods off a node and schedule no others there."""
     return _set(name, wire.NODE_STATE_DRAINED, server)
 
 
 def restore_node(name: str, *, server: str | None = None) -> wire.Node:
-    """Let a node take pods again."""
+    """Make a node schedulable again."""
     return _set(name, wire.NODE_STATE_READY, server)
 
 
@@ -202,7 +202,7 @@ def _set(name: str, state: "wire.NodeState", server: str | None) -> wire.Node:
     return _ask("SetNode", wire.SetNodeRequest(name=name, state=state), wire.Node, server)
 
 
-# ---- asking
+# ---- calls
 
 
 def _ask(method: str, request: Message, answer: type[Answer], server: str | None) -> Answer:
@@ -239,22 +239,22 @@ def _serialized(message: Message) -> bytes:
 def connected(
     server: str | None, name: str = "", roots: str = ""
 ) -> Iterator[tuple["grpc.Channel", Metadata]]:
-    """A channel to the server, and what every call carries.
+    """Yield a channel to the server and the metadata of each call.
 
     Args:
-        server: Whom to ask.
-        name: By which its certificate knows it, if not by its address.
-        roots: A file with the certificate that it has, or with its authority, if neither is known here.
+        server: The server to call.
+        name: The name in the server's certificate, if it differs from the address.
+        roots: A file with the server's certificate or its CA, if `server.json` names none.
 
     Raises:
-        NotAnswered: For whatever goes wrong within.
+        NotAnswered: If the connection or a call within the context fails.
     """
     import grpc
 
     found = _found(server)
     token = found.token or (_of_file(found) if found.token_file else "")
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
-    # A proxy of the environment is not for servers that a person names.
+    # Proxy variables of the environment do not apply to a server that the user names.
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_receive_message_length", -1),
@@ -277,10 +277,10 @@ def connected(
 
 
 def _found(server: str | None) -> discovery.Server:
-    """The server that is meant.
+    """Return the server to call.
 
     Raises:
-        NoServer: If none is named, and none runs.
+        NoServer: If no server is named and none runs.
     """
     named = server or os.environ.get(SERVER)
     is_state = named is not None and Path(named).is_dir()
@@ -289,7 +289,7 @@ def _found(server: str | None) -> discovery.Server:
     if named is not None and not is_state:
         if told is None or told.endpoint != named:
             return discovery.Server(endpoint=named, token=_said_token())
-        # The one that runs here, named by hand: its token and its certificate stay with it.
+        # The local server by its address: its token and certificate still apply.
         return structs.replace(told, token=_said_token() or told.token)
     where = discovery.file(state)
     if told is None:
@@ -303,7 +303,7 @@ def _found(server: str | None) -> discovery.Server:
 
 
 def _of_file(found: discovery.Server) -> str:
-    """The token that is in the server's own file at this moment."""
+    """Return the current token from the server's token file."""
     said = _content(found.token_file, f"the token of {found.endpoint}").decode(errors="replace")
     return _word(said, found.token_file)
 
@@ -316,7 +316,7 @@ def _content(file: str, what: str) -> bytes:
 
 
 def _said_token() -> str:
-    """The token of the environment; the end of a line that came along with it is none of it."""
+    """Return the token of the environment without a trailing newline."""
     return _word(os.environ.get(TOKEN, ""), TOKEN)
 
 
@@ -328,7 +328,7 @@ def _word(said: str, where: str) -> str:
 
 
 def _said(error: "grpc.RpcError", endpoint: str) -> NotAnswered:
-    """Why there is no answer, in a sentence."""
+    """Return the exception that explains a gRPC error."""
     call: Any = error
     code, details = call.code().name, call.details() or ""
     if code == "UNAUTHENTICATED":

@@ -1,7 +1,6 @@
-"""Flyte's word for what is asked, and for whom → what `plan` takes.
+"""The conversion of a task template and its execution metadata to the input of `plan`.
 
-Beside the core, which knows no messages of Flyte's services; called by whoever speaks to Flyte, or stands
-in for it.
+It is separate from the core, which does not use the messages of Flyte's services.
 """
 
 from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
@@ -18,20 +17,20 @@ def asked(
     *,
     owner: OwnerReference | None = None,
 ) -> tuple[TaskTemplate, Run]:
-    """The task as its node means it, and for whom."""
+    """Return the task template with its overrides applied, and the attempt."""
     return template_of(template, metadata), run_of(metadata, output_prefix, owner=owner)
 
 
 def template_of(template: TaskTemplate, metadata: TaskExecutionMetadata) -> TaskTemplate:
-    """The task as its node means it; the template itself where the node says nothing."""
+    """Return the task template with the overrides of its Flyte node; the same object if there are none."""
     return overridden(template, metadata.overrides)
 
 
 def run_of(
     metadata: TaskExecutionMetadata, output_prefix: str, *, owner: OwnerReference | None = None
 ) -> Run:
-    """Who asks; mappings in the order of their keys, so that equal messages give equal manifests."""
-    # Each look into a message makes an object for what is found there.
+    """Return the attempt; its maps are sorted by key, so that equal messages give equal manifests."""
+    # Each access to a message field creates a Python object.
     attempt = metadata.task_execution_id
     task, node = attempt.task_id, attempt.node_execution_id
     execution = node.execution_id

@@ -1,8 +1,9 @@
-"""The same server behind flytekit's: ``pyflyte serve connector --modules backend_plugin.flytekit_connector``.
+"""An adapter that runs this server's task service in flytekit's connector server.
 
-For who has a stock connector image. Importing it registers task type `pytorch`, versions 0 and 1. What that
-server has of its own, its port, health, metrics and end, is flytekit's; so is what it loses on the way: some
-fields of templates, the codes of errors, GetTaskLogs. `kfpytorch serve` has and keeps all of it.
+Run it in a stock connector image with ``pyflyte serve connector --modules
+backend_plugin.flytekit_connector``. The import registers task type `pytorch`, versions 0 and 1. Port, health,
+metrics and shutdown are those of flytekit's server, which drops some template fields, the status codes of
+errors, and GetTaskLogs. `kfpytorch serve` has no such limits.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from backend_plugin.shell.settings import ClusterKind
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
-# Of flytekit's server: what these say here means nothing there.
+# Settings that have no effect here, because flytekit's server has its own.
 _NOT_OURS: Final = (
     "host",
     "port",
@@ -46,18 +47,18 @@ _NOT_OURS: Final = (
 
 
 class NotHere(BackendError):
-    """What this server does must not be done behind flytekit's."""
+    """The error that an operation is not safe or not possible within flytekit's server."""
 
 
 class _Aborted(Exception):
-    """A call ends with an error; flytekit tells the caller INTERNAL, and this text."""
+    """The error status of a call; flytekit returns it to the caller as INTERNAL, with this text."""
 
 
 class _Context:
-    """What a call of `TaskService` asks of its caller, behind flytekit: nothing but to be ended."""
+    """The call context for `TaskService` within flytekit's server; it can only abort the call."""
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
-        """End the call."""
+        """Raise the exception that ends the call with an error."""
         raise _Aborted(f"{code.name}: {details}")
 
 
@@ -66,33 +67,33 @@ _CONTEXT: Final = cast("service.Context", _Context())
 
 @dataclass
 class Reference(ResourceMeta):  # type: ignore[misc]  # flytekit has no types.
-    """What the server hands to Flyte for a task, as it is."""
+    """The resource metadata that the server returns to Flyte for a task, unchanged."""
 
     data: bytes
 
     def encode(self) -> bytes:
-        """Itself."""
+        """Return the bytes."""
         return self.data
 
     @classmethod
     def decode(cls, data: bytes) -> "Reference":
-        """Whatever Flyte hands back."""
+        """Return the reference for bytes that Flyte sends back."""
         return cls(data)
 
 
 @dataclass
 class _Answered(Resource):  # type: ignore[misc]
-    """A phase as the server says it, with all that flytekit's own kind has no field for."""
+    """A resource that keeps all fields of the server's response, not only those of flytekit's class."""
 
     message_: admin.Resource | None = None
 
     async def to_flyte_idl(self) -> admin.Resource:
-        """Itself."""
+        """Return the message of the server."""
         return self.message_
 
 
 class Host:
-    """The server's parts in the event loop of another server, from the first call to that loop's end."""
+    """The server's parts in the event loop of another server, from the first call until that loop ends."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -100,7 +101,7 @@ class Host:
         self._life: asyncio.Task[None] | None = None
 
     async def tasks(self) -> service.TaskService:
-        """What answers; the first call begins it, and so does the next one after it has failed."""
+        """Return the task service; the first call starts it, and a call after a failure starts it again."""
         if self._begun is None:
             self._begun = asyncio.get_running_loop().create_future()
             self._life = asyncio.ensure_future(self._live(self._begun))
@@ -119,7 +120,8 @@ class Host:
             try:
                 await parts.run()
             finally:
-                # That server's loop has cancelled them: nobody else knows what was to be deleted.
+                # flytekit's event loop has cancelled the parts, and pending deletions are not stored
+                # elsewhere.
                 await parts.orders.finish("delete", serving.SETTLE_SECONDS)
 
     def _ended(self, life: "asyncio.Task[None]") -> None:
@@ -131,7 +133,7 @@ class Host:
 
 
 class Connector(AsyncConnectorBase):  # type: ignore[misc]
-    """Task type `pytorch` in one of its versions."""
+    """The connector for one version of task type `pytorch`."""
 
     name = service.NAME
 
@@ -148,7 +150,7 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
         task_execution_metadata: Any = None,
         **_: Any,
     ) -> Reference:
-        """Ask the cluster for the job."""
+        """Create the job."""
         metadata = task_execution_metadata.to_flyte_idl() if task_execution_metadata else None
         request = admin.CreateTaskRequest(
             template=task_template.to_flyte_idl(),
@@ -159,30 +161,30 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
         return Reference((await tasks.create_task(request.SerializeToString(), _CONTEXT)).resource_meta)
 
     async def get(self, resource_meta: Reference, **_: Any) -> Resource:
-        """What is to be believed of the job."""
+        """Return the phase, message and log links of the job."""
         tasks = await self._host.tasks()
         request = admin.GetTaskRequest(resource_meta=resource_meta.data)
         said = admin.GetTaskResponse.FromString(await tasks.get_task(request, _CONTEXT)).resource
         return _Answered(phase=said.phase, message=said.message, message_=said)
 
     async def delete(self, resource_meta: Reference, **_: Any) -> None:
-        """Take the order to delete the job."""
+        """Schedule the deletion of the job."""
         tasks = await self._host.tasks()
         await tasks.delete_task(admin.DeleteTaskRequest(resource_meta=resource_meta.data), _CONTEXT)
 
     async def get_metrics(self, resource_meta: Reference, **_: Any) -> admin.GetTaskMetricsResponse:
-        """The job's own numbers."""
+        """Return the metrics of the job."""
         tasks = await self._host.tasks()
         request = admin.GetTaskMetricsRequest(resource_meta=resource_meta.data)
         return await tasks.get_task_metrics(request, _CONTEXT)
 
 
 def register(configuration: Configuration) -> None:
-    """From now on flytekit's server answers for these tasks.
+    """Register the connectors with flytekit's server.
 
     Raises:
-        NotHere: If everybody who reaches that server would run commands as this user, and nobody has said
-            that this is meant.
+        NotHere: If the cluster is embedded and `open_to_all` is not set. Each client that can reach the
+            server could then run commands as this user.
     """
     is_embedded = configuration.server.settings.cluster is ClusterKind.EMBEDDED
     if is_embedded and not configuration.server.settings.open_to_all:
