@@ -1,16 +1,16 @@
-"""What the API server and the operator's webhook refuse and fill in, so that what passes here passes there.
+"""Validation and defaults of the API server and of the operator's webhook.
 
-containers: the containers of a pod.
-job: a PyTorchJob, new or changed.
-job_types: the tables of its custom resource definition.
-metadata: what holds for every kind.
-names: what may be a name.
-patch: a merge patch.
-pod: a pod that the controller makes.
-refusal: how an API server says no.
-schema: unknown fields, defaults, types.
-service: a service that the controller makes.
-webhook: the operator's own rules.
+- containers: the containers of a pod.
+- job: creation and update of a PyTorchJob.
+- job_types: tables of the custom resource definition.
+- metadata: rules for the metadata of every kind.
+- names: rules for names.
+- patch: merge patches.
+- pod: creation of a pod.
+- refusal: the errors of the API server.
+- schema: pruning, defaults and types.
+- service: creation of a service.
+- webhook: rules of the operator's webhook.
 """
 
 from backend_plugin.embedded.admission.job import admit, admit_update

@@ -1,7 +1,4 @@
-"""What the API server refuses of a pod's containers.
-
-Lives here: one container, and the names among several. Does not: the pod around them; see `pod`.
-"""
+"""Validates the containers of a pod. The other fields of the pod are validated in `pod`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -29,7 +26,7 @@ _SHARED: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def causes(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    """What is wrong with the containers of a pod's spec, whose fields have their types."""
+    """Yield the errors in the containers of a pod spec. The fields must have the types of the schema."""
     volumes = {volume.get("name") for volume in spec.get("volumes", ())}
     taken: set[str] = set()
     if not spec.get("containers"):
@@ -168,5 +165,5 @@ def _amounts(said: Mapping[str, Any]) -> dict[str, Quantity]:
 
 
 def _is_extended(name: str) -> bool:
-    """Of a device plugin's: whole, and not to be shared."""
+    """True for the resources of device plugins, which are integers and cannot be overcommitted."""
     return "/" in name and not name.startswith("kubernetes.io/")

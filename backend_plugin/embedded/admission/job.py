@@ -1,7 +1,4 @@
-"""Whether a PyTorchJob is let in, and as what it is stored.
-
-Lives here: the order in which the API server and the operator's webhook look. Does not: what they look for.
-"""
+"""Validates and completes PyTorchJobs in the order of the API server and the operator's webhook."""
 
 import json
 from typing import Any, Final
@@ -22,19 +19,19 @@ from backend_plugin.embedded.admission.refusal import (
 
 API_VERSION: Final = "kubeflow.org/v1"
 _KIND: Final = "PyTorchJob.kubeflow.org"
-# What etcd takes of one object.
+# The limit of etcd for one object.
 _MOST_BYTES: Final = 1536 * 1024
 
 
 def admit(manifest: Manifest, *, upstream: bool = False) -> Manifest:
-    """A new PyTorchJob as it is stored, but for what the store itself adds to metadata.
+    """Return a new PyTorchJob as it is stored, without the metadata that the store adds.
 
     Args:
-        manifest: As it was sent.
-        upstream: Let in, too, what the operator's webhook lets in by mistake.
+        manifest: The object that the client sent.
+        upstream: Accept the invalid jobs that the operator's webhook accepts by mistake.
 
     Raises:
-        Refused: If the API server or the webhook would not have it.
+        Refused: If the API server or the webhook would reject the job.
     """
     _check_kind(manifest)
     job = _pruned(manifest, metadata.sent(manifest))
@@ -46,10 +43,15 @@ def admit(manifest: Manifest, *, upstream: bool = False) -> Manifest:
 
 
 def admit_update(old: Manifest, new: Manifest, *, upstream: bool = False) -> Manifest:
-    """The same for a change of a stored one, whose status stays as it is.
+    """Return a changed PyTorchJob as it is stored. Its status stays that of `old`.
+
+    Args:
+        old: The stored object.
+        new: The changed object.
+        upstream: As for `admit`.
 
     Raises:
-        Refused: If the API server or the webhook would not have it.
+        Refused: If the API server or the webhook would reject the change.
     """
     _check_kind(new)
     job = _pruned(new, metadata.kept(new))
@@ -80,7 +82,7 @@ def _pruned(manifest: Manifest, found: Any) -> dict[str, Any]:
 
 
 def _of_spec(job: Manifest) -> list[Cause]:
-    """Types first, then lists; a job may do without a spec as far as the definition is concerned."""
+    """Return the errors in the spec: types first, then list keys. The definition does not require a spec."""
     if "spec" not in job:
         return []
     spec = job["spec"]
@@ -92,7 +94,7 @@ def _of_spec(job: Manifest) -> list[Cause]:
 
 
 def _of_scale(replicas: object) -> list[Cause]:
-    """The scale subresource reads the workers' number, and wants to be able to."""
+    """Return the errors in the number of workers, which the scale subresource validates."""
     path = ".spec.pytorchReplicaSpecs.Worker.replicas"
     if not isinstance(replicas, int) or 0 <= replicas < 2**31:
         return []

@@ -1,7 +1,7 @@
-"""The types of a PyTorchJob as the custom resource definition of training-operator 1.9.3 has them.
+"""The types of a PyTorchJob in the custom resource definition of training-operator 1.9.3.
 
-Lives here: tables. What is made of them is in `schema`. Of the pods within, `core.pod_types` knows the types;
-the definition is older than that, and leaves out what is newer.
+`schema` uses these tables. The types of pods are in `core.pod_types`. The definition is older than those
+types and does not contain their newer fields.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final
 
 JOB: Final = "PyTorchJob"
 
-# As in `core.pod_types`; the marks of zeros mean nothing here.
+# The format is that of `core.pod_types`. Markers for zero values have no effect here.
 JOB_PARTS: Final = """\
 PyTorchJob spec:PyTorchJobSpec
 PyTorchJobSpec elasticPolicy:ElasticPolicy nprocPerNode:string pytorchReplicaSpecs:{ReplicaSpec}
@@ -107,7 +107,7 @@ REQUIRED: Final[Mapping[str, str]] = {
     "HostAlias": "ip",
     "PodResourceClaim": "name",
 }
-"""What an object of a type must have, if it is there at all."""
+"""The required fields of each type."""
 
 _OF_CONTAINERS: Final = {
     "volumeDevices": "devicePath",
@@ -131,7 +131,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "volumes": "name",
     },
 }
-"""By which fields the entries of a list are told apart; no two may agree in them."""
+"""The key fields of list entries. The entries of a list must have different keys."""
 
 DEFAULTS: Final[Mapping[str, Mapping[str, str | bool]]] = {
     "RunPolicy": {"suspend": False},
@@ -150,7 +150,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, str | bool]]] = {
     "ScaleIOVolumeSource": {"fsType": "xfs", "storageMode": "ThinProvisioned"},
     "ISCSIVolumeSource": {"iscsiInterface": "default"},
 }
-"""What is written into an object that is there, where it is silent."""
+"""The default values of optional fields."""
 
 NEWER: Final[Mapping[str, frozenset[str]]] = {
     "Container": frozenset({"restartPolicyRules"}),
@@ -162,4 +162,4 @@ NEWER: Final[Mapping[str, frozenset[str]]] = {
     "PodSpec": frozenset({"hostnameOverride", "resources"}),
     "VolumeProjection": frozenset({"podCertificate"}),
 }
-"""Fields that `core.pod_types` knows and the definition does not: they are dropped without a word."""
+"""Fields in `core.pod_types` that the definition does not contain. They are dropped without an error."""

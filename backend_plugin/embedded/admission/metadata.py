@@ -1,7 +1,4 @@
-"""What every object's metadata must be like.
-
-Lives here: the rules that hold for all kinds. Does not: those of names, which each kind has its own of.
-"""
+"""Validates the metadata of objects of every kind. Each kind has its own rule for names."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -18,7 +15,7 @@ _OWNER: Final[Mapping[str, str]] = {
     "uid": "types.UID",
     **dict.fromkeys(("controller", "blockOwnerDeletion"), "bool"),
 }
-# With their types in Go, whose names refusals tell.
+# The fields and their Go types. Error messages contain the names of these types.
 _FIELDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("name", "generateName", "namespace"), "string"),
     **dict.fromkeys(("labels", "annotations"), "map[string]string"),
@@ -26,7 +23,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "ownerReferences": "[]v1.OwnerReference",
 }
 _ZEROS: Final[Mapping[str, Any]] = {"string": "", "types.UID": "", "bool": False, "v1.OwnerReference": {}}
-# In this order: Python's booleans are numbers, too.
+# The order matters, because a Python bool is also an int.
 _JSON: Final[Mapping[str, type | tuple[type, ...]]] = {
     "bool": bool,
     "number": (int, float),
@@ -54,7 +51,11 @@ _IMMUTABLE: Final = (
 
 
 def sent(manifest: Manifest) -> dict[str, Any]:
-    """What a client may say in metadata, without what is empty; raises `Refused` where it cannot be read."""
+    """Return the metadata fields that a client may set, without empty ones.
+
+    Raises:
+        Refused: If a field has a wrong type.
+    """
     metadata = {} if manifest.get("metadata") is None else manifest["metadata"]
     if not isinstance(metadata, Mapping):
         raise _unlike(manifest, metadata, "Go value", "v1.ObjectMeta")
@@ -66,13 +67,18 @@ def sent(manifest: Manifest) -> dict[str, Any]:
 
 
 def kept(manifest: Manifest) -> dict[str, Any]:
-    """The same with what only the server says."""
+    """Return the same fields and those that only the server sets."""
     metadata = section(manifest, "metadata")
     return {**sent(manifest), **{field: metadata[field] for field in _OF_SERVER if field in metadata}}
 
 
 def causes(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]) -> Iterator[Cause]:
-    """What is wrong with metadata as `sent` returns it; `rule` is that of the kind's names."""
+    """Yield the errors in metadata.
+
+    Args:
+        metadata: The result of `sent`.
+        rule: Returns the errors in a name of this kind.
+    """
     name = metadata.get("name", "")
     if not name:
         yield required("metadata.name", "name or generateName is required")
@@ -91,7 +97,7 @@ def causes(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]) -> Ite
 
 
 def changes(old: Manifest, new: Mapping[str, Any]) -> Iterator[Cause]:
-    """What of metadata may not be changed and is."""
+    """Yield an error for each immutable field that differs."""
     before = kept(old)
     for field in _IMMUTABLE:
         if new.get(field) != before.get(field):
@@ -126,7 +132,7 @@ def _of_owners(owners: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
 
 
 def _read(manifest: Manifest, value: Any, kind: str, path: str) -> Any:
-    """A value of its type in Go, without fields that the type does not have; null is nothing."""
+    """Return a value decoded as its Go type, without unknown fields. Null becomes the zero value."""
     if value is None:
         return _ZEROS.get(kind)
     if kind.startswith("[]") and isinstance(value, list):

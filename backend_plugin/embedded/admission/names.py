@@ -1,7 +1,6 @@
-"""What Kubernetes accepts as a name, a label, a variable.
+"""The rules of Kubernetes for names, labels and environment variables.
 
-Lives here: one rule a function, which returns what is wrong in the API server's words. Does not: where they
-hold.
+Each function returns the error messages of the API server for one rule; an empty list means a valid value.
 """
 
 import re
@@ -46,12 +45,12 @@ _DNS_1035_RULE: Final = (
 
 
 def subdomain(value: str) -> list[str]:
-    """Of most objects."""
+    """Return the errors in the name of an object of most kinds."""
     return [*_longer(value, SUBDOMAIN_LENGTH), *_unlike(value, _SUBDOMAIN, _SUBDOMAIN_RULE)]
 
 
 def dns_label(value: str) -> list[str]:
-    """Of namespaces, containers, volumes."""
+    """Return the errors in the name of a namespace, container or volume."""
     wrong = _unlike(value, _LABEL, _DNS_LABEL_RULE)
     if wrong and not _unlike(value, _SUBDOMAIN, ""):
         wrong = ["must not contain dots"]
@@ -59,12 +58,12 @@ def dns_label(value: str) -> list[str]:
 
 
 def dns_1035_label(value: str) -> list[str]:
-    """Of services, and of PyTorchJobs, whose pods are found by services."""
+    """Return the errors in the name of a service, or of a PyTorchJob, whose pods have services."""
     return [*_longer(value, LABEL_LENGTH), *_unlike(value, _DNS_1035, _DNS_1035_RULE)]
 
 
 def qualified(value: str) -> list[str]:
-    """Of labels, annotations, finalizers, resources: a name, perhaps behind a domain and a slash."""
+    """Return the errors in a name with an optional domain prefix, as of labels, annotations and resources."""
     prefix, slash, name = value.rpartition("/")
     if "/" in prefix:
         example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -78,18 +77,18 @@ def qualified(value: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """Of the values of labels."""
+    """Return the errors in the value of a label."""
     return [*_longer(value, LABEL_LENGTH), *_unlike(value, _LABEL_VALUE, _LABEL_VALUE_RULE)]
 
 
 def variable(value: str) -> list[str]:
-    """Of environment variables, as relaxed as Kubernetes is since 1.34."""
+    """Return the errors in the name of an environment variable, by the relaxed rule of Kubernetes 1.34."""
     rule = "a valid environment variable name must consist only of printable ASCII characters other than '='"
     return [] if value.isascii() and value.isprintable() and "=" not in value else [rule]
 
 
 def port_name(value: str) -> list[str]:
-    """Of the ports of containers."""
+    """Return the errors in the name of a container port."""
     rules = {
         "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)": re.fullmatch(
             "[-a-z0-9]+", value
@@ -107,5 +106,5 @@ def _longer(value: str, most: int) -> list[str]:
 
 
 def _unlike(value: str, pattern: str, rule: str) -> list[str]:
-    # A longer one is refused for its length.
+    # A longer value is rejected for its length.
     return [] if len(value) > _LOOKED_AT or re.fullmatch(pattern, value) else [rule]

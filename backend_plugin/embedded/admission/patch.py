@@ -1,7 +1,4 @@
-"""A merge patch, as RFC 7386 has it.
-
-Lives here: the merge. Does not: whether the result is any good; see `job.admit_update`.
-"""
+"""Merge patches as RFC 7386 defines them. The result is validated in `job.admit_update`."""
 
 from collections.abc import Mapping
 
@@ -9,7 +6,7 @@ from backend_plugin.core.values import JsonValue, Manifest
 
 
 def merge_patch(old: Manifest, patch: Manifest) -> Manifest:
-    """The object with what the patch says: null removes, objects are merged, all else replaces."""
+    """Return the patched object: null removes a field, objects are merged, other values replace."""
     merged = {key: value for key, value in old.items() if patch.get(key, 0) is not None}
     for key, value in patch.items():
         if value is not None:

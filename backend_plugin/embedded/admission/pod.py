@@ -1,7 +1,6 @@
-"""Whether the API server would have a pod that the controller makes, and as what it stores it.
+"""Validates and completes the pods that the controller creates. `containers` validates their containers.
 
-Lives here: the pod around its containers. Does not: those; see `containers`. Nor what a plugin of the API
-server knows of its cluster: quotas, priority classes, service accounts.
+Quotas, priority classes, service accounts and other admission plugins are not emulated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +32,11 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 def admit_pod(manifest: Manifest) -> Manifest:
-    """A new pod as it is stored, but for what the store adds; raises `Refused`."""
+    """Return a new pod as it is stored, without the fields that the store adds.
+
+    Raises:
+        Refused: If the API server would reject the pod.
+    """
     found = metadata.sent(manifest)
     spec = dict(section(manifest, "spec"))
     wrong = [*metadata.causes(found, names.subdomain), *_of_spec(spec)]
@@ -57,7 +60,7 @@ def _with_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:
-    """A container whose ports have a protocol, and which asks for what it is limited to."""
+    """Return a container with defaults: a protocol for ports, and limits as requests."""
     made = {"imagePullPolicy": _pull_policy(container), "resources": {}, **container}
     if container.get("ports"):
         made["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
@@ -69,7 +72,7 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pull_policy(container: Mapping[str, Any]) -> str:
-    """What is not said to be one version of an image is fetched anew."""
+    """Return the default pull policy: an image without a fixed version is always pulled."""
     name = str(container.get("image", "")).rpartition("/")[2]
     tag = name.partition(":")[2]
     return "IfNotPresent" if "@" in name or tag not in ("", "latest") else "Always"

@@ -1,7 +1,4 @@
-"""How an API server says no.
-
-Lives here: its codes, reasons and the shape of its sentences. Does not: what is refused.
-"""
+"""The errors of the API server: codes, reasons and the format of messages."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -20,68 +17,74 @@ WEBHOOK: Final = "validator.pytorchjob.training-operator.kubeflow.org"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What is wrong with one field."""
+    """An error in one field."""
 
     field: str
     said: str
-    """Everything behind the field's name."""
+    """The message after the field name."""
     is_blocking: bool = False
-    """Whether rules in CEL are left out because of it."""
+    """True if the API server skips CEL rules because of this error."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.said}"
 
 
 def required(field: str, detail: str = "") -> Cause:
-    """A field that is missing, or empty."""
+    """Return the error for a missing or empty field."""
     return Cause(field=field, said=f"Required value{_behind(detail)}", is_blocking=True)
 
 
 def invalid(field: str, value: JsonValue, detail: str) -> Cause:
-    """A value that breaks a rule."""
+    """Return the error for a value that violates a rule."""
     return Cause(field=field, said=f"Invalid value: {_shown(value)}{_behind(detail)}")
 
 
 def wrong_type(field: str, wanted: str, found: str) -> Cause:
-    """A value of another type."""
+    """Return the error for a value of a wrong type."""
     detail = f'{field} in body must be of type {wanted}: "{found}"'
     return Cause(field=field, said=f'Invalid value: "{found}": {detail}', is_blocking=True)
 
 
 def unsupported(field: str, value: JsonValue, supported: Sequence[str]) -> Cause:
-    """A word that is none of the few."""
+    """Return the error for a value that is not in a fixed set."""
     listed = ", ".join(_shown(each) for each in supported)
     said = f"Unsupported value: {_shown(value)}: supported values: {listed}"
     return Cause(field=field, said=said, is_blocking=True)
 
 
 def forbidden(field: str, detail: str) -> Cause:
-    """A value that may not be there, or not so."""
+    """Return the error for a field or value that is not allowed."""
     return Cause(field=field, said=f"Forbidden{_behind(detail)}")
 
 
 def duplicate(field: str, value: JsonValue) -> Cause:
-    """A key that is there twice."""
+    """Return the error for a duplicate key."""
     return Cause(field=field, said=f"Duplicate value: {_shown(value)}")
 
 
 def not_found(field: str, value: JsonValue) -> Cause:
-    """A name of something that is not there."""
+    """Return the error for a reference to a missing object."""
     return Cause(field=field, said=f"Not found: {_shown(value)}")
 
 
 def too_long(field: str, most: int) -> Cause:
-    """More bytes than fit."""
+    """Return the error for a value that exceeds a size limit."""
     return Cause(field=field, said=f"Too long: may not be more than {most} bytes", is_blocking=True)
 
 
 def unprocessable(kind: str, name: str, causes: Sequence[Cause]) -> Refused:
-    """The API server's own refusal; `kind` is its name, with its group if it has one."""
+    """Return the API server's error for an invalid object.
+
+    Args:
+        kind: The name of the kind, with the group if there is one.
+        name: The name of the object.
+        causes: The errors in its fields.
+    """
     return Refused(422, "Invalid", f'{kind} "{name}" is invalid: {_joined(map(str, causes))}')
 
 
 def unprocessable_resource(kind: str, name: str, causes: Sequence[Cause]) -> Refused:
-    """The same of a custom resource, where whoever is refused hears that more may be wrong."""
+    """Return the same error for a custom resource. It mentions that some rules were not checked."""
     said = [str(cause) for cause in causes]
     if any(cause.is_blocking for cause in causes):
         said.append(_MORE)
@@ -89,13 +92,13 @@ def unprocessable_resource(kind: str, name: str, causes: Sequence[Cause]) -> Ref
 
 
 def denied(causes: Sequence[Cause]) -> Refused:
-    """That of the operator's webhook."""
+    """Return the error of the operator's webhook."""
     said = _joined(map(str, causes))
     return Refused(403, "Forbidden", f'admission webhook "{WEBHOOK}" denied the request: {said}')
 
 
 def not_understood(detail: str) -> Refused:
-    """What the API server cannot read."""
+    """Return the error for a body that the API server cannot decode."""
     return Refused(400, "BadRequest", detail)
 
 

@@ -1,7 +1,6 @@
-"""What the API server makes of a custom resource before anybody else sees it.
+"""Applies the schema of a custom resource as the API server does: pruning, defaults and types.
 
-Lives here: dropping unknown fields, filling in defaults, checking types, as the tables of `job_types` say.
-Does not: any rule about what values mean.
+The tables are in `job_types`.
 """
 
 import re
@@ -21,7 +20,7 @@ _SCALARS: Final[Mapping[str, str]] = {
     "int32": "integer",
     "int64": "integer",
 }
-# In this order: Python's booleans are whole numbers, too.
+# The order matters, because a Python bool is also an int.
 _NAMES: Final[Mapping[type, str]] = {
     type(None): "null",
     bool: "boolean",
@@ -53,7 +52,7 @@ def _newer(part: str) -> frozenset[str]:
 
 
 def pruned(value: Any, kind: str) -> Any:
-    """The same value with defaults, without unknown fields and without nulls, but for those in lists."""
+    """Return the value with defaults, and without unknown fields and nulls. Nulls in lists remain."""
     if kind.startswith("[") and isinstance(value, list):
         return [pruned(item, kind[1:-1]) for item in value]
     if not isinstance(value, Mapping):
@@ -69,7 +68,7 @@ def pruned(value: Any, kind: str) -> Any:
 
 
 def causes(value: Any, kind: str, path: str) -> Iterator[Cause]:
-    """Where a value is not of its type."""
+    """Yield an error for each value of a wrong type and each missing field."""
     found = _type(value)
     if kind in _SCALARS:
         yield from [] if found == _SCALARS[kind] else [wrong_type(path, _SCALARS[kind], found)]
@@ -87,7 +86,7 @@ def causes(value: Any, kind: str, path: str) -> Iterator[Cause]:
 
 
 def duplicates(value: Any, kind: str, path: str) -> Iterator[Cause]:
-    """Entries of lists that cannot be told apart; paths name the keys of mappings in brackets."""
+    """Yield an error for list entries with equal keys. The paths contain the keys of maps in brackets."""
     if kind.startswith("[") and isinstance(value, list):
         for index, item in enumerate(value):
             yield from duplicates(item, kind[1:-1], f"{path}[{index}]")
@@ -102,7 +101,7 @@ def duplicates(value: Any, kind: str, path: str) -> Iterator[Cause]:
 
 
 def unreadable(value: Any, kind: str, path: str) -> Iterator[str]:
-    """Where a value of its type is one that the operator, written in Go, cannot hold."""
+    """Yield an error for each value that passes the schema but that Go cannot decode."""
     if kind in _BITS and not -(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind]:
         yield f"json: cannot unmarshal number {value} into Go struct field {path} of type {kind}"
     elif kind == "quantity" and isinstance(value, str):
@@ -116,7 +115,7 @@ def unreadable(value: Any, kind: str, path: str) -> Iterator[str]:
 
 
 def _type(value: Any) -> str:
-    """The type of a JSON value, as the API server calls it; more than 64 bits are no integer to Go."""
+    """Return the API server's name of a JSON type. To Go, an integer of more than 64 bits is a number."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "number"
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "object")
@@ -148,7 +147,7 @@ def _of_object(value: Mapping[str, Any], kind: str, path: str) -> Iterator[Cause
 
 
 def _of_keys(items: Any, keys: list[str], path: str) -> Iterator[Cause]:
-    """The second of each group, as the API server tells only that."""
+    """Yield an error for the second entry with a key only, as the API server does."""
     times: dict[str, int] = {}
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, Mapping):

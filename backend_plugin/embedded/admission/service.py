@@ -1,7 +1,4 @@
-"""Whether the API server would have a service that the controller makes, and as what it stores it.
-
-Lives here: headless services. Does not: any other.
-"""
+"""Validates and completes the headless services that the controller creates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +12,11 @@ _MOST_PORTS: Final = 65535
 
 
 def admit_service(manifest: Manifest) -> Manifest:
-    """A new headless service as it is stored, but for what the store adds; raises `Refused`."""
+    """Return a new headless service as it is stored, without the fields that the store adds.
+
+    Raises:
+        Refused: If the API server would reject the service.
+    """
     found = metadata.sent(manifest)
     given: list[Mapping[str, Any]] = [*entries(section(manifest, "spec"), "ports")]
     wrong = [*metadata.causes(found, names.dns_1035_label), *_of_ports(given)]

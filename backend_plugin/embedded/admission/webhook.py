@@ -1,7 +1,4 @@
-"""What the webhook of training-operator 1.9 refuses of a PyTorchJob that is well formed.
-
-Lives here: its rules, in its words and its order. Does not: what of the rest could never run.
-"""
+"""Rules of the webhook of training-operator 1.9 for PyTorchJobs, with its messages in its order."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,13 +11,13 @@ from backend_plugin.embedded.admission.refusal import Cause, forbidden, invalid,
 _MANAGERS: Final = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 _ROLES: Final = ("Master", "Worker")
 _CONTAINER: Final = "pytorch"
-# Of one job: to look at thousands of pods at once keeps the one process from answering for the others.
+# The limit for one job. Thousands of new pods at once would delay all other work of the process.
 MOST_REPLICAS: Final = 1_000
 _SPECS: Final = "spec.pytorchReplicaSpecs"
 
 
 def causes(job: Manifest) -> Iterator[Cause]:
-    """What the operator's webhook finds wrong."""
+    """Yield the errors that the operator's webhook reports."""
     name = text(section(job, "metadata"), "name")
     wrong = names.dns_1035_label(name)
     if wrong:
@@ -38,9 +35,10 @@ def causes(job: Manifest) -> Iterator[Cause]:
 
 
 def beyond(job: Manifest) -> Iterator[Cause]:
-    """What it lets through, and nobody should.
+    """Yield the errors that the operator's webhook should report but does not.
 
-    A job without roles, at which the operator never even looks, and one of more pods than are cared for here.
+    These are a job without roles, which the operator ignores, and a job with too many replicas for this
+    emulator.
     """
     specs = section(job, "spec", "pytorchReplicaSpecs")
     if not specs:
