@@ -1,7 +1,6 @@
-"""The number of the last durable change, beside the database, so that a loss of changes is noticed.
+"""Stores the number of the last durable change in a file next to the database, to detect lost changes.
 
-Lives here: one small file. Does not: what has changed; see `store`. A write-ahead log whose end is cut off
-or damaged is read up to there, without an error.
+SQLite reads a truncated or damaged write-ahead log up to the damage without an error.
 """
 
 import os
@@ -15,7 +14,7 @@ _DIGITS: Final = 20
 
 
 class Counted:
-    """The file; one for a state directory."""
+    """The file of one state directory."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -29,10 +28,10 @@ class Counted:
         return int(said) if said.isdigit() else 0
 
     def write(self, number: int) -> None:
-        """Store the number. Where that fails, a later loss goes unnoticed, and nothing else."""
+        """Store the number. If that fails, a later loss of changes is not detected."""
         with suppress(OSError):
             os.pwrite(self._file.fileno(), b"%020d" % number, 0)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()

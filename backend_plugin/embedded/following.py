@@ -1,4 +1,4 @@
-"""Who follows the cluster is told what it holds, and of every change."""
+"""Sends the objects of the store and their changes to a sink."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -34,14 +34,14 @@ _TOLD: Final = {
 
 
 def tell_all(store: Store, sink: Sink) -> None:
-    """Everything that there is."""
+    """Send all objects."""
     for kind, told in _TOLD.items():
         ours = [each for each in store.all(kind) if _is_ours(each)]
         sink.replace(told.record, [(key_of(each).namespace, told.read(each)) for each in ours])
 
 
 def tell(change: Change, sink: Sink) -> None:
-    """What has changed."""
+    """Send one change."""
     told = _TOLD.get(change.key.kind)
     if told is None or not _is_ours(change.last):
         return

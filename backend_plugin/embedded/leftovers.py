@@ -1,6 +1,6 @@
-"""What is left of pods whose shims were killed: processes that only their environment tells of.
+"""Kills the processes of pods whose shims were killed. It finds them by their environment.
 
-Lives here: the one scan of all processes. Does not: anything while there is a shim, which knows its own.
+It is not used while a shim runs, because a shim tracks its own processes.
 """
 
 import sys
@@ -10,13 +10,13 @@ from typing import Final
 
 from backend_plugin.embedded.shim import process_tree
 
-# A process that forks faster than it is found would keep us for ever.
+# Limits the time for a process that forks faster than it is found.
 _TRIES: Final = 50
 _PAUSE_SECONDS: Final = 0.002
 
 
 def kill_leftovers(uids: Collection[str]) -> None:
-    """Kill those of these pods, until none is found; each time there may be new ones."""
+    """Kill the processes of these pods until none is found. Processes may fork during a scan."""
     for _ in range(_TRIES):
         if not _kill_marked(uids):
             return

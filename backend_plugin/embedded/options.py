@@ -1,4 +1,4 @@
-"""How an emulated cluster is to be."""
+"""The options of an embedded cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,38 +11,40 @@ from backend_plugin.embedded.work import Backoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedOptions:
-    """What a person may say of an emulated cluster; all of it may differ when the state is opened again."""
+    """The options of an embedded cluster. All of them may change when its state is opened again."""
 
     nodes: int = 2
-    """How many there are: ``node-1``, ``node-2``, ..."""
+    """The number of nodes: ``node-1``, ``node-2``, ..."""
     capacity: Mapping[str, str] = field(default_factory=dict)
-    """What each node has, by Kubernetes' resource names; what is not said is this machine's. Of GPUs every
-    node has others, of cpu and memory each has the whole machine's."""
+    """The capacity of each node, by Kubernetes resource names. The default for a resource is that of this
+    machine. Each node has its own GPUs, but all CPUs and the whole memory of the machine."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that every node has beside the usual ones, for jobs that select their nodes."""
+    """Labels of every node in addition to the usual ones, for jobs with a node selector."""
     durable: bool = False
-    """Pods outlive the server, and the next one goes on with them; otherwise they end with it."""
+    """Pods keep running without the server, and the next server adopts them. Otherwise they end with the
+    server."""
     code: Path = field(default_factory=Path.cwd)
-    """Where the code of tasks is."""
+    """The directory with the code of the tasks."""
     images: Mapping[str, str] = field(default_factory=dict)
-    """Patterns of image names → virtual environments, ``.`` for the server's own; the first that fits."""
+    """Patterns of image names and their virtual environments, ``.`` for that of the server. The first match
+    counts."""
     strict_images: bool = False
-    """An image that fits none is as one that cannot be pulled; otherwise it is the server's environment."""
+    """Pods with an image that matches no pattern fail to pull it. The default is the server's environment."""
     pass_env: Sequence[str] = ()
-    """Patterns of further variables of the server that containers get, too."""
+    """Patterns of environment variables of the server that containers inherit in addition."""
     open_files: int | None = None
-    """How many files each process of a pod may have open; None: as many as the server when it was started."""
+    """The limit of open files for each process of a pod. None for the server's limit at its start."""
     pod_templates: Path | None = None
-    """A YAML or JSON file with PodTemplates, or a folder of such files."""
+    """A YAML or JSON file with PodTemplates, or a directory of such files."""
     lost_after: float = 1.0
-    """Seconds until the pods of a lost node are given up; five minutes in a cluster."""
+    """Seconds until the pods of a lost node are deleted. A real cluster waits five minutes."""
     orphaned_after: float = 40.0
-    """Seconds until a pod is removed whose author chose a node that is not there; as long as in a cluster."""
+    """Seconds until a pod with a missing `nodeName` is deleted, as long as in a real cluster."""
     restarts: BackOff = field(default_factory=BackOff)
-    """How soon a container is started again that has ended."""
+    """The backoff between restarts of a container."""
     logs: LogLimits = field(default_factory=LogLimits)
-    """How much of what containers write is kept."""
+    """The limits for the logs of containers."""
     backoff: Backoff = field(default_factory=Backoff)
-    """How soon a job is tried again of which a pod or a service was refused."""
+    """The backoff after a pod or a service of a job was rejected."""
     events: Limits = field(default_factory=Limits)
-    """How many events are kept, and how long."""
+    """The limits for the number and the age of events."""

@@ -1,23 +1,23 @@
-"""What is under way for an object: one thing after the other, of different objects at once."""
+"""Runs coroutines in order per key and concurrently across keys."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 
 class Tasks:
-    """Runs coroutines in the order in which they were given, for each key its own line."""
+    """Queues of coroutines, one per key."""
 
     def __init__(self) -> None:
         self._last: dict[str, asyncio.Task[None]] = {}
 
     def add(self, key: str, what: Callable[[], Awaitable[None]]) -> None:
-        """Have it run when what was given for `key` before has ended, however it ended."""
+        """Run `what` after all earlier coroutines of `key`, even if they failed."""
         task = asyncio.get_running_loop().create_task(_after(self._last.get(key), what))
         self._last[key] = task
         task.add_done_callback(lambda ended: self._settle(key, ended))
 
     async def close(self) -> None:
-        """Let everything end that has begun."""
+        """Wait for all coroutines that were added."""
         while self._last:
             await asyncio.wait(tuple(self._last.values()))
 

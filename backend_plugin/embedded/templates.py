@@ -1,4 +1,4 @@
-"""The PodTemplates of an emulated cluster, which a person writes into files."""
+"""Reads the PodTemplates of an embedded cluster from files."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,11 +14,11 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 class UnreadableTemplates(BackendError):
-    """A file that should hold PodTemplates holds something else, and what."""
+    """Raised for a file that does not contain valid PodTemplates."""
 
 
 def read(place: Path | None) -> Sequence[Manifest]:
-    """The PodTemplates of a file, or of the files in a folder; none where no place is given.
+    """Return the PodTemplates of a file, or of the files in a directory. Empty for no path.
 
     Raises:
         UnreadableTemplates: If a file cannot be read.
@@ -44,7 +44,7 @@ def _of_file(file: Path) -> Iterable[Manifest]:
 
 
 def _documents(file: Path) -> Iterable[object]:
-    import yaml  # Whoever has no templates does not pay for it.
+    import yaml  # Importing yaml is only necessary with templates.
 
     try:
         return [each for each in yaml_text.documents(file.read_bytes()) if each]

@@ -11,7 +11,7 @@ from backend_plugin.embedded.admission.refusal import Cause, forbidden, invalid,
 _MANAGERS: Final = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 _ROLES: Final = ("Master", "Worker")
 _CONTAINER: Final = "pytorch"
-# The limit for one job. Thousands of new pods at once would delay all other work of the process.
+# The limit for one job. Creating thousands of pods in one pass would block the event loop for too long.
 MOST_REPLICAS: Final = 1_000
 _SPECS: Final = "spec.pytorchReplicaSpecs"
 

@@ -1,17 +1,17 @@
-"""The training-operator's state machine, as a function: a job and what there is of it → what is to be done.
+"""The state machine of the training-operator as a pure function from observed objects to actions.
 
-attempt: one pass under way.
-deviations: where this is better than training-operator 1.9.3.
-environment: what a replica is told of the others.
-events: what is said of a job.
-job: a job's spec, with the operator's defaults.
-limits: deadline, restarts, expiry.
-objects: the pods and services that are made.
-one_pass: the pass, in its order.
-replicas: one role's pods and services.
-status: conditions, numbers and times.
-values: what goes in and comes out.
-verdict: what the pods mean for the job.
+- attempt: the state of one pass.
+- deviations: differences from training-operator 1.9.3.
+- environment: the environment variables of a replica.
+- events: the events of a job.
+- job: the spec of a job, with the operator's defaults.
+- limits: deadline, backoff limit and expiry.
+- objects: the manifests of pods and services.
+- one_pass: the stages of a pass, in order.
+- replicas: the pods and services of one role.
+- status: conditions, replica counts and times.
+- values: input and output of a pass.
+- verdict: the conditions that follow from the replica counts.
 """
 
 from backend_plugin.embedded.controller.events import of_action

@@ -1,7 +1,4 @@
-"""One pass of the controller while it is under way: what it sees, and what it has decided so far.
-
-Lives here: what every stage of a pass needs. Does not: any stage.
-"""
+"""The state of one pass of the controller: its input and its decisions. All stages share it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,40 +12,40 @@ from backend_plugin.embedded.controller.job import CONTAINER, Job, Role
 from backend_plugin.embedded.controller.status import SUSPENDED, Status
 from backend_plugin.embedded.controller.values import Action, DeletePod, DeleteService, Recreation, Seen
 
-# The operator's own number for a training container that does not say how it ended.
+# The operator's value for a training container without an exit code.
 UNKNOWN_EXIT: Final = 0xBEEF
 _RETRYABLE: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A pass under way; only its lists and its status change."""
+    """The state of a pass. Only its lists and its status change."""
 
     seen: Seen
     job: Job
     deviations: Deviations
     status: Status
     pods: Sequence[Manifest]
-    """The job's own."""
+    """The pods that the job owns."""
     services: Sequence[Manifest]
     service_names: frozenset[str]
-    """Of those that are not deleted already."""
+    """The names of the services that are not being deleted."""
     deletions: set[DeletePod | DeleteService] = field(default_factory=set)
-    """Those among the actions."""
+    """The deletions in `actions`."""
     actions: list[Action] = field(default_factory=list)
     recreated: dict[str, Recreation] = field(default_factory=dict)
     events: list[Manifest] = field(default_factory=list)
 
     def tell(self, kind: str, reason: str, message: str) -> None:
-        """Say something of the job."""
+        """Add an event of the job."""
         self.events.append(events.event(self.seen, kind, reason, message))
 
     def delete_pod(self, pod: Manifest) -> bool:
-        """Have a pod deleted; whether that is news to it."""
+        """Delete a pod. Return False if it is already being deleted."""
         return not is_terminating(pod) and self._delete(DeletePod(name(pod)))
 
     def delete_service(self, wanted: str) -> None:
-        """Have a service deleted, if there is one of that name."""
+        """Delete the service with this name, if it exists."""
         if wanted in self.service_names:
             self._delete(DeleteService(wanted))
 
@@ -60,15 +57,15 @@ class Attempt:
         return True
 
     def pods_of(self, role: Role) -> list[Manifest]:
-        """Those labelled as that role's."""
+        """Return the pods with the label of that role."""
         return _of_role(self.pods, role)
 
     def services_of(self, role: Role) -> list[Manifest]:
-        """Those labelled as that role's."""
+        """Return the services with the label of that role."""
         return _of_role(self.services, role)
 
     def is_left_behind(self, pod: Manifest) -> bool:
-        """Whether a suspension ended this pod, and the job has been resumed since."""
+        """True if a suspension deleted this pod and the job was resumed after that."""
         if not self.deviations.suspension_is_no_failure or not is_terminating(pod):
             return False
         resumed = any(
@@ -79,33 +76,33 @@ class Attempt:
 
 
 def name(manifest: Manifest) -> str:
-    """Of any object."""
+    """Return the name of an object."""
     return text(_metadata(manifest), "name")
 
 
 def phase(pod: Manifest) -> str:
-    """``Pending``, ``Running``, ``Succeeded``, ``Failed``, ``Unknown``; of a new pod nothing."""
+    """Return the phase of a pod. Empty for a new pod."""
     return text(section(pod, "status"), "phase")
 
 
 def is_terminating(manifest: Manifest) -> bool:
-    """Whether it is deleted already, and not yet gone."""
+    """True if the object is being deleted."""
     return bool(_metadata(manifest).get("deletionTimestamp"))
 
 
 def is_active(pod: Manifest) -> bool:
-    """Whether a pod may still come to something."""
+    """True if the pod has not finished and is not being deleted."""
     return phase(pod) not in ("Succeeded", "Failed") and not is_terminating(pod)
 
 
 def index(manifest: Manifest) -> int | None:
-    """Which replica it is; None where its label is no number."""
+    """Return the replica index from the label, or None if it is not a number."""
     said = texts(_metadata(manifest), "labels").get(objects.REPLICA_INDEX, "")
     return int(said) if said.isascii() and said.isdigit() else None
 
 
 def exit_codes(pod: Manifest) -> list[int]:
-    """Of the training container, if it has ended."""
+    """Return the exit codes of the training container. Empty if it has not terminated."""
     ended = [
         section(each, "state", "terminated")
         for each in entries(section(pod, "status"), "containerStatuses")
@@ -115,25 +112,25 @@ def exit_codes(pod: Manifest) -> list[int]:
 
 
 def is_retryable(pod: Manifest) -> bool:
-    """Whether the policy `ExitCode` starts a failed pod again."""
+    """True if the policy `ExitCode` restarts the failed pod."""
     return (exit_codes(pod) or [UNKNOWN_EXIT])[-1] >= _RETRYABLE
 
 
 def restarts(pod: Manifest) -> int:
-    """How often its containers were started again in place."""
+    """Return the number of restarts of the containers of a pod."""
     status = section(pod, "status")
     containers = [*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")]
     return sum(number(each, "restartCount") or 0 for each in containers)
 
 
 def of_job(manifests: Sequence[Manifest], job: Job) -> list[Manifest]:
-    """Those with the job's labels."""
+    """Return the objects with the labels of the job."""
     wanted = objects.labels_of_job(job).items()
     return [each for each in manifests if wanted <= texts(_metadata(each), "labels").items()]
 
 
 def is_controlled_by(manifest: Manifest, job: Job) -> bool:
-    """Whether it belongs to this job, not to an earlier one of its name."""
+    """True if the object is controlled by this job, and not by an earlier job with the same name."""
     owners = entries(_metadata(manifest), "ownerReferences")
     return any(owner.get("controller") is True and owner.get("uid") == job.uid for owner in owners)
 

@@ -1,8 +1,7 @@
-"""Where the controller does better than training-operator 1.9.3, which it otherwise repeats.
+"""Switches for the differences between the controller and training-operator 1.9.3.
 
-Lives here: one switch a deviation, with what the operator does instead. Does not: the doing. Beside them,
-admission refuses a job without roles, which the operator never looks at, and one of more pods than a pass can
-hold; and nobody here makes PodGroups or HorizontalPodAutoscalers.
+Each switch documents the behavior of the operator. Some differences have no switch: admission rejects a job
+without roles and a job with too many replicas, and no PodGroups or HorizontalPodAutoscalers are created.
 """
 
 from dataclasses import dataclass
@@ -11,34 +10,39 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviations:
-    """What is done better; nothing of it is training-operator 1.9.3, to the bug."""
+    """The enabled deviations.
+
+    With all of them disabled, the controller behaves as training-operator 1.9.3.
+    """
 
     created_is_written: bool = True
-    """`Created` is part of the first status. The operator keeps it in its cache, where an edit loses it."""
+    """`Created` is stored with the first status. The operator only caches it, and an edit of the job loses
+    it."""
     deadline_has_a_timer: bool = True
-    """`activeDeadlineSeconds` ends a job in time. The operator looks only when something else happens."""
+    """A timer fails a job at its `activeDeadlineSeconds`. The operator checks only when an object changes."""
     recreations_count: bool = True
-    """Pods made anew count towards `backoffLimit`. The operator counts restarts in place only."""
+    """Recreated pods count towards `backoffLimit`. The operator counts container restarts only."""
     completion_is_timed: bool = True
-    """Every end has a `completionTime`. That of an exit code below 128 has none, and no expiry."""
+    """Each finished job has a `completionTime`. The operator sets none, and no expiry, for an exit code below
+    128."""
     ends_are_seen: bool = True
-    """A job that reached a limit is deleted after its failure was written. The operator does not wait."""
+    """A job that reached a limit is deleted after its failure is stored. The operator does not wait."""
     one_end: bool = True
     """A job that has succeeded does not fail in the same pass."""
     only_wanted_pods: bool = True
-    """No pod is made to be deleted. The operator fills the gaps below pods that are too many, and makes
-    one for zero replicas. Nor do pods that are too many count as failed."""
+    """No pod is created only to be deleted. The operator fills the gaps below superfluous pods, creates one
+    pod for zero replicas, and counts superfluous pods as failed."""
     suspension_is_no_failure: bool = True
-    """Pods that a suspension left behind are not those of the resumed job. The operator counts them, so that
-    a job resumed too early fails, or succeeds."""
+    """Pods that a suspension deleted do not count for the resumed job. The operator counts them, so that a
+    job which is resumed too early fails or succeeds."""
     rdzv_conf_may_be_empty: bool = True
-    """An empty `rdzvConf` says nothing. The operator panics, for ever."""
+    """An empty `rdzvConf` has no effect. The operator panics in each pass."""
     standalone_is_a_number: bool = True
-    """`PET_STANDALONE` is 1. The operator's empty text ends torchrun."""
+    """`PET_STANDALONE` is 1. The operator sets an empty value, with which torchrun fails."""
     conditions_stand: bool = True
-    """A condition that a pass finds as it was is not written anew, with another time."""
+    """An unchanged condition keeps its timestamps."""
     selectors_are_whole: bool = True
-    """Each role has its `selector`. The operator forgets that of a role behind a Master that succeeded."""
+    """Each role has a `selector`. The operator omits it for roles after a Master that succeeded."""
 
 
 DEFAULT: Final = Deviations()

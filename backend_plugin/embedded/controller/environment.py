@@ -1,6 +1,6 @@
-"""What a replica is told of its place among the others, as the operator appends it to every container.
+"""Builds the environment variables that the operator appends to every container of a replica.
 
-Lives here: names, values and their order. Does not: what the author says, which stands before it and loses.
+A variable that the author sets comes first in the list and loses.
 """
 
 from typing import Final
@@ -14,11 +14,11 @@ _BACKEND: Final = "c10d"
 
 
 class CannotBeMade(Exception):
-    """The operator ends its pass here, with an error or a panic, and comes back in vain."""
+    """Raised where the operator fails with an error or a panic and retries without success."""
 
 
 def of_replica(job: Job, role: Role, index: int, deviations: Deviations) -> list[Manifest]:
-    """The variables of one replica's containers, in the operator's order."""
+    """Return the variables for the containers of one replica, in the operator's order."""
     variables: dict[str, str] = {"PYTHONUNBUFFERED": "1"}
     said = [*variables.items(), *_master(job, role, index)]
     if job.nproc_per_node is not None:
@@ -48,7 +48,7 @@ def _master(job: Job, role: Role, index: int) -> list[tuple[str, str]]:
 
 
 def _processes(job: Job) -> int:
-    """Of a replica; words such as ``auto`` count as one."""
+    """Return the number of processes of a replica. Words such as ``auto`` count as one."""
     said = job.nproc_per_node or ""
     digits = said[1:] if said[:1] in ("+", "-") else said
     return int(said) if digits.isascii() and digits.isdigit() else 1

@@ -1,7 +1,4 @@
-"""What the operator says of a job: bodies of core/v1 Events.
-
-Lives here: their shape, and the sentences about actions. Does not: names and counts, which the store gives.
-"""
+"""Builds the bodies of the core/v1 Events of a job. The store adds names and counts."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -28,7 +25,14 @@ _UNWANTED: Final = ("Succeeded", "Failed")
 
 
 def event(seen: Seen, kind: str, reason: str, message: str) -> Manifest:
-    """An event of the job; `kind` is ``Normal`` or ``Warning``."""
+    """Return an event of the job.
+
+    Args:
+        seen: The input of the pass.
+        kind: ``Normal`` or ``Warning``.
+        reason: The reason of the event.
+        message: The message of the event.
+    """
     metadata = section(seen.job, "metadata")
     namespace, at = text(metadata, "namespace"), stamp(seen.now)
     return {
@@ -54,7 +58,7 @@ def event(seen: Seen, kind: str, reason: str, message: str) -> Manifest:
 
 
 def of_action(seen: Seen, action: Action, refusal: str | None = None) -> Manifest:
-    """What doing an action says of the job, or that it was refused, with the refusal's words."""
+    """Return the event for an executed action, or for a rejected one if `refusal` has its message."""
     what, done = _told(seen, action)
     if refusal is None:
         return event(seen, NORMAL, f"Successful{what}", done)
@@ -63,7 +67,7 @@ def of_action(seen: Seen, action: Action, refusal: str | None = None) -> Manifes
 
 
 def of_abnormal(seen: Seen, pod: Manifest) -> Iterator[Manifest]:
-    """What is wrong with an active pod: its containers, else its init containers, else its last condition."""
+    """Yield events for a faulty active pod, from its containers, init containers or last condition."""
     status = section(pod, "status")
     metadata = section(pod, "metadata")
     if text(status, "phase") in _UNWANTED or metadata.get("deletionTimestamp"):
@@ -104,7 +108,7 @@ def _told(seen: Seen, action: Action) -> tuple[str, str]:
         case DeleteService(name):
             return "DeleteService", f"Deleted service: {name}"
         case DeleteJob():
-            # The operator's own choice of a reason.
+            # The operator uses this reason for the deletion of a job, too.
             return "DeletePod", f"Deleted job: {_name(seen.job)}"
         case _:
             assert_never(action)

@@ -1,7 +1,4 @@
-"""A stored PyTorchJob with the operator's defaults, which it applies in memory only.
-
-Lives here: reading a job's spec. Does not: what is made of it.
-"""
+"""Reads the spec of a stored PyTorchJob with the operator's defaults, which are never stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,12 +20,12 @@ ON_FAILURE: Final = "OnFailure"
 NEVER: Final = "Never"
 EXIT_CODE: Final = "ExitCode"
 RESTARTING: Final = (ALWAYS, ON_FAILURE, EXIT_CODE)
-"""The policies under which anything is started again."""
+"""The policies that restart or recreate failed pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """One entry of `pytorchReplicaSpecs`."""
+    """An entry of `pytorchReplicaSpecs`."""
 
     name: str
     replicas: int
@@ -37,13 +34,13 @@ class Role:
 
     @property
     def label(self) -> str:
-        """The name as labels and pods' names have it."""
+        """The name as used in labels and in the names of pods."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
-    """`spec.runPolicy`; None where nothing is said."""
+    """The fields of `spec.runPolicy`. None for a field that is not set."""
 
     clean_pod_policy: str
     suspend: bool
@@ -55,51 +52,51 @@ class RunPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the controller knows of a job beside its status."""
+    """The spec and metadata of a job."""
 
     manifest: Manifest
     roles: tuple[Role, ...]
-    """In the order in which they are visited."""
+    """The roles in the order of processing."""
     run_policy: RunPolicy
     nproc_per_node: str | None
     elastic: Manifest | None
 
     @property
     def name(self) -> str:
-        """The job's."""
+        """The name of the job."""
         return text(section(self.manifest, "metadata"), "name")
 
     @property
     def namespace(self) -> str:
-        """The job's, and that of all it owns."""
+        """The namespace of the job and of all its objects."""
         return text(section(self.manifest, "metadata"), "namespace")
 
     @property
     def uid(self) -> str:
-        """By which it is told from other jobs of its name."""
+        """The uid, which differs from that of an earlier job with the same name."""
         return text(section(self.manifest, "metadata"), "uid")
 
     @property
     def replicas(self) -> int:
-        """Of all roles."""
+        """The number of replicas of all roles."""
         return sum(role.replicas for role in self.roles)
 
     @property
     def is_deleted(self) -> bool:
-        """Whether it waits only for what it owns to be gone."""
+        """True if the job is being deleted."""
         return bool(section(self.manifest, "metadata").get("deletionTimestamp"))
 
     def role(self, name: str) -> Role | None:
-        """The role of that name, if the job has it."""
+        """Return the role with this name, or None."""
         return next((role for role in self.roles if role.name == name), None)
 
     def pod_name(self, role: str, index: int) -> str:
-        """Of a replica's pod, and of its service."""
+        """Return the name of a replica's pod and service."""
         return f"{self.name}-{role.lower()}-{index}"
 
 
 def read(manifest: Manifest, order: Sequence[str]) -> Job:
-    """The job, its roles in that order; what `order` does not name is left out."""
+    """Return the job with its roles in the given order. A role that is not in `order` is omitted."""
     spec = section(manifest, "spec")
     replica_specs = section(spec, "pytorchReplicaSpecs")
     roles = tuple(_role(name, section(replica_specs, name)) for name in order if name in replica_specs)
@@ -123,7 +120,7 @@ def _role(name: str, spec: Manifest) -> Role:
 
 
 def _with_port(template: Manifest) -> Manifest:
-    """The template, the training container with the port by which replicas find each other."""
+    """Return the template with the rendezvous port in its training container."""
     spec = section(template, "spec")
     containers = entries(spec, "containers")
     index = next((at for at, each in enumerate(containers) if each.get("name") == CONTAINER), 0)
@@ -155,7 +152,10 @@ def _nproc_per_node(spec: Manifest) -> str | None:
 
 
 def _elastic(spec: Manifest, roles: Sequence[Role]) -> Manifest | None:
-    """`elasticPolicy` with both bounds: a missing one is the other, both missing are the workers' number."""
+    """Return `elasticPolicy` with both bounds.
+
+    The default of a bound is the other one, else the number of workers.
+    """
     policy = spec.get("elasticPolicy")
     if not isinstance(policy, dict):
         return None

@@ -1,7 +1,4 @@
-"""When a job has had enough: its time, its restarts, and how long it is kept afterwards.
-
-Lives here: the arithmetic. Does not: what happens then.
-"""
+"""The limits of a job: deadline, backoff limit and time to live. This module only computes them."""
 
 from datetime import datetime
 
@@ -18,7 +15,7 @@ from backend_plugin.embedded.controller.job import EXIT_CODE, RESTARTING, Role
 
 
 def reached(attempt: Attempt) -> str:
-    """Which limit the job has reached, as its failure's message; nothing if none."""
+    """Return the failure message for the limit that the job has reached. Empty if it has reached none."""
     name = attempt.job.name
     if _has_restarted_enough(attempt):
         return f"Job {name} has failed because it has reached the specified backoff limit"
@@ -29,7 +26,7 @@ def reached(attempt: Attempt) -> str:
 
 
 def expiry(attempt: Attempt) -> datetime | None:
-    """When a finished job is deleted; None: never. Nor is one that is suspended as well."""
+    """Return the time at which a finished job is deleted. None for a suspended job, or without a limit."""
     policy = attempt.job.run_policy
     if policy.ttl_seconds is None or policy.suspend:
         return None
@@ -37,7 +34,7 @@ def expiry(attempt: Attempt) -> datetime | None:
 
 
 def wake_at(attempt: Attempt) -> datetime | None:
-    """When time alone will make a difference."""
+    """Return the time of the next pass that is required without a change of an object."""
     if attempt.status.is_finished:
         return expiry(attempt)
     if attempt.deviations.deadline_has_a_timer and not attempt.job.run_policy.suspend:
@@ -46,7 +43,7 @@ def wake_at(attempt: Attempt) -> datetime | None:
 
 
 def is_made_anew(role: Role, pod: Manifest) -> bool:
-    """Whether a pod of that role that has failed is deleted, so that another takes its place."""
+    """True if a failed pod of that role is deleted and recreated."""
     if role.restart_policy == EXIT_CODE:
         return is_retryable(pod)
     return role.restart_policy in RESTARTING
@@ -66,7 +63,7 @@ def _has_restarted_enough(attempt: Attempt) -> bool:
 
 
 def _restarts(attempt: Attempt, role: Role) -> int:
-    """In place, of the pods that run; and in the past, of those whose place they took."""
+    """Return the container restarts of running pods. With the deviation, recreated pods count too."""
     if role.restart_policy not in RESTARTING:
         return 0
     pods = attempt.pods_of(role)
@@ -80,7 +77,7 @@ def _restarts(attempt: Attempt, role: Role) -> int:
 
 
 def _has_new_failure(attempt: Attempt) -> bool:
-    """Whether a pod has failed of which the status does not know; the operator's other rule, for limit 0."""
+    """True if a pod has failed since the last status update. The operator uses this rule for limit 0."""
     failed = sum(phase(pod) == "Failed" for pod in attempt.pods)
     known = sum(status.failed for status in attempt.status.replicas.values())
     active = sum(is_active(pod) for pod in attempt.pods)

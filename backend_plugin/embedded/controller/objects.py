@@ -1,7 +1,4 @@
-"""The pods and services of a job, as the operator makes them.
-
-Lives here: manifests from a job. Does not: when they are made.
-"""
+"""Builds the pods and services of a job as the operator does."""
 
 from typing import Final
 
@@ -23,7 +20,7 @@ REPLICA_INDEX: Final = _LABEL + "replica-index"
 JOB_ROLE: Final = _LABEL + "job-role"
 
 INIT_CONTAINER: Final = "init-pytorch"
-# The operator's own words and its defaults of image and tries.
+# The operator's command and its default image and number of attempts.
 _INIT_IMAGE: Final = "alpine:3.10"
 _WAIT: Final = (
     "err=1;for i in $(seq 100); do if nslookup {master}; then err=0 && break; fi;"
@@ -32,18 +29,22 @@ _WAIT: Final = (
 
 
 def labels_of_job(job: Job) -> dict[str, str]:
-    """By which the operator finds what belongs to a job."""
+    """Return the labels by which the operator finds the objects of a job."""
     return {OPERATOR_NAME: OPERATOR, JOB_NAME: job.name}
 
 
 def selector(job: Job, role: Role) -> str:
-    """The same for one role, as text."""
+    """Return the label selector for one role, as text."""
     labels = {**labels_of_job(job), REPLICA_TYPE: role.label}
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def pod(job: Job, role: Role, index: int, deviations: Deviations) -> Manifest:
-    """One replica's pod; raises `CannotBeMade` where the operator gives up."""
+    """Return the pod of a replica.
+
+    Raises:
+        CannotBeMade: If the operator fails to create it.
+    """
     metadata = section(role.template, "metadata")
     labels = {**texts(metadata, "labels"), **labels_of_job(job), **_labels_of_replica(role, index)}
     if role.name == MASTER or (job.role(MASTER) is None and index == 0):
@@ -64,7 +65,7 @@ def pod(job: Job, role: Role, index: int, deviations: Deviations) -> Manifest:
 
 
 def service(job: Job, role: Role, index: int) -> Manifest:
-    """The headless service by which a replica is found."""
+    """Return the headless service of a replica."""
     labels = {**labels_of_job(job), **_labels_of_replica(role, index)}
     return {
         "apiVersion": "v1",
@@ -122,7 +123,7 @@ def _init_container(job: Job) -> Manifest:
 
 
 def _service_ports(role: Role) -> list[Manifest]:
-    """The training container's, the last of each name."""
+    """Return the ports of the training container. Of several ports with one name the last one counts."""
     containers = entries(section(role.template, "spec"), "containers")
     trainer = next((each for each in containers if each.get("name") == CONTAINER), {})
     ports = {text(port, "name"): port.get("containerPort") for port in entries(trainer, "ports")}

@@ -1,7 +1,4 @@
-"""One pass of the controller: the page that tells the story.
-
-Lives here: the order of things. Does not: the things; `limits`, `replicas` and `verdict` know them.
-"""
+"""Composes one pass of the controller from its stages. It contains their order, not their rules."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,12 +32,12 @@ from backend_plugin.embedded.controller.values import Action, DeleteJob, DeleteP
 
 
 def reconcile(seen: Seen, *, upstream: bool = False, order: Sequence[str] = ROLES) -> Step:
-    """What the training-operator wants, seeing this.
+    """Return the actions, events and status that the training-operator derives from the stored objects.
 
     Args:
-        seen: The job and what there is of it.
-        upstream: Be training-operator 1.9.3 to the bug; `deviations` lists the differences.
-        order: In which the roles are visited, which the operator leaves to chance.
+        seen: The job and its objects.
+        upstream: Reproduce the bugs of training-operator 1.9.3, which `deviations` lists.
+        order: The order of the roles. The operator's order is random.
     """
     job = read(seen.job, order)
     if job.run_policy.managed_by not in (None, OWN_MANAGER) or job.is_deleted or not job.roles:
@@ -56,7 +53,13 @@ def reconcile(seen: Seen, *, upstream: bool = False, order: Sequence[str] = ROLE
 
 
 def counted(seen: Seen, step: Step, done: Sequence[Action]) -> Manifest:
-    """The job after only these actions of a pass: what is made anew counts all the same. Else as it was."""
+    """Return the job after an interrupted pass, with the recreations that are done counted.
+
+    Args:
+        seen: The input of the pass.
+        step: The result of the pass.
+        done: The actions that were executed.
+    """
     names = [action.name for action in done if isinstance(action, DeletePod)]
     recreated = [step.recreated[each] for each in names if each in step.recreated]
     if not recreated:
@@ -69,7 +72,7 @@ def counted(seen: Seen, step: Step, done: Sequence[Action]) -> Manifest:
 
 
 def created(job: Manifest, now: datetime) -> Manifest:
-    """The job as the operator has it in its cache when it sees it for the first time since its own start."""
+    """Return the job with the condition `Created`, as the operator caches it after its start."""
     status = Status.read(section(job, "status"), now)
     status.say(CREATED, f"PyTorchJob {text(section(job, 'metadata'), 'name')} is created.")
     return {**job, "status": status.manifest()}
@@ -92,7 +95,7 @@ def _attempt(seen: Seen, job: Job, deviations: Deviations) -> Attempt:
 
 
 def _pass(attempt: Attempt) -> bool:
-    """Whether it came to its end, so that its status counts."""
+    """Run the stages. Return True if the pass was completed, so that its status is stored."""
     if attempt.status.is_finished:
         return _clean_up(attempt)
     if attempt.job.run_policy.suspend:
@@ -113,7 +116,7 @@ def _pass(attempt: Attempt) -> bool:
 
 
 def _clean_up(attempt: Attempt) -> bool:
-    """The job is over: remove what its policy does not want to keep, and in time the job."""
+    """Delete the pods of a finished job by its `cleanPodPolicy`, and the job after its time to live."""
     policy = attempt.job.run_policy.clean_pod_policy
     for pod in attempt.pods:
         if policy == "None" or (policy == "Running" and phase(pod) not in ("Running", "Pending")):
@@ -130,7 +133,7 @@ def _clean_up(attempt: Attempt) -> bool:
 
 
 def _expire(attempt: Attempt) -> bool:
-    """Whether the pass goes on: not if the job is to be deleted now, nor if nobody knows when."""
+    """Delete an expired job. Return False if it is deleted or if its time of expiry is unknown."""
     policy = attempt.job.run_policy
     if policy.ttl_seconds is None or policy.suspend:
         return True
@@ -170,7 +173,7 @@ def _resume(attempt: Attempt) -> None:
 
 
 def _fail(attempt: Attempt, limit: str) -> bool:
-    """A limit ends all pods, whatever the policy."""
+    """Delete all pods of a job that reached a limit, independent of its `cleanPodPolicy`."""
     attempt.status.complete()
     _delete_all(attempt)
     if not attempt.deviations.ends_are_seen and not _expire(attempt):
@@ -196,6 +199,6 @@ def _step(attempt: Attempt) -> Step:
 
 
 def _standing(new: Manifest, old: Sequence[Manifest]) -> Manifest:
-    """The old condition of which the new one says nothing else."""
+    """Return the old condition if it has the same type, status and reason as the new one."""
     what = ("type", "status", "reason")
     return next((each for each in old if all(each.get(key) == new.get(key) for key in what)), new)

@@ -1,7 +1,4 @@
-"""One role's pods and services: which are missing, which are too many, which have failed.
-
-Lives here: the actions, and the role's numbers. Does not: what they mean for the job.
-"""
+"""Reconciles the pods and services of one role and counts them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,18 +14,18 @@ from backend_plugin.embedded.controller.values import CreatePod, CreateService, 
 
 
 def reconcile_pods(attempt: Attempt, role: Role) -> None:
-    """Make what is missing, delete what is too many or shall be made anew, count the rest."""
+    """Create missing pods, delete superfluous and failed ones, and count the rest."""
     _begin_count(attempt, role)
     for at, pods in _by_index(attempt.pods_of(role), attempt, role).items():
         if not pods:
             _create_pod(attempt, role, at)
-        # Of two pods in one place the operator looks at neither.
+        # If an index has two pods, the operator ignores both.
         elif len(pods) == 1:
             _reconcile_pod(attempt, role, at, pods[0])
 
 
 def reconcile_services(attempt: Attempt, role: Role) -> None:
-    """A service for each replica, none for others."""
+    """Create a service for each replica and delete superfluous ones."""
     for at, services in _by_index(attempt.services_of(role), attempt, role).items():
         if not services:
             attempt.actions.append(CreateService(objects.service(attempt.job, role, at)))
@@ -42,9 +39,10 @@ def _begin_count(attempt: Attempt, role: Role) -> None:
 
 
 def _by_index(found: Sequence[Manifest], attempt: Attempt, role: Role) -> Mapping[int, Sequence[Manifest]]:
-    """What there is in each place: in each that there should be, and in others that are taken.
+    """Return the objects by replica index.
 
-    The operator goes through all places up to the highest that is taken, and through one at least.
+    The result contains the required indexes and all other indexes with an object. Upstream, it contains all
+    indexes up to the highest one with an object, and at least one index.
     """
     taken: dict[int, list[Manifest]] = {}
     for each in found:
@@ -99,7 +97,7 @@ def _reconcile_failed(attempt: Attempt, role: Role, pod: Manifest) -> None:
 
 
 def _count(attempt: Attempt, role: Role, pod: Manifest) -> None:
-    """Whoever is deleted while running has failed, as far as the operator is concerned."""
+    """Count a pod by its phase. A running pod that is being deleted counts as failed, as in the operator."""
     match phase(pod):
         case "Running" if is_terminating(pod):
             attempt.status.count(role.name, failed=1)

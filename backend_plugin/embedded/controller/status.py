@@ -1,7 +1,4 @@
-"""A job's status while a pass works on it: the operator's rules of which condition replaces which.
-
-Lives here: the status and its arithmetic. Does not: what is to be said.
-"""
+"""The status of a job during a pass, with the operator's rules for conditions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,29 +17,29 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
 _REASON: Final = "PyTorchJob"
-# Of these two a job shows one: the newer removes the older.
+# A job has only one of these two conditions: the newer one removes the older one.
 _EXCLUSIVE: Final[Mapping[str, str]] = {RUNNING: RESTARTING, RESTARTING: RUNNING}
 _COUNTS: Final = ("active", "succeeded", "failed", "restarts")
 
 
 def reason(word: str) -> str:
-    """A condition's or an event's reason."""
+    """Return the reason of a condition or event."""
     return _REASON + word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
-    """One role's numbers."""
+    """The replica counts of one role."""
 
     active: int = 0
     succeeded: int = 0
     failed: int = 0
     restarts: int = 0
-    """How often its pods were made anew, and their containers before that. No field of the operator's."""
+    """The number of recreated pods and of restarts of their containers. The operator has no such field."""
     selector: str = ""
 
     def manifest(self) -> Manifest:
-        """As it is stored; zeros are left out."""
+        """Return the counts as stored, without zeros."""
         counts = {name: getattr(self, name) for name in _COUNTS}
         said = {name: count for name, count in counts.items() if count}
         return {**said, **({"selector": self.selector} if self.selector else {})}
@@ -50,17 +47,17 @@ class ReplicaStatus:
 
 @dataclass(slots=True, kw_only=True)
 class Status:
-    """The status so far; `now` is when it is changed."""
+    """A mutable status. `now` is the time of its changes."""
 
     now: datetime
     conditions: list[Manifest] = field(default_factory=list)
     replicas: dict[str, ReplicaStatus] = field(default_factory=dict)
     times: dict[str, JsonValue] = field(default_factory=dict)
-    """`startTime`, `completionTime`, `lastReconcileTime`."""
+    """The fields `startTime`, `completionTime` and `lastReconcileTime`."""
 
     @classmethod
     def read(cls, stored: Manifest, now: datetime) -> "Status":
-        """The status as it is stored."""
+        """Return the stored status."""
         replicas = section(stored, "replicaStatuses")
         times = ("startTime", "completionTime", "lastReconcileTime")
         return cls(
@@ -71,28 +68,28 @@ class Status:
         )
 
     def manifest(self) -> Manifest:
-        """As it is stored; what is empty is left out."""
+        """Return the status as stored, without empty fields."""
         replicas = {name: self.replicas[name].manifest() for name in sorted(self.replicas)}
         said: Manifest = {"conditions": self.conditions, "replicaStatuses": replicas}
         return {**{name: value for name, value in said.items() if value}, **self.times}
 
     def says(self, kind: str) -> bool:
-        """Whether the condition of that type holds."""
+        """True if the condition of this type has the status ``True``."""
         return any(each.get("type") == kind and each.get("status") == "True" for each in self.conditions)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the job is over, for better or worse."""
+        """True if the job has succeeded or failed."""
         return self.says(SUCCEEDED) or self.says(FAILED)
 
     def say(self, kind: str, message: str, *, word: str = "", holds: str = "True") -> None:
-        """Write a condition, unless the job has failed, or says just that already.
+        """Set a condition, unless the job has failed or the condition is already set.
 
         Args:
-            kind: The condition's type.
-            message: Its sentence.
-            word: Its reason's word, where that is not its type.
-            holds: Its status.
+            kind: The type of the condition.
+            message: The message of the condition.
+            word: The suffix of the reason, if it differs from the type.
+            holds: The status of the condition.
         """
         old = next((each for each in self.conditions if each.get("type") == kind), {})
         is_said = (old.get("status"), old.get("reason")) == (holds, reason(word or kind))
@@ -110,20 +107,20 @@ class Status:
         self.conditions = [*_beside(kind, self.conditions), new]
 
     def begin(self) -> None:
-        """The job starts now, or again."""
+        """Set the start time."""
         self.times["startTime"] = stamp(self.now)
 
     def complete(self) -> None:
-        """The job ends now, unless it has."""
+        """Set the completion time, if it is not set."""
         self.times.setdefault("completionTime", stamp(self.now))
 
     def moment(self, name: str, *, after: int = 0) -> datetime | None:
-        """One of the times, so many seconds later."""
+        """Return one of the times plus `after` seconds, or None if it is not set."""
         found = moment(self.times, name)
         return None if found is None else found + timedelta(seconds=after)
 
     def count(self, role: str, **more: int) -> None:
-        """Add to one role's numbers."""
+        """Add to the counts of one role."""
         old = self.replicas[role]
         self.replicas[role] = replace(old, **{name: getattr(old, name) + by for name, by in more.items()})
 
@@ -134,7 +131,7 @@ def _replica_status(stored: Manifest) -> ReplicaStatus:
 
 
 def _beside(kind: str, conditions: list[Manifest]) -> list[Manifest]:
-    """What stays when a condition of that type is added."""
+    """Return the conditions that remain when a condition of that type is added."""
     kept = [each for each in conditions if each.get("type") not in (kind, _EXCLUSIVE.get(kind))]
     if kind not in (SUCCEEDED, FAILED):
         return kept

@@ -1,7 +1,4 @@
-"""What goes into one pass of the controller and what comes out.
-
-Lives here: records. Does not: any thought.
-"""
+"""The input and output types of one pass of the controller."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +10,7 @@ from backend_plugin.core.values import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A job and what there is of it, as stored, at one moment."""
+    """A job and its objects as stored at one moment."""
 
     job: Manifest
     pods: Sequence[Manifest]
@@ -23,21 +20,21 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Make a pod; `admission.admit_pod` may refuse it."""
+    """Create a pod. `admission.admit_pod` may reject it."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete a pod, with its own grace period."""
+    """Delete a pod with its own grace period."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateService:
-    """Make a service; `admission.admit_service` may refuse it."""
+    """Create a service. `admission.admit_service` may reject it."""
 
     manifest: Manifest
 
@@ -51,7 +48,7 @@ class DeleteService:
 
 @dataclass(frozen=True, slots=True)
 class DeleteJob:
-    """Delete the job itself and, in the background, all that it owns."""
+    """Delete the job, and in the background all objects that it owns."""
 
 
 Action: TypeAlias = CreatePod | DeletePod | CreateService | DeleteService | DeleteJob
@@ -59,28 +56,28 @@ Action: TypeAlias = CreatePod | DeletePod | CreateService | DeleteService | Dele
 
 @dataclass(frozen=True, slots=True)
 class Recreation:
-    """A pod that has failed and is made anew."""
+    """The recreation of a failed pod."""
 
     role: str
     restarts: int
-    """How much it counts towards `backoffLimit`."""
+    """The number to add to the restarts that count towards `backoffLimit`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one pass wants.
+    """The result of one pass.
 
-    The actions are carried out in their order. If one is refused, those behind it, the events and the status
-    are void, as the operator ends its pass there, but for what `counted` says; it is called again after a
-    while. `events.of_action` words what an action's doing, or its refusal, says of the job.
+    The actions are executed in order. If one is rejected, the remaining actions, the events and the status
+    are discarded, because the operator ends its pass there. Only the result of `counted` is stored, and the
+    pass is repeated after a backoff. `events.of_action` builds the event for an executed or rejected action.
     """
 
     status: Manifest | None = None
-    """The job's whole status; None: as it is."""
+    """The complete new status of the job. None if it does not change."""
     actions: tuple[Action, ...] = ()
     recreated: Mapping[str, Recreation] = field(default_factory=dict)
-    """Those of the deleted pods that are made anew, by name; the status counts all of them."""
+    """The recreated pods among the deleted ones, by name. `status` counts all of them."""
     events: tuple[Manifest, ...] = ()
-    """Bodies of core/v1 Events of the job, without names."""
+    """The core/v1 Events of the job, without names."""
     wake_at: datetime | None = None
-    """Look again then, though nothing has changed."""
+    """The time of the next pass if no object changes before."""

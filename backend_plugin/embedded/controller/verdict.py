@@ -1,7 +1,4 @@
-"""What the pods of all roles mean for the job.
-
-Lives here: which conditions follow from the roles' numbers. Does not: the numbers; see `replicas`.
-"""
+"""Derives the conditions of a job from the replica counts of its roles. `replicas` computes the counts."""
 
 from dataclasses import replace
 
@@ -12,7 +9,7 @@ from backend_plugin.embedded.controller.status import FAILED, RESTARTING, RUNNIN
 
 
 def judge(attempt: Attempt) -> None:
-    """Bring the status's conditions, times and selectors in line with its numbers."""
+    """Set the conditions, times and selectors of the status from its replica counts."""
     if "startTime" not in attempt.status.times:
         attempt.status.begin()
     if attempt.deviations.selectors_are_whole:
@@ -24,7 +21,7 @@ def judge(attempt: Attempt) -> None:
         if not has_master:
             _judge_workers(attempt, role)
         elif role.name == MASTER and _judge_master(attempt, role):
-            # What became of the roles behind it is of no interest any more.
+            # The operator does not evaluate the remaining roles.
             return
         _judge_failures(attempt, role)
 
@@ -35,7 +32,7 @@ def _select(attempt: Attempt, role: Role) -> None:
 
 
 def _judge_master(attempt: Attempt, role: Role) -> bool:
-    """Whether the master has succeeded, and the job with it."""
+    """Set the conditions from the Master. Return True if the job has succeeded."""
     status = attempt.status.replicas[role.name]
     if status.active:
         attempt.status.say(RUNNING, f"PyTorchJob {attempt.job.name} is running.")
@@ -46,7 +43,7 @@ def _judge_master(attempt: Attempt, role: Role) -> bool:
 
 
 def _judge_workers(attempt: Attempt, role: Role) -> None:
-    """All of them are needed, or any of them, if the job is elastic."""
+    """Set the conditions of a job without a Master. One succeeded worker is enough if the job is elastic."""
     status = attempt.status.replicas[role.name]
     whole_name = f"{attempt.job.namespace}/{attempt.job.name}"
     is_enough = attempt.job.elastic is not None and status.succeeded > 0

@@ -1,14 +1,14 @@
-"""The process that every pod has: it owns the containers, keeps their logs and tells their state.
+"""The process that owns one pod: it runs the containers, writes their logs and reports their state.
 
-It outlives the server if it is told to, so it needs nothing but the standard library, and little of that:
-there may be hundreds of them. Nothing here imports `dataclasses`, `typing` or `subprocess` for that reason.
+A shim may outlive the server and there may be hundreds of them. It therefore uses little of the standard
+library. It does not import `dataclasses`, `typing` or `subprocess`.
 
-main: the loop; read it first.
-lifecycle: PURE; what is to be started, when, and whether a pod is over.
-container: one run of a container: its processes, streams and end.
-supervisor: all containers of the pod, from the first start to the last end.
-program: from a fork to somebody else's program.
-logfile: output → time-stamped lines, within bounds.
-process_tree: who descends from whom, what they hold, killing all of them; portable_tree without /proc.
-layout: what a pod's directory holds; the server reads the same.
+- main: the event loop, and the entry point.
+- lifecycle: pure; decides what to start and when, and whether the pod is finished.
+- container: one container run: its processes, streams and termination.
+- supervisor: all containers of the pod.
+- program: fork and exec.
+- logfile: log files with timestamps and limited size.
+- process_tree: finds, measures and kills the processes of a pod. portable_tree: the same without /proc.
+- layout: the files in the directory of a pod, which the server also uses.
 """

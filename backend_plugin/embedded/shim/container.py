@@ -1,6 +1,6 @@
-"""One run of a container: started, stopped, its output taken down, its end understood.
+"""Runs a container once: starts it, writes its output to the log and reports its termination.
 
-Lives here: the processes and pipes of one run. Does not: whether there is another one; see `lifecycle`.
+`lifecycle` decides whether the container is restarted.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     Spec = dict[str, Any]
 
 _CHUNK = 1 << 16
-# The largest pipe that an ordinary user gets is 1 MiB.
+# An unprivileged user can create pipes of up to 1 MiB.
 _PIPE_CHUNKS = 17
-# What the kubelet takes of the file at terminationMessagePath.
+# The limit of the kubelet for the file at terminationMessagePath.
 _MESSAGE_BYTES = 4096
 
 
 class Run:
-    """A container's first process, from its start until nothing of it is left."""
+    """One run of a container, from its start until all its processes have ended."""
 
     def __init__(self, spec: Spec, number: int, directory: str, oom_score: int | None) -> None:
         self.name: str = spec["name"]
         self.spec = spec
         self.began = time.time()
         self.status: int | None = None
-        """What its first process ended with."""
+        """The wait status of the first process."""
         self.out_of_memory = False
         self._is_asked = False
         self.pid = 0
@@ -67,7 +67,10 @@ class Run:
             os.close(write_err)
 
     def read(self, fd: int) -> int:
-        """Take down what there is to read: how much that was, 0 at its end, -1 if nothing is there yet."""
+        """Write available output to the log.
+
+        Return the number of bytes, 0 at the end of the stream, -1 for no data.
+        """
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
@@ -77,18 +80,21 @@ class Run:
         return len(data)
 
     def finish(self, fd: int) -> None:
-        """Close a stream that has come to its end before the container."""
+        """Close a stream that ended before the container."""
         del self.streams[fd]
         os.close(fd)
 
     def terminate(self) -> None:
-        """Ask its first process to end, once."""
+        """Send SIGTERM to the first process, once."""
         if self.status is None and not self._is_asked:
             self._is_asked = True
             os.kill(self.pid, signal.SIGTERM)
 
     def close(self) -> None:
-        """Take down the rest, as much as a pipe holds: whoever still has its other end may write for ever."""
+        """Write the remaining output to the log and close the files.
+
+        It reads at most the size of a pipe, because a process may hold the other end open and keep writing.
+        """
         for fd in self.streams:
             for _ in range(_PIPE_CHUNKS):
                 if self.read(fd) <= 0:
@@ -98,7 +104,7 @@ class Run:
         self.log.close()
 
     def end(self) -> Ended:
-        """How it ended; after `close`."""
+        """Return the termination of the run. Call it after `close`."""
         code = 137 if self.out_of_memory else exit_code(self.status or 0)
         reason = "OOMKilled" if self.out_of_memory else "Error" if code else "Completed"
         ended = Ended(code, reason, self.began, time.time())
@@ -108,7 +114,7 @@ class Run:
     def _message(self, code: int) -> str:
         try:
             fd = files.open_regular(self.spec["termination"])
-        except OSError:  # The program has removed it, or put something else in its place.
+        except OSError:  # The program removed or replaced the file.
             said = b""
         else:
             size = os.fstat(fd).st_size
@@ -120,5 +126,5 @@ class Run:
 
 
 def exit_code(status: int) -> int:
-    """What a shell would say of it: the code, or 128 and the signal."""
+    """Return the exit code of a wait status as a shell does: the code, or 128 plus the signal."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -1,7 +1,6 @@
-"""Files in a pod's directory, whatever the pod's own processes have put in their place.
+"""Safe file operations in the directory of a pod, where the pod's processes may replace files.
 
-Lives here: opening, replacing and removing without following a symbolic link or waiting for a pipe. Does
-not: what is in the files.
+Opening, replacing and removing never follow a symbolic link and never wait for a pipe.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ import sys
 REPLACED = frozenset(
     {errno.ENOENT, errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ENOTDIR, errno.ENXIO}
 )
-"""Errors of a file that is missing, is too large, or in whose place a program has put something else."""
+"""The errors for a file that is missing, too large, or replaced by another kind of file."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWNER_ONLY = 0o700
 _MOVED = ".kfpytorch-removed-"
 _DEEPEST = 50
-"""Directories that are open at the same time."""
+"""The maximum number of open directories."""
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
-    """Return a descriptor of a regular file; a new one is its owner's only.
+    """Open a regular file and return its descriptor. A new file is only accessible to its owner.
 
     Raises:
-        OSError: If there is a link, a pipe, a directory or a device, or as `os.open` does.
+        OSError: If the path is a link, pipe, directory or device, or as `os.open` does.
     """
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -37,7 +36,11 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def read_regular(path: str, longest: int) -> bytes:
-    """Return the content of a regular file, `longest` bytes at most.
+    """Return the content of a regular file.
+
+    Args:
+        path: The path of the file.
+        longest: The maximum size in bytes.
 
     Raises:
         OSError: As `open_regular` does, or if the file is larger.
@@ -55,7 +58,7 @@ def read_regular(path: str, longest: int) -> bytes:
 
 
 def write_new(path: str, data: bytes) -> None:
-    """Write a file in place of whatever has that name."""
+    """Write a new file and remove any file or directory that has its name."""
     remove_tree(path)
     fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -66,7 +69,7 @@ def write_new(path: str, data: bytes) -> None:
 
 
 def replace(path: str, data: bytes) -> None:
-    """Replace a file as a whole."""
+    """Replace a file atomically."""
     write_new(f"{path}.new", data)
     try:
         os.replace(f"{path}.new", path)  # noqa: PTH105 - a shim loads no pathlib.
@@ -76,9 +79,9 @@ def replace(path: str, data: bytes) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a file, a link or a directory with all below it, as far as its permissions can be changed.
+    """Remove a file, a link or a directory tree, as far as permissions can be changed.
 
-    No link is followed, also not one that takes the place of a directory meanwhile.
+    Links are not followed, even if one replaces a directory during the removal.
     """
     parent, _, name = path.rstrip("/").rpartition("/")
     above = parent or ("/" if path.startswith("/") else ".")
@@ -94,7 +97,7 @@ def remove_tree(path: str) -> None:
 
 
 def _removed(name: str, at: int) -> bool:
-    """True if `name` was no directory, and is gone or cannot be removed."""
+    """True if `name` is not a directory. It is removed if possible."""
     try:
         if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
             return False
@@ -111,7 +114,7 @@ def _remove_directory(name: str, at: int) -> None:
         return
     try:
         before: list[str] = []
-        # Again while there is what was moved; what stays is another user's.
+        # Repeat while directories were moved to the top. Files of other users remain.
         while (left := sorted(os.listdir(top))) != before:  # noqa: PTH208
             before = left
             _clear(top, top, 0)
@@ -121,7 +124,7 @@ def _remove_directory(name: str, at: int) -> None:
 
 
 def _clear(fd: int, top: int, depth: int) -> None:
-    """Remove what a directory holds; what is nested too deeply is moved to the top, for the next time."""
+    """Remove the content of a directory. Move deeply nested directories to the top for the next pass."""
     for name in os.listdir(fd):
         if _removed(name, fd):
             continue
@@ -147,7 +150,7 @@ def _opened(name: str, at: int) -> int:
 
 
 def _unprotect(name: str, at: int) -> None:
-    """Let the owner change a directory, which a program may have forbidden."""
+    """Give the owner access to a directory, which a program may have removed."""
     if sys.platform != "linux":
         os.chmod(name, _OWNER_ONLY, dir_fd=at, follow_symlinks=False)
         return
@@ -155,7 +158,7 @@ def _unprotect(name: str, at: int) -> None:
     try:
         if os.fstat(fd).st_mode & _OWNER_ONLY != _OWNER_ONLY:
             os.chmod(f"/proc/self/fd/{fd}", _OWNER_ONLY)  # noqa: PTH101 - by descriptor: no link is followed.
-    except OSError:  # Another user's; it may be removable all the same.
+    except OSError:  # The directory of another user may be removable nevertheless.
         return
     finally:
         os.close(fd)
@@ -164,5 +167,5 @@ def _unprotect(name: str, at: int) -> None:
 def _rmdir(name: str, at: int) -> None:
     try:
         os.rmdir(name, dir_fd=at)
-    except OSError:  # Something in it could not be removed.
+    except OSError:  # The directory contains a file that could not be removed.
         return

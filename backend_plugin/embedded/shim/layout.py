@@ -1,46 +1,43 @@
-"""What a pod's directory holds: all that the server and a shim know of each other.
-
-Lives here: names of files, words of the control pipe. Does not: who may start what; see `pod_directory`.
-"""
+"""The files in the directory of a pod and the messages between the server and a shim."""
 
 MARKER = "kfpytorch-pod"
-"""An empty file; only a directory that has it is removed as that of a pod."""
+"""An empty file that marks the directory of a pod. Only a directory with this file is removed."""
 LAUNCH = "launch.json"
-"""What is to be run; written once, before the shim is started."""
+"""The configuration of the shim, written once before the shim starts."""
 STATE = "state.json"
-"""What has become of it; replaced, never changed. No process of the pod exists before this file does."""
+"""The state of the pod, replaced as a whole. No process of the pod starts before this file exists."""
 LOCK = "lock"
-"""Locked for as long as there is a shim."""
+"""A file that is locked while the shim runs."""
 WAKE = "wake"
-"""A pipe from the shim: it has news, in bytes; its end is the end of the shim."""
+"""A pipe from the shim with one byte per notification. It is closed when the shim ends."""
 CONTROL = "control"
-"""A pipe to the shim: orders, one a line."""
+"""A pipe to the shim with one command per line."""
 COMPLAINTS = "shim.log"
-"""What a shim wrote that broke."""
+"""The output of a shim that failed."""
 LOGS = "logs"
 WORK = "work"
 VOLUMES = "volumes"
 TERMINATION = "termination"
 
 MARK = "KFPYTORCH_POD"
-"""A variable of every process of a pod, ``<uid>/<container>``, to find the ones that got away."""
+"""An environment variable of every process of a pod, ``<uid>/<container>``. It identifies orphans."""
 
 LONGEST_STATE = 1 << 22
-"""Bytes of a state; 1,000 containers with messages of 4 KiB each."""
+"""The maximum size of the state in bytes: 1,000 containers with messages of 4 KiB each."""
 
 NEWS_STATE = b"s"
 NEWS_LOG = b"l"
 
 TERMINATE = "terminate"
-"""With the seconds of grace."""
+"""Terminate the pod. The argument is the grace period in seconds."""
 LOSE = "lose"
-"""At once, as a node is lost."""
+"""Kill the pod immediately, because its node is lost."""
 GATE = "gate"
-"""With 1 while the master is ready, and 0."""
+"""Open or close the gate. The argument is 1 while the master is ready, else 0."""
 WATCH = "watch"
-"""With 1 while somebody waits for lines, and 0."""
+"""Notify about new log lines. The argument is 1 while a client follows the log, else 0."""
 
 
 def log_name(run: int, segment: int) -> str:
-    """The file that holds one segment of what a container wrote in one of its runs."""
+    """Return the name of the file for one log segment of a container run."""
     return f"{run}.{segment}.log"

@@ -1,7 +1,4 @@
-"""What is to be started in a pod, and when: init containers in turn, restarts with back-off, the end.
-
-PURE: the clock is handed in. Lives here: Kubernetes' rules. Does not: processes, see `container`.
-"""
+"""PURE: decides what to start in a pod and when, by the rules of Kubernetes. The time is an argument."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ INIT, SIDECAR, APP = "init", "sidecar", "app"
 
 
 class Ended:
-    """How a run of a container ended."""
+    """The termination of a container run."""
 
     __slots__ = ("exit_code", "finished", "message", "reason", "started")
 
@@ -21,15 +18,16 @@ class Ended:
         self.finished = finished
 
     def as_json(self) -> dict[str, object]:
-        """Its fields by name."""
+        """Return the fields by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 class BackOff:
-    """How long to wait before a container that ended is started again.
+    """The delay before the next restart of a container.
 
-    The first restart is at once; then `first` seconds after its end, twice as long each time, `most` at
-    most; and from the beginning for a container that was last started more than `forget` seconds before.
+    The first restart has no delay. The next one has a delay of `first` seconds after the termination, and
+    each further delay doubles up to `most`. The delay is reset for a container that ran more than `forget`
+    seconds after its start.
     """
 
     __slots__ = ("delay", "first", "forget", "most", "since")
@@ -40,18 +38,18 @@ class BackOff:
         self.since = 0.0
 
     def until(self, ended: float) -> float:
-        """When a container that ended at `ended` may be started again."""
+        """Return the time at which a container that terminated at `ended` may restart."""
         return ended if ended - self.since > self.forget else ended + self.delay
 
     def count(self, ended: float, now: float) -> None:
-        """It is started again, now."""
+        """Record a restart at `now`."""
         fresh = self.delay == 0 or ended - self.since > self.forget
         self.delay = self.first if fresh else min(2 * self.delay, self.most)
         self.since = now
 
 
 class Container:
-    """What is known of a container, over all its runs."""
+    """The state of a container over all its runs."""
 
     __slots__ = (
         "back_off",
@@ -74,7 +72,7 @@ class Container:
         self.policy = policy
         self.back_off = back_off
         self.blocked: list[tuple[float, str, str]] = []
-        """Why it can never start, each with the seconds after which it is said."""
+        """The reasons that prevent the start: seconds until the reason appears, reason and message."""
         self.running_since: float | None = None
         self.ended: Ended | None = None
         self.previous: Ended | None = None
@@ -85,18 +83,18 @@ class Container:
 
     @property
     def is_done(self) -> bool:
-        """It has ended and will not be started again."""
+        """True if the container has terminated and will not restart."""
         if self.running_since is not None or self.ended is None:
             return False
         return self.policy == "Never" or (self.policy == "OnFailure" and self.ended.exit_code == 0)
 
     @property
     def has_run(self) -> bool:
-        """It runs, or did: what could not be started never began."""
+        """True if the container runs or has run. A failed start does not count."""
         return self.running_since is not None or (self.ended is not None and self.ended.started > 0)
 
     def as_json(self) -> dict[str, object]:
-        """What the server is told."""
+        """Return the state for the server."""
         return {
             "kind": self.kind,
             "done": self.is_done,
@@ -111,27 +109,27 @@ class Container:
 
 
 class Pod:
-    """A pod's containers, in the order of its manifest."""
+    """The containers of a pod in the order of its manifest."""
 
     __slots__ = ("containers", "name", "stopping", "wake_at")
 
     def __init__(self, name: str, containers: list[Container]) -> None:
         self.name = name
-        """As the kubelet writes it: ``name_namespace(uid)``."""
+        """The name as the kubelet writes it: ``name_namespace(uid)``."""
         self.containers = containers
         self.stopping = False
-        """Nothing is started any more."""
+        """True if no container is started any more."""
         self.wake_at: float | None = None
-        """When `due` would say something else, though nothing happened."""
+        """The time at which the result of `due` changes without an event."""
 
     @property
     def apps(self) -> list[Container]:
-        """Those that the pod is there for."""
+        """Return the app containers."""
         return [each for each in self.containers if each.kind == APP]
 
     @property
     def is_finished(self) -> bool:
-        """Nothing is left to do: all app containers are done, or an init container has failed for good."""
+        """True if all app containers are done, or an init container has failed and does not restart."""
         failed = any(
             each.kind == INIT and each.is_done and each.ended and each.ended.exit_code
             for each in self.containers
@@ -139,9 +137,9 @@ class Pod:
         return failed or all(each.is_done for each in self.apps)
 
     def due(self, since: float, now: float) -> list[Container]:
-        """Those to be started now, after which it is to be asked again; the pod came at `since`.
+        """Return the containers to start at `now`, and set the waiting reasons of the others.
 
-        Says of the others why they wait.
+        Call it again after the start of these containers. `since` is the creation time of the pod.
         """
         self.wake_at = None
         if self.stopping or self.is_finished:
@@ -150,7 +148,7 @@ class Pod:
         for each in self.containers:
             if each.running_since is None and not each.is_done and self._may_start(each, since, now):
                 found.append(each)
-            # A sidecar has only to have been started before the next one; others have to be done.
+            # The next container waits for the start of a sidecar, or for the end of an init container.
             if (each.kind == INIT and not each.is_done) or (each.kind == SIDECAR and not each.has_run):
                 break
         return found
@@ -181,7 +179,7 @@ class Pod:
 
 
 def started(container: Container, now: float) -> None:
-    """It runs."""
+    """Record that the container has started."""
     container.waiting = None
     if container.ended is not None:
         container.back_off.count(container.ended.finished, now)
@@ -190,7 +188,7 @@ def started(container: Container, now: float) -> None:
 
 
 def ended(container: Container, end: Ended) -> None:
-    """Its run has ended."""
+    """Record that the container run has terminated."""
     container.previous = container.ended
     container.ended = end
     container.running_since = None
@@ -198,7 +196,7 @@ def ended(container: Container, end: Ended) -> None:
 
 
 def stop(pod: Pod) -> None:
-    """Start nothing any more; what waits to be started again has ended."""
+    """Prevent further starts. A container that waits for its restart stays terminated."""
     pod.stopping = True
     for each in pod.containers:
         if each.ended is not None:
@@ -206,11 +204,11 @@ def stop(pod: Pod) -> None:
 
 
 def node_lost(node: str, pod: str) -> str:
-    """What is said of a pod whose node is lost, whoever says it."""
+    """Return the message for a pod whose node is lost."""
     return f"Node {node} which was running pod {pod} is unresponsive"
 
 
 def duration(seconds: float) -> str:
-    """A duration as Go prints it: ``40s``, ``1m20s``, ``5m0s``."""
+    """Return a duration as Go prints it: ``40s``, ``1m20s``, ``5m0s``."""
     minutes, rest = divmod(seconds, 60)
     return f"{minutes:.0f}m{rest:g}s" if minutes else f"{rest:g}s"

@@ -1,7 +1,7 @@
-"""Output of a container → lines with times, in files that cannot fill the disk.
+"""Writes the output of a container to log files with timestamps and limited size.
 
-Lives here: writing, in CRI's format: ``<time> stdout|stderr F|P <text>``, P for a part of a line. Does not:
-reading; see `pod_logs`.
+The format is that of CRI: ``<time> stdout|stderr F|P <text>``, with P for a part of a line. `pod_logs` reads
+them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ import time
 from backend_plugin.embedded.shim.files import open_regular
 from backend_plugin.embedded.shim.layout import log_name
 
-# As containerd cuts lines.
+# The line limit of containerd.
 LONGEST_LINE = 16 * 1024
-# Where the text of a line begins: 30 characters of time, 6 of stream, 1 of tag, and 3 blanks.
+# The offset of the text in a line: 30 characters for the time, 6 stream, 1 tag and 3 spaces.
 TEXT_AT = 40
-# What the kubelet takes of a log for a termination message.
+# The limits of the kubelet for a termination message from the log.
 MESSAGE_LINES = 80
 MESSAGE_BYTES = 2048
 
 
 def forget(directory: str, before: int) -> None:
-    """Remove what the runs before this one wrote: a kubelet keeps the current one and the last."""
+    """Remove the logs of runs before this one.
+
+    Like a kubelet, a shim keeps the current and the previous run.
+    """
     try:
         names = os.listdir(directory)  # noqa: PTH208 - see below.
-    except OSError:  # There was none yet.
+    except OSError:  # The directory does not exist.
         return
     for name in names:
         run = name.partition(".")[0]
@@ -34,7 +37,7 @@ def forget(directory: str, before: int) -> None:
 
 
 class LogFile:
-    """What one run of a container writes, in `kept` segments of about `limit` bytes; older ones go."""
+    """The log of one container run, in `kept` segments of about `limit` bytes. Older segments are removed."""
 
     def __init__(self, directory: str, run: int, limit: int, kept: int) -> None:
         self._directory = directory
@@ -50,7 +53,7 @@ class LogFile:
         self._fd = self._open(self._segment)
 
     def write(self, stream: bytes, data: bytes) -> None:
-        """What came out of ``stdout`` or ``stderr``; an unfinished line is kept for the next time."""
+        """Write output of ``stdout`` or ``stderr``. An incomplete line is buffered."""
         data = self._rests.pop(stream, b"") + data
         *lines, rest = data.split(b"\n")
         stamp = self._stamp()
@@ -70,13 +73,13 @@ class LogFile:
             self._append(b"\n".join(out) + b"\n")
 
     def close(self) -> None:
-        """Nothing more will come; an unfinished line is one, too."""
+        """Write incomplete lines and close the file."""
         for stream in list(self._rests):
             self.write(stream, b"\n")
         os.close(self._fd)
 
     def last_lines(self) -> str:
-        """The end of it, as the kubelet takes it for a message."""
+        """Return the last lines, with the limits of the kubelet for a termination message."""
         lines: list[bytes] = []
         for segment in range(max(0, self._segment - 1), self._segment + 1):
             lines += self._tail(segment)
@@ -85,7 +88,7 @@ class LogFile:
     def _tail(self, segment: int) -> list[bytes]:
         try:
             fd = open_regular(self._path(segment))
-        except OSError:  # A program may remove what it wrote.
+        except OSError:  # A program may remove its own log.
             return []
         try:
             size = os.fstat(fd).st_size
@@ -108,14 +111,14 @@ class LogFile:
             self._rotate()
         try:
             os.write(self._fd, lines)
-        except OSError:  # No room on the disk: the work is worth more than its log.
+        except OSError:  # The disk is full. The container continues without its log.
             return
         self._size += len(lines)
 
     def _rotate(self) -> None:
         try:
             following = self._open(self._segment + 1)
-        except OSError:  # It goes on in the old one.
+        except OSError:  # Continue with the old segment.
             return
         os.close(self._fd)
         self._fd = following
@@ -134,5 +137,5 @@ class LogFile:
 def _remove(path: str) -> None:
     try:
         os.unlink(path)  # noqa: PTH108 - see above.
-    except OSError:  # It has gone already, or was protected by the program.
+    except OSError:  # The file was removed or protected by the program.
         return

@@ -1,6 +1,6 @@
-"""A shim: one process a pod, which waits for whatever happens and has the supervisor act on it.
+"""The event loop of a shim: waits for events and calls the supervisor.
 
-Lives here: pipes, signals, the file of the state. The server starts it; see `pod_directory`.
+The server starts one shim per pod; see `pod_directory`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from backend_plugin.embedded.shim.container import Run
 
 _CHUNK = 1 << 16
-# Whoever follows a log sees a line this late at most, and is not woken more often.
+# The maximum delay and the minimum interval of notifications about new log lines.
 _NEWS_SECONDS = 0.02
-# A disk that is full now may have room later.
+# A full disk may have free space later.
 _RETRY_SECONDS = 1.0
 
 
 class Shim:
-    """A supervisor and all that wakes it."""
+    """A supervisor and the events that wake it."""
 
     def __init__(self, directory: str, launch: dict[str, Any], wake: int) -> None:
         self._directory = directory
@@ -51,7 +51,7 @@ class Shim:
         self._supervisor = Supervisor(launch, directory, _tree(launch), self)
 
     def listen(self, control: int, lifeline: int) -> None:
-        """Take orders, and notice the end of children and, by the lifeline, that of the server."""
+        """Watch for commands, for the end of children, and for the end of the server by the lifeline."""
         told, tell = os.pipe()
         os.set_blocking(tell, False)
         signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
@@ -65,9 +65,9 @@ class Shim:
             self._add(lifeline, lambda: self._leave(lifeline))
 
     def run(self) -> None:
-        """Until the pod is over and its end is written down."""
-        self._tell_state()  # Whoever finds no state may conclude that nothing was ever started.
-        self._wait(0)  # The server may be dead already, or have sent orders.
+        """Run until the pod has ended and its final state is stored."""
+        self._tell_state()  # Without a state file, the server assumes that no process was started.
+        self._wait(0)  # The server may have ended or sent commands.
         while True:
             self._supervisor.advance()
             if self._supervisor.changed or (self._state_at and time.time() >= self._state_at):
@@ -81,10 +81,10 @@ class Shim:
         most = None if at_most is None else now + at_most
         wakes = [self._supervisor.wake_at, self._state_at, self._lines_at, most]
         at = min((each for each in wakes if each is not None), default=None)
-        # Rounded up: a millisecond too early would be spent in turns of nothing.
+        # Rounded up, because a timeout that is 1 ms too short would cause empty iterations.
         ready = self._poll.poll(None if at is None else max(0, int((at - now) * 1000) + 1))
         for fd, _ in ready:
-            # One that was ready may have been closed by the one before.
+            # A previous reader may have closed the descriptor.
             if fd in self._readers:
                 self._readers[fd]()
         if self._lines_at is not None and time.time() >= self._lines_at:
@@ -122,12 +122,12 @@ class Shim:
         self._supervisor.stop(0, "NodeLost", lost)
 
     def watch(self, run: Run) -> None:
-        """Have it read whenever there is something."""
+        """Read the streams of the run when they have data."""
         for fd in run.streams:
             self._add(fd, partial(self._read, run, fd))
 
     def forget(self, run: Run) -> None:
-        """It is about to close what it reads from."""
+        """Stop reading the streams of a run that is about to close them."""
         for fd in run.streams:
             self._remove(fd)
         self._note_lines()
@@ -156,7 +156,7 @@ class Shim:
         try:
             files.replace(path, said.encode())
         except FileNotFoundError:
-            # Somebody has removed the directory: nothing can be told any more, and nobody asks for it.
+            # The directory was removed, so the state cannot be reported.
             self._is_left = True
             self._lose()
         except OSError:
@@ -168,7 +168,7 @@ class Shim:
     def _tell(self, news: bytes) -> None:
         try:
             os.write(self._wake, news)
-        except BlockingIOError:  # Full of news: whoever reads it will look at everything.
+        except BlockingIOError:  # The pipe is full. Its reader will check everything.
             return
 
 
@@ -182,16 +182,17 @@ def _tree(launch: dict[str, Any]) -> ProcessTree:
 
 
 def _limit_files(soft: int | None) -> None:
-    """What the server may have for itself is not a pod's."""
+    """Set the limit of open files for the pod, because the server's own limit may be higher."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def main() -> None:
-    """``DIRECTORY WAKE CONTROL LIFELINE LOCK``, the last four as numbers of open files; -1 for none.
+    """Run a shim with the arguments ``DIRECTORY WAKE CONTROL LIFELINE LOCK``.
 
-    The pipes are open for reading and writing, so that neither ends with whoever else has it open.
+    The last four are numbers of open files, or -1 for none. The pipes are open for reading and writing, so
+    that they stay open when the other process ends.
     """
     directory = sys.argv[1]
     wake, control, lifeline, _ = fds = [int(each) for each in sys.argv[2:]]

@@ -1,7 +1,7 @@
-"""The processes of one pod where there is no /proc: as `psutil` tells of them.
+"""Finds the processes of a pod with `psutil`, on macOS and other systems without /proc.
 
-Lives here: macOS. Without a kernel that hands orphans to us, what lost its parent is found by having been
-seen before, and by its mark.
+These systems do not reparent orphans to the shim. An orphan is found because it was seen before or by its
+mark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PortableTree(ProcessTree):
-    """The same promises; dearer to keep."""
+    """A `ProcessTree` based on `psutil`, which is slower."""
 
     def __init__(self, uid: str) -> None:
         super().__init__([])
@@ -28,11 +28,16 @@ class PortableTree(ProcessTree):
         self._seen: dict[psutil.Process, str] = {}
 
     def members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
-        """All that live, with their containers, given these and the living first process of each."""
+        """Return the container of each live process by pid.
+
+        Args:
+            mains: The containers by the pid of their live first process.
+            names: The names of the containers that have a run.
+        """
         owners = {each: owner for each, owner in self._seen.items() if _lives(each)}
         for child in psutil.Process(os.getpid()).children():
             owners[child] = mains.get(child.pid) or self.owner(child.pid, names)
-        # Without a first process its container is over: whatever got away has to be found now.
+        # A container without its first process is ending: its remaining processes must be found now.
         if len(mains) < len(names) or not names:
             owners |= {each: owner for each, owner in _marked([self._uid]).items() if each not in owners}
         for parent, owner in list(owners.items()):
@@ -42,23 +47,23 @@ class PortableTree(ProcessTree):
         return dict(self._known)
 
     def memory(self, pids: list[int], limit: int | None) -> int:  # noqa: ARG002 - there is only one way.
-        """The bytes that they hold and share with nobody."""
+        """Return the unique memory of the processes, in bytes."""
         return sum(map(_held, pids))
 
 
 def kill_marked(uids: Collection[str]) -> bool:
-    """Kill what pods left behind whose shims have died; whether there was anything."""
+    """Kill the remaining processes of pods whose shims were killed. Return True if a process was found."""
     found = [each.pid for each in _marked(uids)]
     return bool(kill(found, signal.SIGKILL))
 
 
 def _marked(uids: Collection[str]) -> dict[psutil.Process, str]:
-    """The processes of these pods, with their containers."""
+    """Return the container of each process of these pods."""
     found = {}
     for each in psutil.process_iter():
         try:
             pod, _, container = each.environ().get(MARK, "").partition("/")
-        except (psutil.Error, OSError):  # Somebody else's, or gone.
+        except (psutil.Error, OSError):  # The process belongs to another user or has ended.
             continue
         if pod in uids and container and each.pid != os.getpid():
             found[each] = container

@@ -1,7 +1,4 @@
-"""Who descends from whom, what they hold in memory, and that all of them die.
-
-Lives here: the processes of one pod, as Linux tells of them. Where there is no /proc, see `portable_tree`.
-"""
+"""Finds, measures and kills the processes of one pod with Linux's /proc. See also `portable_tree`."""
 
 from __future__ import annotations
 
@@ -14,17 +11,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-# Kubernetes gives pods that promise less than they may use 2 to 999.
+# Kubernetes uses scores from 2 to 999 for burstable pods.
 _LEAST_SCORE, _MOST_SCORE = 500, 1000
 _TASKS_HAVE_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
 
 
 class ProcessTree:
-    """The processes below this one, each with the container that it belongs to.
+    """The descendants of this process and their containers.
 
-    A process whose parent died is ours, as we are its new parent. It belongs to the only container that there
-    is, or to the one under which it was seen before; or else its `oom_score_adj` tells, which is inherited
-    whatever a program does to its session and its environment.
+    The kernel reparents orphans to this process. An orphan belongs to the only container, or to its container
+    from the last scan. Otherwise its inherited `oom_score_adj` determines the container. A new session or
+    environment does not change that value.
     """
 
     def __init__(self, containers: list[str]) -> None:
@@ -33,14 +30,19 @@ class ProcessTree:
         self._known: dict[int, str] = {}
 
     def oom_score(self, container: str) -> int | None:
-        """The `oom_score_adj` that tells its processes from others'; None where there are too many.
+        """Return the `oom_score_adj` for the processes of a container. None if there are too many containers.
 
-        When the machine has no memory left, all of them are killed before the server is.
+        It is higher than the score of the server: if memory runs out, the kernel kills these processes first.
         """
         return next((score for score, name in self._scores.items() if name == container), None)
 
     def members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
-        """All that live, with their containers, given these and the living first process of each."""
+        """Return the container of each live process by pid.
+
+        Args:
+            mains: The containers by the pid of their live first process.
+            names: The names of the containers that have a run.
+        """
         children = _children if _TASKS_HAVE_CHILDREN else _by_parent().get
         found: dict[int, str] = {}
         for pid in children(os.getpid()) or ():
@@ -54,18 +56,21 @@ class ProcessTree:
         return found
 
     def owner(self, pid: int, names: list[str]) -> str:
-        """The container of a process that has lost its parent, as far as it can be told."""
+        """Return the container of an orphan. Empty if it is unknown."""
         if len(names) == 1:
             return names[0]
         return self._known.get(pid) or self._scores.get(_oom_score(str(pid)), "")
 
     def memory(self, pids: list[int], limit: int | None) -> int:
-        """The bytes that they hold; pages of several count once, which is looked into only near a limit."""
+        """Return the memory of the processes in bytes.
+
+        Shared pages count once. This is only computed above `limit`, because it is expensive.
+        """
         cheap = sum(_fields(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:")) for pid in pids)
         if limit is None or cheap <= limit:
             return cheap
         shares = [_fields(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) for pid in pids]
-        # Kernels before 5.5 do not tell shares apart.
+        # Kernels before 5.5 do not report shared memory separately.
         return sum(shares) or cheap
 
 
@@ -74,26 +79,26 @@ def _oom_score(pid: str) -> int:
 
 
 def kill(pids: list[int], number: int) -> list[int]:
-    """Send a signal to those that are still there, and may be sent one; gives whom it was sent to."""
+    """Send a signal to the processes that exist and accept it. Return their pids."""
     sent = []
     for pid in pids:
         try:
             os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):  # One that has become another user's is out of reach.
+        except (ProcessLookupError, PermissionError):  # A process that changed its user cannot be signalled.
             continue
         sent.append(pid)
     return sent
 
 
 def kill_marked(uids: Collection[str]) -> bool:
-    """Kill what pods left behind whose shims have died; whether there was anything."""
+    """Kill the remaining processes of pods whose shims were killed. Return True if a process was found."""
     ours = os.getpid()
     found = [pid for pid in _all() if pid != ours and _pod(pid) in uids]
     return bool(kill(found, signal.SIGKILL))
 
 
 def _pod(pid: int) -> str:
-    """The pod in whose environment a process was started; empty if it was in none."""
+    """Return the pod in whose environment a process was started. Empty if there is none."""
     begin = f"{MARK}=".encode()
     for entry in _read(f"/proc/{pid}/environ").split(b"\0"):
         if entry.startswith(begin):
@@ -113,10 +118,10 @@ def _children(pid: int) -> list[int]:
 
 
 def _by_parent() -> dict[int, list[int]]:
-    """Kernels without CONFIG_PROC_CHILDREN: all processes have to be looked at."""
+    """Return the children of all processes, for kernels without CONFIG_PROC_CHILDREN."""
     found: dict[int, list[int]] = {}
     for pid in _all():
-        # The second field is a name, in which there may be anything.
+        # The second field is a name, which may contain any character.
         fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         if fields:
             found.setdefault(int(fields[1]), []).append(pid)
@@ -128,7 +133,7 @@ def _all() -> list[int]:
 
 
 def _fields(path: str, names: tuple[bytes, ...]) -> int:
-    """The sum of these lines of a file, in bytes."""
+    """Return the sum of these lines of a file, in bytes."""
     lines = _read(path).splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
 
@@ -142,7 +147,7 @@ def _read(path: str) -> bytes:
         data = b""
         while more := os.read(fd, 1 << 16):
             data += more
-    except OSError:  # It went meanwhile.
+    except OSError:  # The process ended meanwhile.
         return b""
     else:
         return data

@@ -1,7 +1,4 @@
-"""From a fork to somebody else's program: all that happens between the two, and how it may go wrong.
-
-Lives here: what a child does to itself, and runc's words for what it could not do. Does not: waiting for it.
-"""
+"""Starts a program in a child process, with runc's error messages if that fails."""
 
 from __future__ import annotations
 
@@ -29,11 +26,11 @@ _WORDS = {
 
 
 class CannotStart(Exception):
-    """There is no process: the program is not there, or not one."""
+    """Raised if no process was started, because the program is missing or not executable."""
 
 
 class Program:
-    """What a process becomes."""
+    """A program to execute."""
 
     __slots__ = ("argv", "cwd", "env", "nice", "oom_score")
 
@@ -46,13 +43,22 @@ class Program:
 
 
 def adopt_orphans() -> None:
-    """Be the parent of every descendant whose parent dies, where the kernel can do that."""
+    """Become the parent of orphaned descendants, if the kernel supports it."""
     if _LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def start(program: Program, out: int, err: int) -> int:
-    """The id of the new process, which leads a session of its own; raises `CannotStart`."""
+    """Start a process in a new session and return its pid.
+
+    Args:
+        program: The program.
+        out: The descriptor for its standard output.
+        err: The descriptor for its standard error.
+
+    Raises:
+        CannotStart: If the program could not be executed.
+    """
     told, tell = os.pipe()
     shim = os.getpid()
     pid = os.fork()
@@ -70,7 +76,7 @@ def start(program: Program, out: int, err: int) -> int:
 
 
 def _become(program: Program, streams: tuple[int, int], tell: int, shim: int) -> None:
-    """Never returns."""
+    """Execute the program in the child process. This function does not return."""
     try:
         try:
             trouble = _prepare(program, streams, shim) or _execute(program)
@@ -85,12 +91,12 @@ def _prepare(program: Program, streams: tuple[int, int], shim: int) -> str:
     os.setsid()
     if _LINUX:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != shim:  # It died before it could have been heard of.
+    if os.getppid() != shim:  # The shim ended before the death signal was set.
         os._exit(128)
     null = os.open(os.devnull, os.O_RDONLY)
     for wanted, fd in enumerate((null, *streams)):
         os.dup2(fd, wanted)
-    # Whoever started the server may have ignored some, as nohup does; and Python ignores SIGPIPE.
+    # The parent of the server may have ignored signals, as nohup does, and Python ignores SIGPIPE.
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     os.umask(0o022)
@@ -109,7 +115,7 @@ def _set_oom_score(score: int | None) -> None:
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
             file.write(str(score))
-    except OSError:  # A sandbox may forbid it; what got away is then told from others' only by its parents.
+    except OSError:  # A sandbox may forbid it. Orphans are then identified by their parents only.
         return
 
 
@@ -124,7 +130,7 @@ def _execute(program: Program) -> str:
         if wrong.errno in (errno.ENOENT, errno.ENOTDIR):
             return f'exec: "{name}": executable file not found in $PATH'
         return f'exec: "{name}": {_words(wrong)}'
-    except ValueError as wrong:  # A NUL in an argument or a name of a variable with "=".
+    except ValueError as wrong:  # The cause is a NUL in an argument or a "=" in the name of a variable.
         return f'exec: "{name}": {wrong}'
 
 
@@ -136,5 +142,5 @@ def _prctl(option: int, value: int) -> None:
     _LIBC.prctl(option, value, 0, 0, 0)
 
 
-# Looked up before any fork: a child does as little as it can.
+# Loaded before the fork, because a child should execute little code.
 _LIBC = ctypes.CDLL(None)

@@ -1,7 +1,6 @@
-"""The containers of a pod, from the first start to the last end.
+"""Runs the containers of a pod: handles terminations, memory limits, deadlines and stop commands.
 
-Lives here: what happens when something ends, is too big, takes too long or is ordered to stop. Does not:
-the rules, see `lifecycle`; waiting for what happens, see `main`.
+The rules are in `lifecycle`. `main` waits for events.
 """
 
 from __future__ import annotations
@@ -23,41 +22,40 @@ if TYPE_CHECKING:
     Spec = dict[str, Any]
 
     class Streams(Protocol):
-        """Who reads what containers write."""
+        """Reads the output of containers."""
 
         def watch(self, run: Run) -> None:
-            """Have it read whenever there is something."""
+            """Read the streams of the run when they have data."""
 
         def forget(self, run: Run) -> None:
-            """It is about to close what it reads from."""
+            """Stop reading the streams of a run that is about to close them."""
 
 
-# Memory is looked at this often where it is limited, and where it is only accounted; and never so often
-# that looking takes more than a fiftieth of a core.
+# The intervals of memory samples with and without a memory limit. Sampling may use 2 % of a core at most.
 _LIMITED_SECONDS = 0.25
 _ACCOUNTED_SECONDS = 1.0
 _LOOKING_SHARE = 50
-# How soon to look again whether what was killed is gone.
+# The delay before the next check whether killed processes have ended.
 _SWEEP_SECONDS = 0.005
 
-# A list of children may miss one while another one ends.
+# A list of children may omit one while another one ends.
 _LOOKS = 2
 
 _TOO_LONG = "Pod was active on the node longer than the specified deadline"
 
 
 class Supervisor:
-    """A pod at work. `advance` whenever something may have happened, at `wake_at` at the latest."""
+    """The state of a running pod. Call `advance` after each event, and at `wake_at` at the latest."""
 
     def __init__(self, launch: Spec, directory: str, tree: ProcessTree, streams: Streams) -> None:
         self.launch = launch
         self.since = time.time()
         self.reason = self.message = ""
-        """Why the pod as a whole was ended, if it was."""
+        """The reason and message of a termination of the whole pod, if any."""
         self.changed = True
-        """What `as_json` says has changed since somebody looked."""
+        """True if the result of `as_json` has changed since its last call."""
         self.is_over = False
-        """All is done, and no process is left."""
+        """True if all containers have ended and no process remains."""
         self.gate_is_open = False
         self.runs: dict[str, Run] = {}
         self._specs: dict[str, Spec] = {each["name"]: each for each in launch["containers"]}
@@ -74,7 +72,7 @@ class Supervisor:
 
     @property
     def wake_at(self) -> float | None:
-        """When to `advance` though nothing happened."""
+        """Return the time of the next `advance` without an event."""
         deadline = self.launch["deadline"]
         wakes = [self._kill_at, self._sweep_at, self._pod.wake_at, self._again_at, *self._gates.values()]
         if self.runs:
@@ -84,7 +82,7 @@ class Supervisor:
         return min((each for each in wakes if each is not None), default=None)
 
     def advance(self) -> None:
-        """Do all that is due."""
+        """Execute all actions that are due."""
         now = time.time()
         self._sweep_at = self._again_at = None
         deadline = self.launch["deadline"]
@@ -104,7 +102,7 @@ class Supervisor:
             self._look_at_stop(now)
 
     def stop(self, grace: float, reason: str = "", message: str = "") -> None:
-        """End all within `grace` seconds. What was ordered before is only ever hurried."""
+        """End all containers within `grace` seconds. A later call can only shorten the time."""
         at = time.time() + grace
         self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
         if self._pod.stopping:
@@ -116,7 +114,7 @@ class Supervisor:
             run.terminate()
 
     def reap(self) -> None:
-        """Take note of every process that has ended."""
+        """Record each process that has ended."""
         owners = {run.pid: run for run in self.runs.values()}
         while True:
             try:
@@ -133,7 +131,7 @@ class Supervisor:
                 self._containers[name].cpu_seconds += usage.ru_utime + usage.ru_stime
 
     def as_json(self) -> Spec:
-        """What the server is told."""
+        """Return the state for the server."""
         self.changed = False
         return {
             "since": self.since,
@@ -154,7 +152,7 @@ class Supervisor:
         try:
             run = Run(spec, container.restarts, self._directory, self._tree.oom_score(container.name))
         except CannotStart as wrong:
-            # As containerd has it: it never began.
+            # As in containerd, such a container has no start time.
             self._end(container, _ended(128, "StartError", 0, str(wrong)))
         except OSError as wrong:
             self._end(container, _ended(128, "StartError", 0, f"failed to create containerd task: {wrong}"))
@@ -186,7 +184,7 @@ class Supervisor:
     def _end(self, container: Container, end: Ended) -> None:
         lifecycle.ended(container, end)
         self.changed = True
-        # What is to be done next is asked once more, after everybody else has had a turn.
+        # The next action is determined after other events were handled.
         self._again_at = end.finished
 
     def _look_at_stop(self, now: float) -> None:
@@ -203,7 +201,7 @@ class Supervisor:
             self.changed = self.changed or self.is_over
 
     def _first_to_stop(self) -> list[Run]:
-        """Sidecars are needed until nothing else runs."""
+        """Return the runs to stop first. Sidecars are stopped after all other containers have ended."""
         return [run for run in self.runs.values() if self._containers[run.name].kind != lifecycle.SIDECAR]
 
     def _sample(self, now: float) -> None:
@@ -222,7 +220,7 @@ class Supervisor:
         self._sample_at = now + max(least, _LOOKING_SHARE * (time.time() - now))
 
     def _left(self, names: list[str]) -> list[int]:
-        """Who still lives of these containers, or of those that cannot be told."""
+        """Return the live processes of these containers. The name "" stands for an unknown container."""
         found: list[int] = []
         for _ in range(_LOOKS):
             found = found or [pid for pid, owner in self._members_by_owner().items() if owner in names]
