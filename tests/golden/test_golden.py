@@ -1,8 +1,8 @@
-"""Every task of every example, and every request below, as it is asked of the cluster.
+"""Golden tests: the plan of each example task and of each request.
 
-One folder a case: ``plan.yaml``, or ``problems.yaml`` for what is refused; ``request.json`` where no
-example is the source, a line of ``kfpytorch render --batch``. ``UPDATE=1 pytest tests/golden`` writes
-them anew: read the difference before you commit it.
+A folder contains ``plan.yaml``, or ``problems.yaml`` for a rejected task. A case that is not an example also
+has ``request.json``, a line for ``kfpytorch render --batch``. ``UPDATE=1 pytest tests/golden`` rewrites the
+results; review the diff before you commit it.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""What Flyte is told of a job, once for each row of the tables that judging goes by.
+"""Golden tests: the verdict of a job, once for each row of the tables that judge() uses.
 
-One file a case below ``verdicts/<table>``: a line of ``kfpytorch explain --batch`` under ``request``, its
-answer under ``verdict``. ``UPDATE=1 pytest tests/golden`` writes the answers anew: read the difference
-before you commit it.
+A file ``verdicts/<table>/<row>.yaml`` has a line for ``kfpytorch explain --batch`` under ``request`` and the
+result under ``verdict``. ``UPDATE=1 pytest tests/golden`` rewrites the results; review the diff before you
+commit it.
 """
 
 import os
@@ -18,7 +18,7 @@ from backend_plugin.core import deaths, task_phase, waiting
 
 HERE = Path(__file__).parent / "verdicts"
 CASES = sorted(HERE.glob("*/*.yaml"))
-# The folder of each table, and what its rows are called.
+# The folder of each table, and the names of its rows.
 TABLES: dict[str, Iterable[object]] = {
     "container_reasons": deaths.CONTAINER_REASONS,
     "container_waits": waiting.CONTAINER_CAUSES,

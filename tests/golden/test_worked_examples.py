@@ -1,8 +1,8 @@
-"""One gang, told to every scheduler: what each of them reads, by hand, beside what we write.
+"""Worked examples: one gang for each scheduler, with the fields that the scheduler reads written by hand.
 
-A master of 2 processors and 4Gi, four workers of 4 processors, 16Gi and a GPU, in the queue ml-team; and the
-elastic one of two to four such workers. The golden plans hold the whole objects; here stands what they have
-to mean. What a TrainJob would say is not here: no job is written as one.
+The gang has a master with 2 CPUs and 4Gi, and four workers with 4 CPUs, 16Gi and a GPU, in the queue ml-team.
+The elastic gang has two to four of these workers. The golden plans contain the whole objects. There is no
+TrainJob example, because no job is written as a TrainJob.
 """
 
 import json
@@ -38,7 +38,7 @@ def theirs(said: Any) -> dict[str, Any]:
 
 
 def read_of_pods(job: Any) -> dict[str, dict[str, Any]]:
-    """Of each role what a scheduler reads off its pods."""
+    """Return the fields that a scheduler reads from the pods, for each role."""
     found = {}
     for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
         metadata, spec = replica["template"]["metadata"], replica["template"]["spec"]
@@ -53,7 +53,7 @@ def read_of_pods(job: Any) -> dict[str, dict[str, Any]]:
 
 
 def read_of_job(job: Any) -> dict[str, Any]:
-    """What the operator, or who lets jobs begin, reads off the job."""
+    """Return the fields that the operator or an admitting queue reads from the job."""
     policy = {key: value for key, value in job["spec"]["runPolicy"].items() if key != "cleanPodPolicy"}
     return {**theirs(job["metadata"]["labels"]), **policy}
 
@@ -62,7 +62,7 @@ HIGH = {"priorityClassName": "train-high"}
 PERMIT = {"scheduleTimeoutSeconds": 120}
 GROUP = {"minMember": 5, "minResources": WHOLE}
 SMALL = {"minMember": 2, "minResources": LEAST}
-# By the folder: what is read off the job, what off the pods of both roles, and the group that is ours.
+# For each folder: the fields of the job, those of the pods of both roles, and the pod group that we create.
 EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
     "coscheduling_operator": (
         {"schedulingPolicy": {"minAvailable": 5, "minResources": WHOLE, **PERMIT}},
@@ -142,7 +142,7 @@ EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
             {**SMALL, "minTaskMember": {"worker": 2}, "queue": "ml-team", **HIGH},
         ),
     ),
-    # Kueue's priority is a WorkloadPriorityClass, and it has no fewest: all four workers are counted.
+    # Kueue's priority is a WorkloadPriorityClass. It has no minimum, so all four workers count.
     "kueue": (
         {
             "kueue.x-k8s.io/queue-name": "ml-team",
@@ -161,7 +161,7 @@ EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
         {},
         None,
     ),
-    # KAI makes its own group of the job: five with a master among them, or two.
+    # KAI creates its own pod group for the job: five pods with a master, or two.
     "kai": (
         {
             "kai.scheduler/queue": "ml-team",
@@ -211,7 +211,7 @@ def test_yunikorn_holds_for_each_role_the_places_that_its_pods_ask_for(name: str
     told = read_of_pods(job)
     assert {role.lower() for role in told} == set(members)
     groups = {said.pop(f"{prefix}task-groups") for said in told.values()}
-    # The same on every pod: the first that is seen speaks for all.
+    # Equal on every pod, because YuniKorn uses the first one that it receives.
     (written,) = groups
     found = {each.pop("name"): each for each in json.loads(written)}
     requests_of = {"master": OF_MASTER, "worker": OF_WORKER}
@@ -242,7 +242,7 @@ def test_kubernetes_own_groups_no_pytorchjob_can_name() -> None:
 
 @pytest.mark.parametrize("scheduler", ["coscheduling", "yunikorn"])
 def test_of_the_published_guides_templates_a_gang_comes(scheduler: str) -> None:
-    """What they say stays, what they leave empty is filled in, and what else an admin adds is kept."""
+    """Check that values of the template stay, empty ones are filled in, and other fields are kept."""
     job, *beside = planned(f"guide_template_{scheduler}")
     names = {"coscheduling": "scheduler-plugins-scheduler", "yunikorn": "yunikorn"}
     assert [each["kind"] for each in beside] == (["PodGroup"] if scheduler == "coscheduling" else [])

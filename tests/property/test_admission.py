@@ -1,4 +1,4 @@
-"""Whatever is sent, it is let in or refused; and of what is let in, pods are made or refused."""
+"""Property tests: each object is admitted or rejected, and so is each pod of an admitted job."""
 
 import copy
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ ODD: list[Any] = [
 
 
 def places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
-    """Every place of a value in which something else might be."""
+    """Yield the path of each value within a value."""
     children = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     )
@@ -42,7 +42,7 @@ def changed(changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
             for key in path[:-1]:
                 parent = parent[key]
             parent[path[-1]] = copy.deepcopy(odd)  # The next change may be within it.
-        except (KeyError, IndexError, TypeError):  # An earlier change has left no such place.
+        except (KeyError, IndexError, TypeError):  # An earlier change removed the path.
             continue
     return job
 
@@ -62,7 +62,7 @@ def test_what_arrives_is_let_in_or_refused(changes: Any) -> None:
     assert repr(job) == repr(before)
     if stored is None:
         return
-    # What is stored is stored again as it is, and may be changed into itself.
+    # A stored job is admitted unchanged, and may be updated to itself.
     assert admit(stored) == stored
     assert admit_update(stored, stored) == stored
 
@@ -79,7 +79,7 @@ def test_of_what_is_let_in_pods_are_made_or_refused(changes: Any) -> None:
 
 
 def code_of(action: Any) -> int:
-    """With which the API server answers when the controller makes something."""
+    """Return the status code of the API server for an action of the controller."""
     try:
         match action:
             case CreatePod(manifest):

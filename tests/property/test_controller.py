@@ -1,4 +1,4 @@
-"""Whatever happens to a job, the controller comes to rest, and what is over stays over."""
+"""Property tests: the controller reaches a state without further actions, and a job ends only once."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,7 +12,7 @@ from stored_world import World, is_terminating
 from backend_plugin.core.errors import Refused
 from backend_plugin.embedded.controller import CreatePod, Seen, Step, reconcile
 
-# Limits, deletions, what is made in their place, the verdict: each may take one pass of its own.
+# Limits, deletions, replacements and the final condition may each take one pass.
 MOST_PASSES = 8
 STEPS = 8
 POLICIES = st.sampled_from(["Never", "OnFailure", "Always", "ExitCode"])
@@ -29,7 +29,7 @@ def roles() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def seldom(values: list[Any]) -> st.SearchStrategy[Any]:
-    """Mostly nothing: a limit ends a job, and with it what may be seen of it."""
+    """Return a strategy that mostly gives None: a limit ends a job, and then less can be observed."""
     return st.sampled_from([None, None, None, *values])
 
 
@@ -55,7 +55,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def happenings(draw: st.DrawFn, world: World) -> dict[str, Any]:
-    """One thing that may happen to a job and to the pods that it has now."""
+    """Draw one event that may happen to a job and its current pods."""
     pods = [name.removeprefix("job-") for name in sorted(world.pods)]
     services = [name.removeprefix("job-") for name in sorted(world.services)]
     kinds: list[st.SearchStrategy[dict[str, Any]]] = [
@@ -80,7 +80,7 @@ def an(op: str, **said: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, A
 
 
 def reports(pod: str) -> st.SearchStrategy[dict[str, Any]]:
-    """What a kubelet says of a pod: mostly that it runs, or has ended."""
+    """Return a strategy for the pod status that a kubelet reports: mostly running or terminated."""
     running = {"phase": "Running"}
     ended = [
         {"phase": "Succeeded", "exit": 0},
@@ -103,7 +103,7 @@ def look(world: World) -> Step:
 
 
 def carry_out(world: World, step: Step) -> None:
-    """Whatever the controller makes is taken: it never makes what is there."""
+    """Apply the actions of a step; the world rejects an object that already exists."""
     for action in step.actions:
         match type(action).__name__:
             case "CreatePod":
@@ -121,7 +121,7 @@ def carry_out(world: World, step: Step) -> None:
 
 
 def passes(world: World) -> Iterator[Step]:
-    """Passes until nothing is left to be done."""
+    """Yield passes until no action is left."""
     for _ in range(MOST_PASSES):
         if world.job is None:
             return
@@ -137,7 +137,7 @@ def passes(world: World) -> Iterator[Step]:
 
 
 def ends(world: World) -> dict[str, Any]:
-    """The ends of a job, with the time of its completion."""
+    """Return the terminal conditions of a job, with its completion time."""
     status = (world.job or {}).get("status", {})
     kinds = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
     return {kind: status.get("completionTime") for kind in sorted(kinds & {"Succeeded", "Failed"})}
@@ -163,7 +163,7 @@ def test_a_job_comes_to_rest_and_ends_once(spec: Any, bound: bool, data: st.Data
         before, made = ends(world), set()
         for wanted in passes(world):
             made |= {a.manifest["metadata"]["name"] for a in wanted.actions if isinstance(a, CreatePod)}
-            # What is over stays over, and keeps its time.
+            # A terminal condition and its time do not change.
             assert not before or world.job is None or ends(world) == before
             before = ends(world)
         if world.job is None:
@@ -171,7 +171,7 @@ def test_a_job_comes_to_rest_and_ends_once(spec: Any, bound: bool, data: st.Data
         over = ends(world)
         assert len(over) <= 1
         assert None not in over.values()
-        # What was made is there, unless the job has ended meanwhile.
+        # A created pod exists, unless the job has ended in the meantime.
         assert over or made <= set(world.pods)
         world.now += timedelta(seconds=1)
         world.do(data.draw(happenings(world)))
@@ -179,12 +179,12 @@ def test_a_job_comes_to_rest_and_ends_once(spec: Any, bound: bool, data: st.Data
 
 @given(specs(), st.data())
 def test_a_job_that_goes_on_has_a_pod_in_every_place(spec: Any, data: st.DataObject) -> None:
-    """Once all that is deleted is gone; unless it is over, or suspended."""
+    """Check a job that is neither terminal nor suspended, after terminating pods are removed."""
     world = begun(spec, bound=True)
     for _ in range(STEPS):
         come_to_rest(world)
         world.do(data.draw(happenings(world)))
-    # A pod that has failed may have to go first.
+    # A failed pod may have to be deleted first.
     for _ in range(2):
         come_to_rest(world)
         world.do({"op": "reap"})

@@ -1,4 +1,4 @@
-"""Gangs of all sizes, for every scheduler: what holds whatever an author asks for."""
+"""Property tests: gangs of all sizes, for all schedulers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an author writes is what the backend reads: the two halves meet on the wire only."""
+"""Property tests: the backend decodes what an author's config encodes."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-# ruff: noqa: E501 - a row a case
-"""Whoever can edit an object of the cluster, or write a file into the bucket, cannot stop us from judging."""
+# ruff: noqa: E501 - one case per row
+"""Property tests: the judgement of a job succeeds for any content of cluster objects and error files."""
 
 import json
 import random
@@ -31,7 +31,7 @@ ODD: tuple[Any, ...] = (
 
 
 def mutated(seen: Any, dice: random.Random) -> Any:
-    """The same with one value replaced, removed, or put somewhere else."""
+    """Return the value with one part replaced, removed or moved; it is modified in place."""
     places = [(seen, key) for key in seen]
     for holder, key in places:
         value = holder[key]

@@ -1,4 +1,4 @@
-"""Whatever stands where a part of a pod should: it is written, or something of it is named."""
+"""Property tests: each value for a part of a pod is either accepted or has a problem."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Over generated histories of jobs: no step back, no contradiction, no wrong end."""
+"""Property tests over generated job histories: phases never go back, and verdicts are correct."""
 
 import random
 from datetime import timedelta
@@ -15,7 +15,7 @@ from kfpytorch_common.causes import Cause
 
 ORDER = {phase: position for position, phase in enumerate(Phase)}
 ENDS = {Phase.SUCCEEDED, Phase.RETRYABLE_FAILED, Phase.FAILED}
-# The patience of a platform is tested apart.
+# Other tests cover the timeouts of a platform.
 PATIENT = Judging(
     no_status_timeout=timedelta(0),
     pending_timeout=timedelta(0),
@@ -29,7 +29,7 @@ def judged(moment: Moment) -> TaskPhase:
 
 
 def until_the_end(seed: int) -> list[tuple[Moment, TaskPhase]]:
-    """Flyte asks no more after an end."""
+    """Return the verdicts up to the first terminal one, after which Flyte makes no more calls."""
     told = []
     for moment in history(seed):
         verdict = judged(moment)
@@ -48,7 +48,7 @@ def check(seed: int) -> None:
         if verdict.phase in ENDS:
             is_right_end(moment, verdict)
     if told[-1][1].phase not in ENDS:
-        # An end may be a minute in coming while a restarted worker is waited for.
+        # The verdict can be delayed by a minute while a restarted worker is pending.
         assert told[-1][0].job_ended in ("", "Succeeded", "Failed")
 
 

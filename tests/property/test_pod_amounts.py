@@ -1,4 +1,4 @@
-"""What a pod asks for, whatever it is: what holds of every sum."""
+"""Property tests of the effective requests of a pod."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def at_least(one: Amounts, other: Amounts) -> bool:
     return all(name in one and one[name] >= amount for name, amount in other.items())
 
 
-# 125 MiB and a gigabyte are no whole number of KiB.
+# The sum of 125 MiB and 1 GB is not a whole number of KiB.
 NO_SUFFIX = {"containers": [{"resources": {"limits": {"memory": "125Mi"}}}], "overhead": {"memory": "1G"}}
 
 
@@ -44,7 +44,7 @@ def test_it_is_written_as_kubernetes_writes_it(pod: dict[str, Any]) -> None:
     for amount in of_pod(pod).values():
         again = parse(amount.text)
         assert again == amount
-        # A binary amount that no suffix fits is a plain number, and that is read as a decimal one.
+        # A binary amount without a suitable suffix is a plain number, which is parsed as decimal.
         assert again.text == amount.text or amount.text.isdecimal()
         assert parse(again.text).text == again.text
 

@@ -1,4 +1,4 @@
-"""Whatever a task says, it becomes pods or problems; and nothing that was given is changed."""
+"""Property tests: each task becomes pods or problems, and the input is not modified."""
 
 import copy
 import json
@@ -230,5 +230,5 @@ plain = st.recursive(
 @given(st.dictionaries(st.text(), plain, max_size=4))
 def test_a_struct_read_in_one_go_is_what_it_is_step_by_step(said: dict[str, Any]) -> None:
     struct = as_struct(said)
-    # As text: to Python 1, 1.0 and True are equal.
+    # Compare the representations, because 1, 1.0 and True are equal in Python.
     assert repr(as_json(struct, whole=True)) == repr(whole_numbers(as_json(struct)))

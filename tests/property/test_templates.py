@@ -1,4 +1,4 @@
-"""Whatever arrives, plan() answers with a job that can be asked for, or with problems: nothing else."""
+"""Property tests: plan() returns a valid job or problems for any task template."""
 
 import json
 import random
@@ -95,7 +95,7 @@ NAME = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 
 
 def mutated(request: Any, dice: random.Random) -> Any:
-    """The same with one value replaced, removed, or put somewhere else."""
+    """Return the value with one part replaced, removed or moved; it is modified in place."""
     places = [(request, key) for key in request]
     for holder, key in places:
         value = holder[key]
@@ -142,7 +142,7 @@ def answered(request: Any) -> Mapping[str, Any]:
 
 
 def sound(job: Any) -> None:
-    """What every operator since 1.7 takes, and treats as it looks."""
+    """Assert that training-operator 1.7 and later accept the job and interpret it in the same way."""
     assert NAME.fullmatch(job["metadata"]["name"])
     roles = job["spec"]["pytorchReplicaSpecs"]
     elastic = job["spec"].get("elasticPolicy")
