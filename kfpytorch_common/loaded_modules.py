@@ -19,12 +19,17 @@ def get_loaded(name: str) -> Any:
 
 
 def list_files() -> dict[str, str]:
-    """Return the source file of each module that has one, by the name of the module."""
+    """Return the source file of each module that has one, by the name of the module.
+
+    Entries under a name that is not the module's own are left out: ``sys.modules`` has some of scipy's
+    extension modules also under their last name, and the machinery of importlib under an old one.
+    """
     files: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         if not issubclass(type(module), ModuleType):
             continue
-        file = _NAMESPACE(module).get("__file__")
-        if type(name) is type(file) is str:
+        namespace = _NAMESPACE(module)
+        file = namespace.get("__file__")
+        if type(name) is type(file) is str and namespace.get("__name__") == name:
             files[name] = file
     return files

@@ -119,6 +119,10 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
     process = subprocess.Popen(
         interpreter("import sys; sys.path[:] = " + repr(job["path"]) + "; " + command),
         pass_fds=passed,
+        # `run` attaches them too; until then they show why an interpreter cannot start.
+        stdin=fds[0],
+        stdout=fds[1],
+        stderr=fds[2],
         env=job["env"],
         cwd=job["cwd"],
         start_new_session=True,

@@ -10,6 +10,7 @@ import threading
 import weakref
 from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from processes import HERE, Caller, all_gone
@@ -133,6 +134,24 @@ def test_modules_that_raise_or_load_when_they_are_inspected_are_left_alone(
         None,
         json,
     ]
+
+
+def test_a_module_under_another_name_adds_nothing_to_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A later `import signal` would find scipy.signal in this directory.
+    extension = ModuleType("package._extension")
+    extension.__file__ = "/site-packages/package/_extension.so"
+    monkeypatch.setitem(sys.modules, "_extension", extension)
+    added = {"/site-packages/package", str(Path(importlib.__file__).parent)}
+    assert added.isdisjoint(client.import_path())
+
+
+def test_an_interpreter_that_cannot_start_shows_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ctypes.py").write_text("raise ImportError('a file of the user hides ctypes')")
+    monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with ExitStack() as ending:
+        child = Caller(client.start_fresh(()), ending).start("leave_log_lines")
+        assert (child.code(), "a file of the user hides ctypes" in child.out.read()) == (1, True)
 
 
 def test_what_a_child_of_a_fork_has_logged_is_written_when_it_ends() -> None:
