@@ -84,6 +84,7 @@ setup(
             "pytest<9.2",
             "pytest-timeout",
             "pytest-xdist",
+            "pytorch-lightning",
             "ruff",
             "s3fs",
             "scikit-learn",

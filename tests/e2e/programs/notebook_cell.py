@@ -1,0 +1,47 @@
+"""A task of a notebook's cell: it is in memory only, in a ``__main__`` that has no file."""
+
+import linecache
+import sys
+
+NAME = "/nowhere/ipykernel_1/cell.py"
+CELL = """
+import random
+
+import torch
+from flytekit import task
+from flytekitplugins.kfpytorch import Elastic
+from torch import nn
+
+from ranks import gather, rank
+
+SCALE = 2
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+
+    def forward(self, value):
+        return SCALE * self.layer(value)
+
+
+@task(task_config=Elastic(nproc_per_node=2))
+def train(seed: int) -> list[list[float]]:
+    torch.manual_seed(seed + rank())
+    random.seed(seed)
+    return gather([Model()(torch.ones(2)).item(), random.random(), float(__name__ == "__main__")])
+"""
+
+
+def run_cell():
+    """Run the cell as IPython does, and return its task."""
+    linecache.cache[NAME] = (len(CELL), None, CELL.splitlines(keepends=True), NAME)
+    notebook = sys.modules["__main__"]
+    notebook.__dict__.pop("__file__", None)
+    notebook.__spec__ = None
+    exec(compile(CELL, NAME, "exec"), notebook.__dict__)
+    return notebook.train
+
+
+train = run_cell()
