@@ -63,9 +63,9 @@ def written(amounts: Amounts) -> dict[str, str]:
 
 
 def _of_containers(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
-    """Return the maximum of all that run together: the containers with the sidecars, or one init container.
+    """Return the maximum over the phases of a pod: each init container, then all containers.
 
-    An init container counts together with the sidecars that were started before it.
+    Each phase includes the sidecars that are already running.
     """
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []

@@ -150,7 +150,7 @@ def _remedy(message: str, evicted: str, namespace: str) -> str:
     kind, name, state = queue.groups()
     if state == "is inactive" and evicted in _EVICTED_BY_STOP:
         return _STOPPED
-    if kind == "LocalQueue" and state == "doesn't exist":  # The task names it.
+    if kind == "LocalQueue" and state == "doesn't exist":  # The error is in the task.
         return ""
     where = f" -n {namespace}" if kind == "LocalQueue" and namespace else ""
     return _REMEDIES.get(state, _ABSENT).format(kind=kind.lower(), name=name, where=where)
