@@ -39,7 +39,7 @@ class _Commands(click.RichGroup):
         return None
 
 
-@click.group(cls=_Commands)
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="flytekitplugins-kfpytorch")
 def kfpytorch() -> None:
     """Distributed PyTorch on Flyte, seen from the platform."""

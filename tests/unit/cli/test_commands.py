@@ -6,7 +6,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from backend_plugin.cli.commands import kfpytorch
+from backend_plugin.cli.commands import COMMANDS, kfpytorch
 
 WITHOUT = """
 import sys
@@ -45,6 +45,12 @@ def test_who_lacks_the_extra_is_told_its_name(name: str) -> None:
 def test_what_is_mistyped_is_set_right(arguments: list[str], said: str) -> None:
     told = CliRunner().invoke(kfpytorch, arguments)
     assert (told.exit_code, said in " ".join(told.output.split())) == (2, True), told.output
+
+
+@pytest.mark.parametrize("command", [(), *((each,) for each in COMMANDS)], ids=" ".join)
+def test_every_command_has_the_short_option_for_help(command: tuple[str, ...]) -> None:
+    told = CliRunner().invoke(kfpytorch, [*command, "-h"])
+    assert (told.exit_code, told.output.strip().startswith("Usage: kfpytorch")) == (0, True)
 
 
 @pytest.mark.parametrize("command", ["render", "explain"])
