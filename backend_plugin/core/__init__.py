@@ -1,1 +1,1 @@
-"""Values in, values out: no clock, no network, no environment."""
+"""Pure functions and values, without access to the clock, the network or the environment."""

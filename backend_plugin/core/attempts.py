@@ -1,7 +1,4 @@
-"""What the attempts of one node have to do with each other: the last one replaces those before it.
-
-Lives here: which attempts are of one node, and which of two is over. Does not: their jobs' names.
-"""
+"""Comparison of attempts: a later attempt of a Flyte node replaces the earlier ones."""
 
 from typing import TypeAlias
 
@@ -9,22 +6,22 @@ from backend_plugin.core.errors import BackendError
 from backend_plugin.core.job import Run
 
 Node: TypeAlias = tuple[str, str, str, str, str, str]
-"""Namespace, project, domain, execution, node id, and the directory in which all attempts write."""
+"""Namespace, project, domain, execution, node id, and the directory that all attempts write to."""
 
 
 class Superseded(BackendError):
-    """A later attempt of the same node has begun: nobody waits for this one any more."""
+    """A later attempt of the same Flyte node has begun, so Flyte does not wait for this one."""
 
 
 def is_earlier(run: Run, than: Run) -> bool:
-    """Whether an attempt is an earlier one of the same node."""
+    """True if `run` is an earlier attempt than `than`, of the same Flyte node."""
     return run.attempt < than.attempt and node(run) == node(than)
 
 
 def superseded(run: Run, by: Run) -> Superseded:
-    """The error that says so.
+    """Return the error for a request about `run` after the later attempt `by` has begun.
 
-    Whoever still asks for this attempt begins the next one when it fails, and so comes to the later one.
+    A client that still requests `run` starts the next attempt after this failure, and so reaches `by`.
     """
     return Superseded(
         f"attempt {run.attempt} of {run.execution}/{run.node_id} is over: attempt {by.attempt} has begun"
@@ -32,10 +29,10 @@ def superseded(run: Run, by: Run) -> Superseded:
 
 
 def node(run: Run) -> Node:
-    """Return the identity of the node of an attempt.
+    """Return the identity of the Flyte node of an attempt.
 
-    Nodes of sub-workflows share a node id but not a directory. The directory alone identifies no node: a
-    caller chooses it, so it could name that of another execution.
+    Nodes of sub-workflows share a node id but not a directory. The directory alone is not sufficient: the
+    caller chooses it, so it may be the directory of another execution.
     """
     directory = run.output_prefix.rstrip("/").rpartition("/")[0]
     return run.namespace, run.project, run.domain, run.execution, run.node_id, directory

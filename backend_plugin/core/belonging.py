@@ -1,10 +1,7 @@
-"""Whether a job may be nobody's, by what it says itself of the execution that it is for.
+"""Detection of orphan candidates: jobs without an owner whose Flyte execution may be gone.
 
-Lives here: which jobs are in question, and what is written on one when it is known where its execution is.
-Does not: asking for the execution, `shell.orphans`.
-
-A job with an owner goes with it: that is for Kubernetes. One without is in question. Its execution may be in
-another cluster, and then nothing here says whether it lives; so who finds that out writes it on the job.
+Kubernetes deletes a job with its owner. The scan for orphans and the lookup of executions are in
+`shell.orphans`.
 """
 
 from datetime import datetime, timedelta
@@ -17,20 +14,20 @@ from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
 
 WORKFLOW: Final = "kfpytorch.flyte.org/workflow"
-"""The annotation of a job: where the FlyteWorkflow of its execution is, if it is not its owner."""
+"""The annotation that gives the location of the execution's FlyteWorkflow if it does not own the job."""
 _ELSEWHERE: Final = "elsewhere"
 
 
 def is_open(job: Job) -> bool:
-    """Whether nothing on the job says where its execution is."""
+    """True if neither an owner nor the annotation gives the location of the job's execution."""
     return not (job.owned or job.deleting or job.annotations.get(WORKFLOW))
 
 
 def in_question(job: Job, now: datetime, least_age: timedelta) -> Run | None:
-    """The attempt of a job that is nobody's if its execution is gone; None for every other job.
+    """Return the attempt of a job that is an orphan candidate, otherwise None.
 
-    One that is younger than `least_age` is not in question, nor is one that has ended a shorter time ago, or
-    that is removed some time after its end anyway.
+    A job is not a candidate if it is younger than `least_age`, or ended more recently than that. A job that
+    has ended and has a time to live is not a candidate either.
     """
     since = job.end.since if job.end is not None else job.created
     if not is_open(job) or since is None or now - since < least_age or (job.end and job.expires):
@@ -40,9 +37,10 @@ def in_question(job: Job, now: datetime, least_age: timedelta) -> Run | None:
 
 
 def settled(owner: OwnerReference | None) -> Manifest:
-    """What is to be merged into a job that somebody asks about, so that it is in question no more.
+    """Return the merge patch that sets the owner of a job, or marks its workflow as outside this cluster.
 
-    Without an owner its execution is elsewhere: it lives, for it is asked about, and it is not here.
+    Flyte requests the status of the job, so its execution exists. Without an owner in this cluster it must
+    run in another one.
     """
     if owner is None:
         return {"metadata": {"annotations": {WORKFLOW: _ELSEWHERE}}}

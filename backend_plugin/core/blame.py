@@ -1,8 +1,4 @@
-"""Which of many bad ends the others follow from: pods, error files, and what the operator told of pods gone.
-
-Lives here: which of them count, and their order. Does not: what Kubernetes says of a pod, and what Flyte
-makes of it all.
-"""
+"""Selection of the root cause among the terminations that pods, error files and events report."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +15,8 @@ from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.observed import Event, Job, Pod
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
-# How long before the end of the job what an event tells of may have been its cause: the peers of a lost node
-# take their time to notice, and a container that is restarted in place has its pauses.
+# The longest time between an event and the end of the job that it caused. Peers notice a lost Kubernetes node
+# late, and a container that is restarted in place has a backoff.
 _RECENT: Final[Mapping[str, timedelta]] = {
     "ExitedWithCode": timedelta(minutes=1),
     "Preempted": timedelta(minutes=1),
@@ -32,7 +28,10 @@ _RECENT: Final[Mapping[str, timedelta]] = {
 def of_events(
     events: Iterable[Event], pods: Iterable[Pod], ended: datetime | None, exit_codes: Mapping[int, Cause]
 ) -> list[Death]:
-    """How pods ended that are gone, or of which no end is known yet, by the events; of each the last end."""
+    """Return the last termination of each pod whose end only events report.
+
+    The pod is gone, or its last observed state does not contain the termination.
+    """
     known = {pod.name: pod for pod in pods}
     last: dict[str, Death] = {}
     for event in events:
@@ -50,13 +49,13 @@ def _later(one: Death, other: Death) -> bool:
 
 
 def _is_news(event: Event, pod: Pod | None) -> bool:
-    """Whether it tells of an end that the pod itself, as it was seen last, does not tell of."""
+    """True if the event reports a termination that the last observed state of the pod does not contain."""
     if pod is None:
         return True
     if event.reason != "ExitedWithCode" or not deaths.still_runs(pod):
         return False
     began = (pod.primary.running_since if pod.primary else None) or pod.started or pod.created
-    # One that was started anew may be that of which it tells.
+    # The event may report the previous run of a restarted container.
     again = pod.primary is not None and pod.primary.restarts > 0
     return not again and began is not None and event.at is not None and event.at > began
 
@@ -73,7 +72,7 @@ def _of_event(event: Event, exit_codes: Mapping[int, Cause]) -> Death | None:
     pod, code = error_text.exited(event.message)
     if not code:
         return None
-    # The operator writes 0xbeef where it has found no exit code.
+    # The operator writes 0xbeef if it has not found an exit code.
     cause = Cause.INFRA if code == 0xBEEF else None
     cause = cause or deaths.CONTAINER_REASONS.get(event.reason) or deaths.cause_of_exit(code, exit_codes)
     stopped = deaths.signal_of(code) == SIGTERM
@@ -90,7 +89,7 @@ _TAKEN: Final[Mapping[str, Cause]] = {
     "TaintManagerEviction": Cause.NODE_LOST,
     "NodeNotReady": Cause.NODE_LOST,
 }
-"""What a scheduler, a kubelet or a node controller says of a pod that it takes away."""
+"""Causes by the event reason of a scheduler, a kubelet or a node controller that removes a pod."""
 
 
 def _taken(event: Event) -> Death | None:
@@ -109,7 +108,7 @@ def _taken(event: Event) -> Death | None:
 
 
 def of_files(files: Iterable[ErrorFile], pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Death]:
-    """The failures that workers wrote down themselves."""
+    """Return the terminations that the error files of workers report."""
     going = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     return [_of_file(each, going.get(each.worker), exit_codes) for each in files]
 
@@ -132,9 +131,9 @@ def _of_file(file: ErrorFile, deleted: datetime | None, exit_codes: Mapping[int,
 
 def _cause_of_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[int, Cause]) -> Cause:
     if file.system:
-        # What Flyte's own code in the container calls hopeless is an input that does not convert.
+        # A non-recoverable error of Flyte's code in the container is an input that cannot be converted.
         return Cause.INFRA if file.recoverable else Cause.CONFIG
-    # A process that ended without a word, told of by its agent.
+    # Without an exception, the elastic agent has reported a process that ended without an error message.
     code = failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
     if not failure.exception and code in exit_codes:
         return exit_codes[code]
@@ -143,12 +142,15 @@ def _cause_of_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[int, C
         return told
     cause = classify(failure)
     if cause is Cause.USER_ERROR and is_consequence(failure):
-        return Cause.INFRA  # It only lost a peer, and of the peer nothing is known.
+        return Cause.INFRA  # The worker only lost a peer, and the end of the peer is unknown.
     return cause
 
 
 def counting(files: Sequence[ErrorFile], pods: Sequence[Pod]) -> tuple[list[ErrorFile], list[ErrorFile]]:
-    """The files that count for certain, and those whose workers live again and have not ended yet."""
+    """Split error files into final ones and those of workers that run again and have not ended.
+
+    The error file of a worker that succeeded after a restart is in neither list.
+    """
     by_name = {name: pod for pod in pods for name in (pod.replica, pod.name)}
     certain: list[ErrorFile] = []
     unsettled: list[ErrorFile] = []
@@ -164,15 +166,16 @@ def counting(files: Sequence[ErrorFile], pods: Sequence[Pod]) -> tuple[list[Erro
 
 
 def is_over(file: ErrorFile, pods: Sequence[Pod]) -> bool:
-    """Whether the file's worker has been started again since, however that went."""
+    """True if the worker of the error file has been started again after it wrote the file."""
     writers = (pod for pod in pods if file.worker in ("", pod.name, pod.replica))
     return file.at is not None and any(_lives_again(file, pod) for pod in writers)
 
 
 def surely_well(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
-    """Whether a success, of a job whose failing replicas are started anew, is that of the file's worker.
+    """True if the success of the job implies that the worker of `file` was restarted and succeeded.
 
-    Asked of a worker whose pod is gone: either everything is cleaned up, or its end was needed.
+    The pod of the worker is gone. The job's success implies the worker's if the operator requires it, or if
+    the clean pod policy deletes all pods.
     """
     role = error_text.replica(file.worker).partition("-")[0]
     masters = any(group.role == "master" for group in job.groups)
@@ -183,21 +186,21 @@ def surely_well(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
     return ended is not None and file.at is not None and ended - file.at > _ANEW
 
 
-# The least that a container takes to be started anew and to do something.
+# The shortest time in which a container is restarted and completes any work.
 _ANEW: Final = timedelta(seconds=5)
 
 
-# The kubelet tells of whole seconds, a worker of nanoseconds.
+# The kubelet reports times in whole seconds, a worker in nanoseconds.
 _SECOND: Final = timedelta(seconds=1)
 
 
 def _fate(file: ErrorFile, pod: Pod) -> str | None:
-    """What became of the worker after it wrote `file`: ``well``, ``alive`` or None, which is nothing good."""
+    """Return the state of the worker after it wrote `file`: ``well``, ``alive``, or None for a failure."""
     if not _lives_again(file, pod):
         return None
     ended = pod.primary.ended if pod.primary else None
     if pod.deleted is not None:
-        # Whoever ends with zero because he is told to has not done his work.
+        # A worker that exits with 0 because its pod is deleted has not completed its work.
         by_itself = ended is not None and ended.finished is not None and ended.finished <= pod.deleted
         return "well" if by_itself and pod.phase == "Succeeded" else None
     if pod.phase == "Succeeded" or (ended is not None and ended.exit_code == 0):
@@ -206,7 +209,7 @@ def _fate(file: ErrorFile, pod: Pod) -> str | None:
 
 
 def _lives_again(file: ErrorFile, pod: Pod) -> bool:
-    """Whether the pod is, or runs, a later incarnation of the worker that wrote `file`."""
+    """True if the pod, or its current container run, started after the worker wrote `file`."""
     container = pod.primary
     again = container is not None and (container.restarts > 0 or container.last is not None)
     began = pod.started or pod.created
@@ -217,23 +220,22 @@ def _lives_again(file: ErrorFile, pod: Pod) -> bool:
     return began > file.at or (again and began - file.at > -_SECOND)
 
 
-# The kubelet may tell of an end only when the peers have long noticed.
+# The kubelet may report a termination only after the peers have noticed it. In nanoseconds.
 _NOTICED: Final = 10 * 10**9
 _WHOLE_SECOND: Final = 10**9
-# Of ends within one second, those that are likelier to have followed.
+# Exit codes that are more likely a consequence, among terminations within one second.
 _DOUBTFUL: Final = {-SIGTERM: 1, -SIGABRT: 2}
 
 
-# What a process says that was told to end itself, or one of whose own was.
+# Messages of a process that received SIGTERM, or that has a child process that did.
 _BY_SIGTERM: Final = re.compile(r"SignalException|got signal: 15|killed by signal: Terminated|SIGTERM")
 
 
 def first(told: Sequence[Death], ended: datetime | None) -> Death | None:
-    """The death that the others follow from; of equals the one with the lowest name.
+    """Return the root cause: the termination that caused the others. A tie goes to the lowest replica name.
 
-    Consequences come last, then those who were told to end, and what happened after the job had `ended`. But
-    somebody was first: where nothing until the end is a cause, what is one by its nature was that, though a
-    node's clock, which is ahead, says that it came later.
+    The order is: causes, consequences, stopped replicas, terminations after `ended`. If there is no cause up
+    to `ended`, later terminations count too, because the clock of a node may be ahead.
     """
     worded = any(death.failure.exception and not is_consequence(death.failure) for death in told)
     caused = any(is_cause(death) and not _is_late(death, ended) for death in told)
@@ -246,7 +248,7 @@ def first(told: Sequence[Death], ended: datetime | None) -> Death | None:
 
 
 def has_cause(told: Iterable[Death], ended: datetime | None) -> bool:
-    """Whether any of them may have brought about the others, and the end of the job."""
+    """True if at least one termination may have caused the others and the end of the job."""
     return any(_may_be_early(each) if _is_late(each, ended) else is_cause(each) for each in told)
 
 
@@ -255,14 +257,17 @@ def _is_late(death: Death, ended: datetime | None) -> bool:
 
 
 def is_cause(death: Death) -> bool:
-    """Whether it tells of its own cause: no lost peer, nor what comes of being told to end."""
+    """True if a termination is neither the loss of a peer nor the effect of SIGTERM or SIGABRT."""
     failure = death.failure
     follows = failure.stopped or failure.exit_code in _DOUBTFUL or is_consequence(failure)
     return not follows and _BY_SIGTERM.search(f"{failure.exception}: {failure.message}") is None
 
 
 def _may_be_early(death: Death) -> bool:
-    """Whether what is dated after the end may be its cause: not where somebody had ordered its pod away."""
+    """True if a termination dated after the end of the job may be its cause.
+
+    If the pod was deleted before it terminated, the cluster must have given the reason.
+    """
     return is_cause(death) and (death.explained or not death.ordered)
 
 
@@ -278,17 +283,17 @@ def _order(death: Death, *, late: bool, worded: bool) -> tuple[int, int, int, tu
     if death.explained:
         when = 0 if death.at is None else when - _NOTICED
     elif not failure.exception and failure.exit_code != -SIGKILL:
-        when += _WHOLE_SECOND  # When in its second it was is not known.
+        when += _WHOLE_SECOND  # The timestamp has a resolution of one second.
     return rank, when, _DOUBTFUL.get(failure.exit_code, 0), error_text.order(failure.replica), death.said
 
 
 def with_early_exits(death: Death | None, pods: Sequence[Pod], total: int) -> Death | None:
-    """Return `death` with the pods that had ended with exit code 0 when it lost them.
+    """Return a lost-peer termination extended by the pods that had already ended with exit code 0.
 
-    If they are all its peers, no other end explains it: the ranks do not call the same collectives.
+    If all peers had ended so, the cause is a user error: the ranks do not call the same collectives.
 
     Args:
-        death: The failure that the job is about.
+        death: The root cause of the job, or None.
         pods: The pods of the job.
         total: The number of replicas.
     """
@@ -306,19 +311,19 @@ def with_early_exits(death: Death | None, pods: Sequence[Pod], total: int) -> De
 
 
 def _left(pod: Pod, at: datetime) -> bool:
-    """True if the pod had ended with exit code 0, and nobody had told it to."""
+    """True if the pod had ended with exit code 0 by time `at`, and it is not being deleted."""
     ended = pod.primary.ended if pod.primary is not None and pod.deleted is None else None
     return ended is not None and ended.exit_code == 0 and ended.finished is not None and ended.finished <= at
 
 
 def near(files: Sequence[ErrorFile], ends: Sequence[Death]) -> list[ErrorFile]:
-    """The files that may be of `ends`; all where there are none."""
+    """Return the files written later than a minute before the first of `ends`; all if `ends` is empty."""
     since = min((death.at for death in ends if death.at is not None), default=None)
     return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
 
 
 def told(pods: Sequence[Death], files: Sequence[Death]) -> list[Death]:
-    """Every death once: where a worker wrote an error file, the file stands for the end of its pod."""
+    """Return each termination once: an error file replaces the termination of the pod that wrote it."""
     writers = {death.failure.replica for death in files}
     silent = [
         death for death in pods if death.cause is Cause.USER_ERROR and death.failure.replica not in writers
@@ -330,14 +335,14 @@ def told(pods: Sequence[Death], files: Sequence[Death]) -> list[Death]:
             found.append(file)
             continue
         after = [death for death in silent if _may_have_written(death, file)]
-        # A file that does not say whose it is may be that of any replica that has none.
+        # An error file without a worker name may come from any replica that has no error file.
         whose = min(after, key=lambda death: _order(death, late=False, worded=True), default=None)
         silent = [death for death in silent if death is not whose]
         found.append(_named(file, after[0].failure.replica) if len(after) == 1 else file)
     return [*found, *silent, *rest]
 
 
-# How long a process may take to end after it has written its error.
+# The longest time that a process takes to end after it has written its error file.
 _WRITTEN: Final = timedelta(minutes=1)
 
 

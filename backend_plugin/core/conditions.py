@@ -1,8 +1,4 @@
-"""The conditions of objects of any kind, and what gang schedulers and queues say in objects of their own.
-
-Lives here: one record each, and its reader, which never fails. Does not: what it means; jobs, pods and
-events, which are in `observed`.
-"""
+"""Records of conditions and pod groups, with readers that accept any JSON and never raise."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,7 +10,7 @@ from backend_plugin.core.values import Manifest
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One entry of `status.conditions`; never to be told apart by its position."""
+    """A condition of an object, identified by its type and not by its position in the list."""
 
     type: str
     true: bool
@@ -25,7 +21,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why a queue holds a group back, where it says so with numbers; by resource, as they were written."""
+    """A reason why a queue does not admit a pod group, with the quantities of each resource as written."""
 
     reason: str = ""
     message: str = ""
@@ -36,32 +32,32 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a gang scheduler or a queue says of the job: a PodGroup of any of them, or a Kueue Workload."""
+    """The object of a gang scheduler or a queue for a job: a PodGroup, or a Kueue Workload."""
 
     kind: str
     api: str = ""
-    """The API group, which tells whose it is; empty where nobody has said."""
+    """The API group, which identifies the scheduler; empty if unknown."""
     name: str = ""
     namespace: str = ""
     uid: str = ""
     foreign: bool = False
-    """It is no group of a job of ours: it has the name of one, or stands in the same queue."""
+    """True if it does not belong to the job: it only has the expected name, or is in the same queue."""
     queue: str = ""
     priority: int = 0
     active: bool = True
-    """False: it was taken out of its queue, by a person or by Kueue itself."""
+    """False if a user or Kueue deactivated it."""
     phase: str = ""
     created: datetime | None = None
     conditions: tuple[Condition, ...] = ()
     checks: tuple[Condition, ...] = ()
-    """Those that are to agree once a queue has room for it: by their names, true once they do."""
+    """Kueue's admission checks, by name; true once the check is ready."""
     limits: tuple[Limit, ...] = ()
     ahead: int | None = None
-    """How many others its queue lets go before it; None where nobody counts."""
+    """The number of groups that its queue admits before it; None if unknown."""
 
 
 def read_conditions(status: Manifest) -> tuple[Condition, ...]:
-    """The conditions of any kind's status."""
+    """Return the conditions of a status of any kind."""
     return tuple(
         Condition(
             type=word(each, "type"),
@@ -75,7 +71,7 @@ def read_conditions(status: Manifest) -> tuple[Condition, ...]:
 
 
 def read_pod_group(manifest: Manifest) -> PodGroup:
-    """A PodGroup of any scheduler, or a Kueue Workload."""
+    """Return the record of a PodGroup of any scheduler, or of a Kueue Workload."""
     metadata, spec, status = (section(manifest, key) for key in ("metadata", "spec", "status"))
     reasons = [why for each in entries(status, "schedulingConditions") for why in entries(each, "reasons")]
     return PodGroup(

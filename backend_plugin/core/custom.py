@@ -1,7 +1,7 @@
-"""Task template → TrainingJob: the mirror image of ``flytekitplugins.kfpytorch.custom``.
+"""Conversion of a task template to a TrainingJob; the inverse of ``flytekitplugins.kfpytorch.custom``.
 
-Decides what the replicas are, never what their pods look like (`manifest.pod`). Both layouts of the
-custom are read: version 0, flyteidl's ``plugins.pytorch``, and version 1, ``plugins.kubeflow.pytorch``.
+It reads both layouts of the `custom` field: version 0 is flyteidl's ``plugins.pytorch``, version 1 its
+``plugins.kubeflow.pytorch``. The pods are built in `manifest.pod`.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,12 +19,12 @@ from backend_plugin.core.values import Manifest
 
 TASK_TYPE: Final = "pytorch"
 
-# Keys that only one of the two layouts has; read as the other, they would lose all workers.
+# Keys that only one of the two layouts has. Read with the other layout, they would lose all workers.
 _OF_VERSION_0: Final = ("workers",)
 _OF_VERSION_1: Final = (
     *("workerReplicas", "worker_replicas", "masterReplicas", "master_replicas", "runPolicy", "run_policy"),
 )
-# Without any of them nothing was said about replicas; Flyte would run a master alone.
+# A custom without any of them does not specify replicas; Flyte would run a master alone.
 _OF_REPLICAS: Final = {*_OF_VERSION_0, *_OF_VERSION_1, "elasticConfig", "elastic_config"} - {
     "runPolicy",
     "run_policy",
@@ -33,25 +33,25 @@ _OF_REPLICAS: Final = {*_OF_VERSION_0, *_OF_VERSION_1, "elasticConfig", "elastic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What a custom says, whatever its layout."""
+    """The content of a custom, independent of its layout."""
 
     groups: tuple[ReplicaGroup, ...]
-    """The master first; groups of none and, when elastic, the master are still among them."""
+    """The master first. Includes groups without replicas and the master of an elastic job."""
     elastic: Any
     """flyteidl's ElasticConfig, or None."""
     run_policy: RunPolicy
 
 
 def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> TrainingJob:
-    """Read what a task asks for; its pods, which are not looked at here, apart.
+    """Read the job of a task template, without its pods.
 
     Args:
         template: Any template; it is not changed.
         run: The attempt that the job is for.
-        problems: Gets what cannot be meant. With any, the job is only good for finding more of them.
+        problems: The list to add problems to. With any problem, use the result only to find more of them.
 
     Raises:
-        InvalidTask: If the custom is too large to be read.
+        InvalidTask: If the custom is larger than the limit.
     """
     if too_large := task_sizes.check("custom", template.custom.ByteSize(), task_sizes.CUSTOM_BYTES):
         raise InvalidTask(*too_large)
@@ -68,7 +68,7 @@ def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> Trainin
         problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))
     return TrainingJob(
         run=run,
-        # Never without one, so that the pods of a task with problems are looked at, too.
+        # Keep at least one group, so that the pods of a task with problems are validated too.
         groups=groups or said.groups,
         nproc_per_node=said.elastic.nproc_per_node if elastic else None,
         elastic=elastic,
@@ -82,7 +82,7 @@ _Layout = Callable[[Manifest, list[Problem]], _Said]
 
 
 def _layout(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
-    """How to read the custom; refuses what neither layout, or only the other one, knows."""
+    """Return the reader for the layout of the custom; add problems for a wrong type, version or key."""
     if template.type != TASK_TYPE:
         remedy = f"leave it to Flyte itself; only tasks of type {TASK_TYPE} come here"
         problems.append(_outside("type", template.type, "is not a type that this backend runs", remedy))
@@ -137,7 +137,7 @@ _LAYOUTS: Final[Mapping[int, _Layout]] = {0: _read_version_0, 1: _read_version_1
 
 
 def _placed(said: _Said, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:
-    """The groups that there are, each where it is to run."""
+    """Return the groups that have replicas, with the placement of their role."""
     groups = said.groups
     if said.elastic:
         groups = tuple(replace(group, processes=said.elastic.nproc_per_node) for group in said.groups[1:])
@@ -150,7 +150,7 @@ def _elastic_policy(elastic: Any) -> ElasticPolicy:
     return ElasticPolicy(
         min_replicas=elastic.min_replicas,
         max_replicas=elastic.max_replicas,
-        # Told "", the operator would hand "" to torch, which knows no such backend.
+        # The operator would pass "" on to torch, which rejects it.
         rdzv_backend=elastic.rdzv_backend or "c10d",
         max_restarts=elastic.max_restarts,
     )

@@ -1,7 +1,4 @@
-"""How replicas ended badly, by what Kubernetes says of their pods.
-
-Lives here: the tables from what it says to a cause. Does not: which of many ends is the cause of the others.
-"""
+"""Conversion of pod states to terminations with a cause. `blame` selects the root cause among them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -17,22 +14,22 @@ from kfpytorch_common.causes import Cause, Failure, classify
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One replica's bad end."""
+    """The failed termination of one replica."""
 
     failure: Failure
     cause: Cause
     said: str
-    """What happened to it, in one line."""
+    """A summary in one line."""
     detail: str = ""
-    """What it said itself, with line ends."""
+    """The message of the container or the traceback; may have several lines."""
     recoverable: bool = False
-    """The user's code said that a retry can help."""
+    """True if the author's code marked the error as recoverable."""
     pod: str = ""
     at: datetime | None = None
     ordered: bool = False
-    """Its pod is being deleted."""
+    """True if the deletion of its pod was requested, or may have been, before the replica ended."""
     explained: bool = False
-    """The cluster has said itself why it ended the replica; an exit code alone is only what came of it."""
+    """True if the cluster reports why it ended the replica; an exit code is then only the consequence."""
 
 
 DISRUPTIONS: Final[Mapping[str, Cause]] = {
@@ -42,7 +39,7 @@ DISRUPTIONS: Final[Mapping[str, Cause]] = {
     "DeletionByDeviceTaintManager": Cause.NODE_LOST,
     "DeletionByPodGC": Cause.NODE_LOST,
 }
-"""By the reason of the condition `DisruptionTarget`."""
+"""Causes by the reason of the condition `DisruptionTarget`."""
 
 POD_REASONS: Final[Mapping[str, Cause]] = {
     "Evicted": Cause.INFRA,
@@ -54,7 +51,7 @@ POD_REASONS: Final[Mapping[str, Cause]] = {
     "NodeLost": Cause.NODE_LOST,
     "NodeAffinity": Cause.NODE_LOST,
     "OOMKilled": Cause.OOM_HOST,
-    "DeadlineExceeded": Cause.USER_ERROR,  # The pod's own, which its author has set.
+    "DeadlineExceeded": Cause.USER_ERROR,  # The deadline in the pod spec, which the author sets.
     "OutOfcpu": Cause.INFRA,
     "OutOfmemory": Cause.INFRA,
     "OutOfpods": Cause.INFRA,
@@ -63,7 +60,7 @@ POD_REASONS: Final[Mapping[str, Cause]] = {
     "ResourceReservationTimeout": Cause.UNSCHEDULABLE,
     "ApplicationRejected": Cause.CONFIG,
 }
-"""By `status.reason` of a pod; the kubelet's, the node controllers' and YuniKorn's."""
+"""Causes by `status.reason` of a pod, as the kubelet, the node controllers and YuniKorn set it."""
 
 CONTAINER_REASONS: Final[Mapping[str, Cause]] = {
     "OOMKilled": Cause.OOM_HOST,
@@ -71,44 +68,44 @@ CONTAINER_REASONS: Final[Mapping[str, Cause]] = {
     "ContainerCannotRun": Cause.CONFIG,
     "StartError": Cause.CONFIG,
 }
-"""By `state.terminated.reason` of a container."""
+"""Causes by `state.terminated.reason` of a container."""
 
 EXIT_CODES: Final[Mapping[int, Cause]] = {
     125: Cause.INFRA,  # The container runtime itself failed.
-    126: Cause.CONFIG,  # The command is no program.
-    127: Cause.CONFIG,  # The image has no such command.
-    128 + 2: Cause.PREEMPTED,  # Interrupted: nobody sits at a pod's terminal.
+    126: Cause.CONFIG,  # The command is not executable.
+    127: Cause.CONFIG,  # The image does not contain the command.
+    128 + 2: Cause.PREEMPTED,  # SIGINT; a pod has no terminal where a user could interrupt it.
 }
-"""Exit codes that are not the user's own; signals are read by `signal_of`."""
+"""Causes by exit codes that the user's code does not set; `signal_of` decodes the other signals."""
 
 _LATEST: Final = 2**62
 
 
 def signal_of(exit_code: int) -> int:
-    """The signal behind an exit code, 0 for none: 128 + n as shells say it, 256 - n as torchrun does."""
+    """Return the signal that an exit code stands for, or 0: 128 + n in shells, 256 - n in torchrun."""
     if 128 < exit_code <= 128 + 64:
         return exit_code - 128
-    # subprocess tells of signal n as -n, and the kernel keeps eight bits of it.
+    # subprocess returns -n for signal n, and the kernel keeps eight bits of it.
     return 256 - exit_code if 256 - 31 <= exit_code < 255 else 0
 
 
 def cause_of_exit(exit_code: int, overrides: Mapping[int, Cause], last_words: str = "") -> Cause:
-    """What an exit code says, together with the end that the last words tell of."""
+    """Return the cause of an exit code and the termination message `last_words`; `overrides` come first."""
     known = overrides.get(exit_code) or EXIT_CODES.get(exit_code)
     return known or classify(replace(silent("", exit_code, None), message=last_words))
 
 
 def of_pods(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Death]:
-    """The pods that ended badly or are being taken away, by replica."""
+    """Return the terminations of all pods that failed, are disrupted or are being deleted."""
     return [death for pod in pods if (death := of_pod(pod, exit_codes)) is not None]
 
 
-# Two clocks; the whole seconds of one of them.
+# The tolerance for comparing two clocks, one of which reports whole seconds.
 SKEW: Final = timedelta(seconds=2)
 
 
 def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Death | None:
-    """How a pod ended badly; None if it has not ended, or ended well."""
+    """Return the failed termination of a pod; None if the pod still runs undisturbed or succeeded."""
     container, ended = _culprit(pod)
     if ended is None and pod.phase != "Failed":
         return _taken_away(pod)
@@ -132,24 +129,24 @@ def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Death | None:
 
 
 def still_runs(pod: Pod) -> bool:
-    """Whether nothing is known of a pod but that it runs, or is to run."""
+    """True if a pod runs or is pending, without a deletion, a disruption or an ended trainer container."""
     if pod.phase not in ("Pending", "Running") or pod.deleted is not None or pod.disrupted is not None:
         return False
     return pod.primary is None or pod.primary.ended is None
 
 
 def ended_by_itself(pod: Pod) -> bool:
-    """Whether a pod failed with an exit code that comes of no order to end, nor of giving up on peers."""
+    """True if a pod failed with an exit code other than 0, SIGABRT, SIGKILL and SIGTERM."""
     death = of_pod(pod, {}) if pod.phase == "Failed" else None
     return death is not None and death.failure.exit_code not in (0, -SIGABRT, -SIGKILL, -SIGTERM)
 
 
-# Whoever is to go is first told so; the clocks and the reporting of two parties lie between.
+# The longest delay between a disruption and the condition that reports it; two components have two clocks.
 _TOLD: Final = timedelta(seconds=30)
 
 
 def _is_disturbed_later(pod: Pod, ended: Termination) -> bool:
-    """Whether it had ended by itself when it was to go: a node is emptied of what has ended as well."""
+    """True if the container had ended before the disruption, because a drain also evicts ended pods."""
     if pod.disrupted is None or pod.disrupted.since is None or ended.finished is None:
         return False
     by_itself = signal_of(ended.exit_code or 0) not in (SIGKILL, SIGTERM)
@@ -157,7 +154,7 @@ def _is_disturbed_later(pod: Pod, ended: Termination) -> bool:
 
 
 def _began_to_end(pod: Pod, disrupted: datetime | None, finished: datetime | None) -> datetime | None:
-    # Its peers may have noticed before it was over.
+    # Peers may notice a disruption before the container has ended.
     known = [each for each in (disrupted, finished) if each is not None]
     return min(known) if known else _unready(pod) or pod.deleted
 
@@ -171,20 +168,20 @@ def _is_explained(pod: Pod, ended: Termination | None) -> bool:
 
 
 def _is_stopped(pod: Pod, ended: Termination | None) -> bool:
-    """Whether it was told to end, and nobody says for what: it may well be another's failure."""
+    """True if the replica was stopped without a reported reason, so another failure may be the cause."""
     if pod.disrupted is not None or pod.reason or ended is None or ended.reason == "OOMKilled":
         return False
     number = signal_of(ended.exit_code or 0)
     if pod.deleted is None or ended.finished is None:
         return number == SIGTERM or (pod.deleted is not None and number == SIGKILL)
-    # Whoever is told to end may do so with any exit code.
+    # A process may exit with any code after SIGTERM.
     return ended.finished > pod.deleted or (
         number == SIGTERM or (number == SIGKILL and ended.finished == pod.deleted)
     )
 
 
 def _culprit(pod: Pod) -> tuple[Container | None, Termination | None]:
-    """The container that failed, with its end; the one that trains is looked at first."""
+    """Return the container that failed and its termination; the trainer container comes first."""
     primary = pod.primary
     others = [each for each in pod.containers if each is not primary] if pod.phase == "Failed" else []
     inits = pod.init_containers if pod.phase == "Failed" else ()
@@ -202,17 +199,17 @@ def _cause(
         return known
     if pod.disrupted is not None:
         return Cause.NODE_LOST
-    # The kubelet's for any resource: OutOfnvidia.com/gpu.
+    # The kubelet builds this reason from any resource name, as in OutOfnvidia.com/gpu.
     if pod.reason.startswith("OutOf") or ended is None or ended.exit_code is None or container is None:
         return Cause.INFRA
-    # The operator's own init container: it waits until the master's name is known.
+    # The operator adds this init container, which waits until the master's name resolves.
     if container.init and container.name == "init-pytorch":
         return Cause.INFRA
     return cause_of_end(ended, exit_codes)
 
 
 def cause_of_end(ended: Termination, exit_codes: Mapping[int, Cause]) -> Cause:
-    """What the end of a container says for itself."""
+    """Return the cause of a container's termination, without the state of its pod."""
     known = CONTAINER_REASONS.get(ended.reason)
     if known is Cause.CONFIG and _STARVED in ended.message:
         return Cause.OOM_HOST
@@ -221,9 +218,9 @@ def cause_of_end(ended: Termination, exit_codes: Mapping[int, Cause]) -> Cause:
     return known or cause_of_exit(ended.exit_code or 0, exit_codes, ended.message)
 
 
-# runc's, of a limit below what it takes to start anything.
+# runc's message for a memory limit that is too low to start a process.
 _STARVED: Final = "container init was OOM-killed"
-# What a runtime says when the container itself cannot work, and not the runtime.
+# Messages of a runtime if the container is invalid, and not the runtime at fault.
 _HOPELESS: Final = (
     "no such file",
     "executable file not found",
@@ -236,13 +233,13 @@ _HOPELESS: Final = (
 
 
 def is_hopeless(message: str) -> bool:
-    """Return True if the message of a container runtime shows that no other runtime could start it."""
+    """True if the message of a container runtime shows that no runtime could start the container."""
     lowered = message.lower()
     return any(words in lowered for words in _HOPELESS)
 
 
 def _said(pod: Pod, container: Container | None, ended: Termination | None) -> str:
-    """``evicted: The node was low on resource: memory`` or ``exit code 3``."""
+    """Return the summary line, such as ``Evicted: The node was low on resource: memory``."""
     why = pod.reason or (pod.disrupted.reason if pod.disrupted else "")
     if why:
         more = pod.message.strip() or (pod.disrupted.message if pod.disrupted else "")
@@ -259,13 +256,13 @@ def _said(pod: Pod, container: Container | None, ended: Termination | None) -> s
 
 
 def _taken_away(pod: Pod) -> Death | None:
-    """A pod that still runs but is being deleted, by the scheduler, a drain or a person."""
+    """Return the termination of a running pod that is disrupted or being deleted, otherwise None."""
     if pod.phase == "Succeeded" or (pod.deleted is None and pod.disrupted is None):
         return None
     known = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or POD_REASONS.get(pod.reason)
     told = pod.disrupted is not None or known is not None
     at = (pod.disrupted.since if pod.disrupted else None) or (_unready(pod) if told else None) or pod.deleted
-    # Without anybody who owns up to it, it may well be the clean-up after another's failure.
+    # A deletion without a reported reason may be the cleanup after the failure of another replica.
     failure = replace(silent(pod.replica, 0, at), stopped=not told)
     return Death(
         failure=failure,
@@ -279,7 +276,7 @@ def _taken_away(pod: Pod) -> Death | None:
 
 
 def of_restarts(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Death]:
-    """The replicas whose containers were restarted most often, by how they ended the last time."""
+    """Return the last terminations of the replicas with the most restarts."""
     ends = [
         (container.restarts, structs.replace(pod, reason="", disrupted=None), container, container.last)
         for pod in pods
@@ -301,11 +298,11 @@ def of_restarts(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[De
 
 
 def silent(replica: str, code: int, at: datetime | None) -> Failure:
-    """A failure of which only the exit code is known."""
+    """Return a failure for which only the exit code is available."""
     number = signal_of(code)
     return Failure(rank=None, replica=replica, exit_code=-number if number else code, time_ns=nanoseconds(at))
 
 
 def nanoseconds(at: datetime | None) -> int:
-    """A moment in nanoseconds since the epoch; one that nobody knows comes last."""
+    """Return nanoseconds since the epoch; a value after any real time for None."""
     return _LATEST if at is None else int(at.timestamp()) * 10**9 + at.microsecond * 1000

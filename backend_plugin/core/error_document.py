@@ -1,6 +1,6 @@
-"""The bytes that a worker wrote when it failed → what `error_files` reads.
+"""Conversion of a serialized ErrorDocument to the JSON that `error_files` reads.
 
-By itself, because judging needs no message of Flyte's.
+It is a separate module, so that `error_files` and `judge` do not import flyteidl.
 """
 
 from typing import Final
@@ -11,14 +11,14 @@ from google.protobuf.message import DecodeError
 
 from backend_plugin.core.values import Manifest
 
-# What is kept at each end of a message; nobody is shown more of either.
+# The number of characters kept at each end of a message; no output shows more.
 _KEPT: Final = 100_000
 
 
 def document(data: bytes) -> Manifest:
-    """What a worker wrote, as `error_files.read_error_file` takes it.
+    """Return an ErrorDocument as JSON for `error_files.read_error_file`.
 
-    What cannot be read is an error file all the same: the worker did not end well.
+    Bytes that cannot be parsed also give an error file, because the worker did fail.
     """
     try:
         written = ErrorDocument.FromString(data)
@@ -29,11 +29,11 @@ def document(data: bytes) -> Manifest:
         error.message = f"{error.message[:_KEPT]}\n...\n{error.message[-_KEPT:]}"
     try:
         return json_format.MessageToDict(written)
-    except (json_format.Error, ValueError, OverflowError):  # A time that no calendar has.
+    except (json_format.Error, ValueError, OverflowError):  # The timestamp is out of range.
         error.ClearField("timestamp")
         return json_format.MessageToDict(written)
 
 
 def unread(why: str) -> Manifest:
-    """An error file of which nothing else is known."""
+    """Return an error file with only a message that states why it cannot be read."""
     return {"error": {"message": f"an error file that {why}"}}

@@ -1,7 +1,4 @@
-"""What a worker left below the output prefix when it failed, as a record.
-
-Lives here: an ErrorDocument, read; reading never fails. Does not: where it lies; see `shell.outcome`.
-"""
+"""Records of error files, with a reader that never raises. `shell.outcome` downloads the files."""
 
 from datetime import datetime
 
@@ -13,26 +10,29 @@ from kfpytorch_common.causes import Cause, Failure
 
 
 class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An ``error*.pb`` below the output prefix."""
+    """The content of an ``error*.pb`` below the output prefix."""
 
     path: str
     worker: str = ""
-    """The name of the pod that wrote it; empty when nobody told the pod its name."""
+    """The name of the pod that wrote it; empty if the pod did not have its name in the environment."""
     code: str = ""
     message: str = ""
     recoverable: bool = False
     system: bool = False
-    """Flyte's own part in the container failed, not the user's function."""
+    """True if Flyte's code in the container failed, not the user's function."""
     at: datetime | None = None
     time_ns: int = 0
     failure: Failure | None = None
-    """The failure that the message contains, if it was read before; then the message is cut."""
+    """The failure parsed from the message, if already done; the message is then truncated."""
     cause: Cause | None = None
-    """The same of the cause that the message names."""
+    """The cause that the message names, if already parsed."""
 
 
 def read_error_file(said: Manifest) -> ErrorFile:
-    """An ErrorDocument in protobuf JSON, with its ``path``; below ``document``, bare, or its error alone."""
+    """Return the record of an ErrorDocument in protobuf JSON, or of its ``error`` alone.
+
+    The document may be below the key ``document``, next to the ``path`` of the file.
+    """
     error = section(said, "document", "error") or section(said, "error") or said
     at = moment(error, "timestamp") or moment(said, "modified")
     return ErrorFile(

@@ -1,7 +1,4 @@
-"""What a worker's error file says, as a `Failure`: its text is flytekit's, and inside of that perhaps ours.
-
-Lives here: the shapes of those texts. Does not: what follows from them.
-"""
+"""Parsers for the message of an error file: flytekit's text, which may contain a report of this project."""
 
 import re
 import textwrap
@@ -14,19 +11,19 @@ from backend_plugin.core.error_files import ErrorFile
 from kfpytorch_common import tracebacks
 from kfpytorch_common.causes import Cause, Failure, Frame, Raised
 
-# flytekit.bin.entrypoint.get_traceback_str: it indents both parts, so this line is never theirs.
+# From flytekit.bin.entrypoint.get_traceback_str. It indents both parts, so neither can contain this line.
 _SEPARATOR: Final = "\nMessage:\n\n"
 # flytekitplugins.kfpytorch.worker.report.render, the first line of a report.
 _REPORT: Final = re.compile(
     r"✗ [^✗\n]{0,300}? failed on (?P<who>[^✗\n]{0,90}?) after [\d.]{1,20} s \((?P<cause>[a-z-]{1,20})\)"
     r"(?:: (?P<headline>[^\n]{1,2000}))?"
 )
-# What a report shows below the message.
+# The lines of a report that follow the message.
 _BELOW: Final = re.compile(r"\n(?!\n)[^\S\n]{0,20}(?:❱ |its last lines:|others |hint  |logs  |more  )")
 _AT: Final = re.compile(r" at (?P<file>[^\s:]{1,500}):(?P<line>\d{1,9}) in (?P<function>\S{1,300})$")
 _WHO: Final = re.compile(r"(?:rank (?P<rank>\d{1,9}))? ?\(?(?P<where>[\w .-]{0,63})\)?")
 # torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg, up to its traceback. Each
-# part ends where the next begins: otherwise the time for a hostile text would grow with its square.
+# part ends where the next begins: otherwise the time for a hostile text would grow quadratically.
 _CHILD: Final = re.compile(
     r"Root Cause \(first observed failure\):\s{1,40}\[\d{1,9}\]:\s{1,40}"
     r"time .{0,300}\n\s{0,40}host .{0,300}\n\s{0,40}rank {1,20}: (?P<rank>\d{1,9}).{0,100}\n\s{0,40}"
@@ -50,33 +47,33 @@ _NAME: Final = re.compile(r"[\w.-]{1,253}", re.ASCII)
 _CAUSES: Final = {cause.value: cause for cause in Cause}
 
 _MOST_DIGITS: Final = 9
-# Enough for any message that a person reads; a tensor in one may have megabytes.
+# Enough characters for any readable message; one that contains a tensor may have megabytes.
 _LONGEST: Final = 16_000
 _SHOWN: Final = 1_000
 
 
 class _Told(NamedTuple):
-    """What a text says, whoever wrote it."""
+    """The parsed parts of a message, independent of its format."""
 
     said: str
     trace: str
     rank: str | None = None
     where: str = ""
     exit_code: int | None = None
-    """Of a process that died without a word."""
+    """The exit code of a process that ended without an exception."""
     frames: tuple[Frame, ...] = ()
-    """The line of the user's code, where no traceback has it."""
+    """The line of the user's code, if there is no traceback that contains it."""
     chain: tuple[Raised, ...] = ()
-    """The exceptions from which it was raised."""
+    """The exceptions that led to the last one."""
 
 
 def summarize(file: ErrorFile) -> ErrorFile:
-    """Return the same file as a small record: with its failure and cause, and little of its message."""
+    """Return a smaller record of the file: with failure and cause, and a truncated message."""
     return structs.replace(file, message=file.message[:_SHOWN], failure=failure(file), cause=told_cause(file))
 
 
 def failure(file: ErrorFile) -> Failure:
-    """Return the failure that a file contains, of the replica that wrote it."""
+    """Return the failure that an error file reports."""
     return _failure(file) if file.failure is None else file.failure
 
 
@@ -103,7 +100,7 @@ def _failure(file: ErrorFile) -> Failure:
 
 
 def _is_of_transport(name: str, message: str) -> bool:
-    """Return True if an exception shows that the transport of torch raised it."""
+    """True if the name or message of an exception shows that torch's communication backend raised it."""
     return _TRANSPORT_ERROR.match(name) is not None or any(part in message for part in _TRANSPORT)
 
 
@@ -123,7 +120,7 @@ def _of_report(said: str, trace: str, report: "re.Match[str]") -> _Told:
     who = _WHO.fullmatch(report["who"])
     headline = report["headline"] or ""
     place = _AT.search(headline)
-    # What several ranks did is more than the place of one.
+    # A headline about several ranks does not have a single source location.
     several = "; " in headline
     frame = (
         Frame(file=place["file"], line=int(place["line"]), function=place["function"], code="")
@@ -141,7 +138,7 @@ def _of_report(said: str, trace: str, report: "re.Match[str]") -> _Told:
 
 
 def _of_child(child: "re.Match[str]", trace: str) -> _Told:
-    """Return what torchrun reports of the first of its processes that failed."""
+    """Parse torchrun's report of the first process that failed."""
     lines = textwrap.dedent(f"  {trace}").splitlines()
     raised = [line for line in lines[1:] if line[:1].strip()]
     if lines[0].startswith("Traceback") and raised:
@@ -158,7 +155,7 @@ def _exit_code(silent: "re.Match[str] | None") -> int | None:
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """The traceback, and what was raised; each may hold a tensor."""
+    """Return the traceback and the exception text, each truncated, because either may contain a tensor."""
     trace, separator, said = text.partition(_SEPARATOR)
     if not separator:
         return "", _cut(text[:_LONGEST]).strip()
@@ -167,14 +164,14 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 def _cut(text: str) -> str:
-    """Return as much of a text as has `_LONGEST` bytes."""
+    """Return the text truncated to `_LONGEST` bytes."""
     if text.isascii():
         return text
     return text.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
 
 
 def _inner(below: str, headline: str) -> str:
-    """Return the exception below the first line of a report, then `headline`, then the rest."""
+    """Return the text of a report below its first line, with `headline` inserted as its second line."""
     end = _BELOW.search(below)
     said = below[: end.start() if end else None].strip()
     first, *rest = [line.strip() for line in said.splitlines()] or [""]
@@ -182,7 +179,10 @@ def _inner(below: str, headline: str) -> str:
 
 
 def told_cause(file: ErrorFile) -> Cause | None:
-    """Return the cause that a report of this project names; its process saw more than the file shows."""
+    """Return the cause that a report of this project names, or None.
+
+    The process that wrote the report had more information than the error file contains.
+    """
     if file.failure is not None:
         return file.cause
     report = _REPORT.search(_parts(file.message)[1])
@@ -190,7 +190,7 @@ def told_cause(file: ErrorFile) -> Cause | None:
 
 
 def headline(file: ErrorFile, failure: Failure) -> str:
-    """``ValueError: no data``, in one line."""
+    """Return a one-line summary, such as ``ValueError: no data``."""
     if failure.exception:
         said = failure.message.partition("\n")[0].strip()
         return f"{failure.exception}: {said}" if said else failure.exception
@@ -198,7 +198,7 @@ def headline(file: ErrorFile, failure: Failure) -> str:
 
 
 def replica(pod: str) -> str:
-    """``worker-0`` of the pod ``job-worker-0``; any other name itself, and nothing for what is no name."""
+    """Return ``worker-0`` for the pod ``job-worker-0``, other names unchanged, "" for an invalid name."""
     match = _REPLICA.fullmatch(pod)
     return match[1] if match else pod if _NAME.fullmatch(pod) else ""
 
@@ -211,6 +211,6 @@ def order(replica: str) -> tuple[str, int]:
 
 
 def exited(message: str) -> tuple[str, int]:
-    """Return the pod and its exit code of an event of the operator; no pod and 0 for any other text."""
+    """Return the pod and its exit code from an event message of the operator; "" and 0 for other text."""
     match = next((found for each in _EXITED if (found := each.search(message))), None)
     return (match[1].rpartition(".")[2], int(match[2])) if match else ("", 0)

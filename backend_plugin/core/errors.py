@@ -1,8 +1,4 @@
-"""What can be wrong with a task, said once: every problem of it, each with its remedy.
-
-Lives here: the family of errors that no repetition mends. Does not: passing trouble of a cluster, which
-only the shell can have.
-"""
+"""Permanent errors, which a retry cannot fix, and the problems of a task with their remedies."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,32 +6,32 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_PROBLEMS: Final = 50
-"""Problems of one task after which it is not read any further."""
+"""The number of problems after which the validation of a task stops."""
 
 
 class BackendError(Exception):
-    """Something we can name went wrong."""
+    """The base class of the errors that this package defines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One value of a task, or of the settings, that cannot be used."""
+    """An invalid value of a task or of the settings."""
 
     field: str
-    """Where it stands, as a path from the task template: ``custom.workerReplicas.replicas``."""
+    """The path of the value from the task template, such as ``custom.workerReplicas.replicas``."""
     value: str
-    """What stands there, shortened for display."""
+    """The value, shortened for display."""
     message: str
-    """What is wrong with it, in a sentence without a full stop."""
+    """A sentence on what is wrong with the value, without a full stop."""
     remedy: str
-    """What would be right."""
+    """A sentence on what to write instead."""
 
     def __str__(self) -> str:
         return f"{self.field}={self.value}: {self.message}; {self.remedy}"
 
 
 class InvalidTask(BackendError):
-    """The task asks for something that no retry can give; all its problems at once."""
+    """The task is invalid, so a retry cannot succeed. The error contains all its problems."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -43,10 +39,10 @@ class InvalidTask(BackendError):
 
 
 class Problems(list[Problem]):
-    """A list of the problems of a task that ends its reading when it is full.
+    """A list of problems that raises `InvalidTask` when it has `MOST_PROBLEMS` entries.
 
-    Adding the last of `MOST_PROBLEMS` raises `InvalidTask` with all of them, so that the time for a task with
-    very many problems has a limit. Iterables are read one by one for the same reason.
+    This limits the time for a task with many problems. `extend` reads an iterable one by one for the same
+    reason.
     """
 
     def __init__(self, problems: Iterable[Problem] = ()) -> None:
@@ -54,28 +50,31 @@ class Problems(list[Problem]):
         self.extend(problems)
 
     def append(self, problem: Problem) -> None:
-        """Add one."""
+        """Add one problem; raise `InvalidTask` if the list is full."""
         super().append(problem)
         if len(self) >= MOST_PROBLEMS:
             raise InvalidTask(*self)
 
     def extend(self, problems: Iterable[Problem]) -> None:
-        """Add each one."""
+        """Add each problem; raise `InvalidTask` once the list is full."""
         for problem in problems:
             self.append(problem)
 
     def __iadd__(self, problems: Iterable[Problem]) -> "Problems":  # type: ignore[misc, override]
-        """Add each one."""
+        """Extend the list, as `extend` does."""
         self.extend(problems)
         return self
 
 
 @contextmanager
 def gathered() -> Iterator[list[Problem]]:
-    """Collect the problems of several stages, so that all are told at once.
+    """Collect the problems of several stages, so that one error reports all of them.
 
-    Yields the list to add to; raises `InvalidTask` at the end if there is any, with those of an
-    `InvalidTask` raised meanwhile behind them.
+    Yields:
+        The list to add problems to.
+
+    Raises:
+        InvalidTask: If there is any problem. The problems of an `InvalidTask` from the body come last.
     """
     problems = Problems()
     try:
@@ -88,7 +87,7 @@ def gathered() -> Iterator[list[Problem]]:
 
 
 class InvalidSettings(BackendError):
-    """The platform's settings say something that cannot be meant; all problems at once."""
+    """The settings of the platform are invalid. The error contains all problems."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -96,12 +95,12 @@ class InvalidSettings(BackendError):
 
 
 class Refused(BackendError):
-    """The cluster will not have it, however often it is asked: HTTP's 400, 403, 404, 413 and 422.
+    """The API server rejects the request permanently, with HTTP status 400, 403, 404, 413 or 422.
 
     Args:
-        code: HTTP's status.
-        reason: Kubernetes' word for it: ``Invalid``, ``Forbidden``, ``NotFound``.
-        message: Kubernetes' sentence.
+        code: The HTTP status code.
+        reason: The `reason` of the Kubernetes status: ``Invalid``, ``Forbidden``, ``NotFound``.
+        message: The message of the Kubernetes status.
     """
 
     def __init__(self, code: int, reason: str, message: str) -> None:

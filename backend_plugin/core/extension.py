@@ -1,7 +1,6 @@
-"""What a task says beyond flyteidl: the key `kfpytorch` of its custom.
+"""Reader for the key `kfpytorch` of a task's custom, which extends flyteidl.
 
-The author's side of it is written by ``flytekitplugins.kfpytorch``; the two meet in
-``kfpytorch_idl/v1/task.proto``.
+``flytekitplugins.kfpytorch`` writes it; ``kfpytorch_idl/v1/task.proto`` is the common schema.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +28,7 @@ _POSITIVE: Final = ("min_member", "queue_timeout_seconds", "pending_timeout_seco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """What the key says; all of it may be unsaid."""
+    """The content of the key; every part is optional."""
 
     placements: Mapping[Role, Placement] = field(default_factory=dict)
     gang: Gang | None = None
@@ -37,7 +36,7 @@ class Extension:
 
 
 def decode(said: JsonValue, problems: list[Problem]) -> Extension:
-    """Read the value of the key; what cannot be meant goes to `problems`."""
+    """Read the value of the key and add invalid values to `problems`."""
     if said is None:
         return Extension()
     if not isinstance(said, Mapping):

@@ -1,4 +1,4 @@
-"""The vocabulary that crosses stages: what a task asks for, who asks, what we ask of the cluster."""
+"""Values that several stages share: the training job, its attempt, and the plan for the cluster."""
 
 import enum
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from typing import Final
 from backend_plugin.core.values import Manifest
 
 TRAINER: Final = "pytorch"
-"""The container that trains, by the only name by which the operator finds it."""
+"""The name of the trainer container; the operator requires exactly this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:
-    """The object that owns the job: when it is deleted, the job goes, too."""
+    """The object that owns the job, so that its deletion deletes the job."""
 
     api_version: str
     kind: str
@@ -23,16 +23,16 @@ class OwnerReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One attempt of one node of one execution: who asks, and where its results go."""
+    """An attempt of a Flyte node in an execution, with its task and its output prefix."""
 
     output_prefix: str
-    """Unique for an attempt; names are derived from it."""
+    """The URL below which the attempt writes; unique per attempt, and the source of names."""
     project: str
     domain: str
     execution: str
     node_id: str
     attempt: int
-    """0 for the first."""
+    """The number of the attempt, starting at 0."""
     task_project: str
     task_domain: str
     task_name: str
@@ -44,19 +44,19 @@ class Run:
     environment: Mapping[str, str] = field(default_factory=dict)
     execution_identity: str = ""
     owner: OwnerReference | None = None
-    """Flyte's workflow object, where it could be read."""
+    """The FlyteWorkflow of the execution; None if it could not be read."""
 
     preemptible: bool = False
-    """Flyte's own field for it, which propeller leaves empty so far."""
+    """The field of Flyte's request; FlytePropeller does not set it yet."""
 
     @property
     def interruptible(self) -> bool:
-        """Whether this attempt may be preempted; propeller says so in a label."""
+        """True if this attempt may be preempted; FlytePropeller sets a label for it."""
         return self.preemptible or self.labels.get("interruptible") == "true"
 
 
 class Role(enum.Enum):
-    """A kind of replica, by the operator's name for it."""
+    """A replica role, with the operator's name for it."""
 
     MASTER = "Master"
     WORKER = "Worker"
@@ -64,7 +64,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one replica asks for, under Kubernetes' resource names; quantities as they were written."""
+    """The resource requests and limits of one replica, by Kubernetes' names; quantities as written."""
 
     requests: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
@@ -72,38 +72,38 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where the replicas of one role run, beyond what the task's own pod says."""
+    """Node constraints and the pod template of one role, in addition to the task's pod."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    """Beside the task's; wins over it."""
+    """Merged into the task's selector; these values take precedence."""
     tolerations: tuple[Manifest, ...] = ()
-    """Beside the task's."""
+    """Added to the task's tolerations."""
     pod_template: Manifest | None = None
-    """A pod template under the task's pod: what the task says wins."""
+    """A pod template with defaults; the values of the task's pod take precedence."""
     priority_class_name: str | None = None
-    """In place of the task's."""
+    """Replaces the task's priority class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaGroup:
-    """Replicas of one role, all alike."""
+    """The replicas of one role, which all have the same settings."""
 
     role: Role
     replicas: int
     restart_policy: str
     """``Never``, ``OnFailure`` or ``Always``."""
     processes: int = 1
-    """How many each replica starts; every one of them is a rank."""
+    """The number of processes that each replica starts; each process is a rank."""
     image: str | None = None
-    """In place of the task's."""
+    """Replaces the task's image."""
     resources: Resources | None = None
-    """In place of the task's, as a whole; None when nothing was said."""
+    """Replaces all of the task's resources; None keeps them."""
     placement: Placement = field(default_factory=Placement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticPolicy:
-    """How torch's elastic agents, one in each replica, find each other."""
+    """The rendezvous settings for torch's elastic agents, which run one per replica."""
 
     min_replicas: int
     max_replicas: int
@@ -113,7 +113,7 @@ class ElasticPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
-    """What the operator does with the job as a whole."""
+    """The operator's run policy for a job."""
 
     clean_pod_policy: str = "None"
     """``None``, ``Running`` or ``All``."""
@@ -124,7 +124,7 @@ class RunPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """What the author says about starting all replicas together; None where the platform decides."""
+    """The author's gang options; None leaves a value to the platform's settings."""
 
     scheduler: str | None = None
     queue: str | None = None
@@ -136,7 +136,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJobOptions:
-    """What only a TrainJob can say."""
+    """Options that apply only to a TrainJob."""
 
     runtime: str | None = None
     runtime_kind: str | None = None
@@ -144,13 +144,13 @@ class TrainJobOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """A distributed training, in the words of neither dialect."""
+    """A distributed training, independent of the dialect."""
 
     run: Run
     groups: tuple[ReplicaGroup, ...]
-    """The master first; only workers when elastic. Never empty, never with a group of none."""
+    """The master first; only workers if elastic. Never empty, and each group has at least one replica."""
     nproc_per_node: int | None = None
-    """Processes that the agent of each replica starts; None where the replica itself decides."""
+    """The number of processes that each replica's agent starts; None leaves it to the replica."""
     elastic: ElasticPolicy | None = None
     run_policy: RunPolicy = field(default_factory=RunPolicy)
     gang: Gang | None = None
@@ -158,7 +158,7 @@ class TrainingJob:
 
     @property
     def deadlines(self) -> "Deadlines":
-        """What its author said about time, for whoever follows the job: its operator does not see to it."""
+        """The author's time limits, which the server enforces because the operator does not."""
         gang = self.gang or Gang()
         return Deadlines(
             active_seconds=self.run_policy.active_deadline_seconds,
@@ -168,7 +168,7 @@ class TrainingJob:
 
 
 class Dialect(enum.Enum):
-    """A kind of object that a training can be written down as, by its name in the cluster."""
+    """A Kubernetes kind that a training job can be written as."""
 
     PYTORCHJOB = "PyTorchJob"
     TRAINJOB = "TrainJob"
@@ -176,7 +176,7 @@ class Dialect(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """The timers that the operators lack, in seconds; None: none."""
+    """Time limits that the operators do not implement, in seconds; None if the author set no limit."""
 
     active_seconds: int | None = None
     queue_seconds: int | None = None
@@ -186,7 +186,7 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRef:
-    """What Flyte keeps for us between two calls."""
+    """The reference to a job that Flyte stores between two calls."""
 
     dialect: Dialect
     namespace: str
@@ -194,16 +194,16 @@ class JobRef:
     output_prefix: str
     uid: str | None = None
     refusal: str | None = None
-    """Why nothing was asked of the cluster; None when something was."""
+    """The reason why no job was created; None if one was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything we would ask the cluster for."""
+    """The manifests for one attempt, with warnings and reasons."""
 
     manifests: tuple[Manifest, ...]
-    """In the order in which we would ask."""
+    """The manifests in the order of their creation."""
     warnings: tuple[str, ...] = ()
-    """Sentences about what the platform reports and does not refuse."""
+    """Sentences about settings that the platform warns of but does not reject."""
     reasons: tuple[str, ...] = ()
-    """Why this scheduler, or none, as sentences."""
+    """Sentences on why this scheduler, or no gang scheduler, was selected."""

@@ -1,4 +1,4 @@
-"""What Flyte keeps for us between two calls, as bytes; readable by older and newer servers."""
+"""Serialization of the job reference that Flyte stores; older and newer servers can read it."""
 
 from typing import Final
 
@@ -12,8 +12,8 @@ from kfpytorch_idl.v1 import job_ref_pb2
 VERSION: Final = 1
 
 _PURPOSE: Final = b"reference"
-# The key of the field and the length of its value. Written by hand: older servers pass over the field, and
-# newer ones may have fields behind it in the order of numbers.
+# The key of the field and the length of its value. The field is appended by hand because newer servers may
+# have fields with higher numbers. Older servers skip it.
 _SIGNATURE: Final = bytes([9 << 3 | 2, SIGNATURE_BYTES])
 
 _NUMBERS: Final = {
@@ -24,11 +24,11 @@ _DIALECTS: Final = {number: dialect for dialect, number in _NUMBERS.items()}
 
 
 class UnreadableReference(BackendError):
-    """The bytes name no job of ours."""
+    """The bytes are not a valid job reference."""
 
 
 def encode(ref: JobRef, keys: SigningKeys | None = None) -> bytes:
-    """Write a reference, signed if there are keys; equal ones give equal bytes."""
+    """Serialize a reference and sign it if there are keys; equal references give equal bytes."""
     message = job_ref_pb2.JobRef(
         version=VERSION,
         dialect=_NUMBERS[ref.dialect],
@@ -51,10 +51,10 @@ def is_authentic(data: bytes, keys: SigningKeys) -> bool:
 
 
 def decode(data: bytes) -> JobRef:
-    """Read a reference of any version.
+    """Parse a reference of any version.
 
     Raises:
-        UnreadableReference: If it is none, or of a dialect that this server does not speak.
+        UnreadableReference: If the bytes are not a reference, or its dialect is unknown.
     """
     try:
         message = job_ref_pb2.JobRef.FromString(data)

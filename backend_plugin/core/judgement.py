@@ -1,7 +1,7 @@
-"""JobStatus → Flyte's phase, with its reason and message.
+"""Rules that derive the verdict from a job's status. The time limits are in `patience`.
 
-Lives here: which phase a state is. Each phase is shown once, so none is left for an earlier one: what was
-said is read off the objects, never remembered. Does not: when patience ends; see `patience`.
+FlytePropeller publishes each phase once, so the phase must not go back. The rules keep no state of their own:
+they derive past progress from the objects.
 """
 
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from kfpytorch_common.causes import Cause
 
 
 def from_status(status: JobStatus, judging: Judging, deadlines: Deadlines, now: datetime) -> TaskPhase:
-    """The phase of a job; the same for the same objects at the same time, whoever is asked."""
+    """Return the verdict on a job, which depends only on the arguments."""
     if (decided := _decided(status)) is not None:
         return decided
     if status.looking and status.state.is_over:
@@ -41,7 +41,7 @@ def from_status(status: JobStatus, judging: Judging, deadlines: Deadlines, now: 
 
 
 def _decided(status: JobStatus) -> TaskPhase | None:
-    """What was decided earlier and stands on the job, unless the work was done meanwhile."""
+    """Return the failure stored on the job; None if there is none or the job succeeded in the meantime."""
     said = status.job.annotations.get(kept_verdict.ANNOTATION) if status.job else None
     known = kept_verdict.read(said) if said else None
     if known is None or (status.state is State.SUCCEEDED and status.death is None):
@@ -76,12 +76,15 @@ def _of_success(status: JobStatus, judging: Judging, now: datetime) -> TaskPhase
     )
 
 
-# The API server tells of the job before it tells of the pod that ended it.
+# The longest delay between the watch event of a failed job and that of the pod that caused the failure.
 _NEWS: Final = timedelta(seconds=5)
 
 
 def _may_have_news(status: JobStatus) -> bool:
-    """Whether a pod may have ended of which we have yet to hear; none that is gone or removed has news."""
+    """True if the watch may not have delivered the termination of a pod.
+
+    False if a pod is gone or being deleted, because no further state is expected.
+    """
     complete = len(status.pods) >= status.total and all(pod.deleted is None for pod in status.pods)
     return complete and any(pod.phase in ("Pending", "Running") for pod in status.pods)
 
@@ -141,7 +144,7 @@ def _of_loss(status: JobStatus) -> TaskPhase:
 
 
 def _is_done(status: JobStatus) -> bool:
-    """Whether the pods that it has left say so: the master's, or all workers' where there is none."""
+    """True if the remaining pods succeeded: the master, or all workers if there is no master."""
     masters = [pod for pod in status.pods if pod.role == "master"]
     return bool(status.pods) and all(pod.phase == "Succeeded" for pod in masters or status.pods)
 
@@ -172,7 +175,7 @@ def _of_living(status: JobStatus, judging: Judging, now: datetime) -> TaskPhase:
 
 
 def notes(status: JobStatus, judging: Judging, now: datetime) -> list[Note]:
-    """What is to be said aloud of a job that goes on."""
+    """Return the warnings of a running job that have lasted long enough to be reported."""
     return [note for note in status.notes if _has_lasted(note, judging, now)]
 
 
@@ -180,15 +183,15 @@ def _has_lasted(note: Note, judging: Judging, now: datetime) -> bool:
     return note.since is None or now - note.since > judging.unseen_pod_patience
 
 
-# The cache of the jobs may be a moment ahead of that of the pods.
+# The cache of jobs may be ahead of the cache of pods.
 _CACHES: Final = timedelta(seconds=2)
 
 
 def _starting(status: JobStatus, judging: Judging, now: datetime) -> Phase:
-    """The phase before the first running of all; what a later one leaves behind keeps it from an earlier."""
+    """Return the phase before all replicas have first run, without going back to an earlier phase."""
     started = status.job.started if status.job else None
     if status.has_been_suspended or status.state is State.SUSPENDED:
-        # Once admitted it may have had its nodes already.
+        # A start time shows that the job was admitted before, and its pods may have been bound.
         return Phase.WAITING_FOR_RESOURCES if started is None else Phase.INITIALIZING
     unplaced = [wait for wait in status.waits if wait.stage <= Stage.UNPLACED and wait.replicas]
     if started is not None and status.replaced:

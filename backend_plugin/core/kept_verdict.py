@@ -1,7 +1,4 @@
-"""A verdict of our own that is kept on its job: every server says the same of it afterwards.
-
-Lives here: an annotation, written and read. Does not: what is decided; see `judgement`.
-"""
+"""The annotation that stores a failure verdict on its job, so that every server returns the same one."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -17,7 +14,7 @@ ANNOTATION: Final = "kfpytorch.flyte.org/verdict"
 
 
 class KeptVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure that no operator knows of: a deadline, a time-out, patience that ended."""
+    """A failure that the job's conditions do not contain, such as an expired deadline or timeout."""
 
     reason: str
     message: str
@@ -27,7 +24,7 @@ class KeptVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(phase: "TaskPhase", at: datetime) -> str:
-    """The annotation that makes a failure last."""
+    """Return the annotation value that stores a failure."""
     kept = KeptVerdict(
         reason=phase.reason,
         message=phase.message,
@@ -39,7 +36,7 @@ def encode(phase: "TaskPhase", at: datetime) -> str:
 
 
 def read(annotation: str) -> KeptVerdict | None:
-    """What was kept; None where nothing can be read."""
+    """Return the stored verdict; None if the annotation is invalid."""
     try:
         return _DECODER.decode(annotation)
     except (msgspec.DecodeError, UnicodeEncodeError):

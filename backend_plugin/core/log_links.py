@@ -1,7 +1,4 @@
-"""Where a person can read the logs of each replica: Flyte's templates, filled in.
-
-Lives here: Flyte's variables and their values. Does not: whether anything is there to be read.
-"""
+"""Log links of each replica, from Flyte's link templates and their variables."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +15,7 @@ from backend_plugin.core.settings.logs import Logs, LogTemplate
 
 
 class LogLink(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """As Flyte shows it."""
+    """A link as Flyte's console shows it."""
 
     name: str
     uri: str
@@ -28,7 +25,7 @@ class LogLink(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a link may say beyond the cluster's objects."""
+    """Values for template variables that do not come from objects of the cluster."""
 
     now: datetime
     run: Run | None = None
@@ -36,7 +33,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One replica, or the job as a whole, whose log is linked to."""
+    """The target of a log link: one replica, or the job as a whole."""
 
     job: Job
     about: About
@@ -47,7 +44,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def run(self) -> Run | None:
-        """Whose it is."""
+        """The attempt of the job, if known."""
         return self.about.run
 
 
@@ -76,7 +73,7 @@ _OF_POD: Final[Mapping[str, Callable[[Place], str]]] = {
     "nodename": lambda place: place.pod.node if place.pod else "",
     "logname": lambda place: place.name,
 }
-"""A template with one of them is filled in once a replica; without, once a job."""
+"""Variables of a pod; a template with one of them gives one link per replica, others one per job."""
 
 VARIABLES: Final[Mapping[str, Callable[[Place], str]]] = {
     **_OF_POD,
@@ -97,7 +94,7 @@ VARIABLES: Final[Mapping[str, Callable[[Place], str]]] = {
     "executiondomain": lambda place: place.run.domain if place.run else "",
     "generatedname": lambda place: place.job.name,
 }
-"""Flyte's names, in lower case: templates may write them in any."""
+"""Flyte's variables, by name in lower case; the case in a template is ignored."""
 
 _VARIABLE: Final = re.compile(r"\{\{\s*[.$](?=(?P<name>\w{1,40}(?:\.[\w-]{1,100})?))(?P=name)\s*\}\}")
 _KUBERNETES: Final = "/#!/log/{{ .namespace }}/{{ .podName }}/pod?namespace={{ .namespace }}"
@@ -116,14 +113,18 @@ Piece: TypeAlias = Callable[[Place], str]
 
 @lru_cache(maxsize=64)
 def _parsed(template: str) -> tuple[tuple[tuple[str, Piece], ...], str, bool]:
-    """Its text and variables in turn, the text after them, and whether it is about one replica."""
+    """Parse a template.
+
+    Returns:
+        Pairs of text and variable, the text after the last variable, and whether it needs a replica.
+    """
     pieces = _VARIABLE.split(template)
     filled = tuple((before, _value(name)) for before, name in zip(pieces[:-1:2], pieces[1::2], strict=True))
     return filled, pieces[-1], any(name.lower() in _OF_POD for name in pieces[1::2])
 
 
 def _value(name: str) -> Piece:
-    """How a variable is filled in; one that is not known stays as it was, as with Flyte."""
+    """Return the function for the value of a variable; an unknown one stays unchanged, as in Flyte."""
     known = VARIABLES.get(name.lower())
     if known is not None:
         return known
@@ -149,7 +150,7 @@ def _flytes_own(enabled: tuple[bool, bool, bool], uris: tuple[str, str, str]) ->
 
 
 def templates(logs: Logs, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
-    """All that apply to a task, Flyte's own three first."""
+    """Return the templates that apply to a task; Flyte's three built-in ones come first."""
     if not task_config and not (
         logs.kubernetes_enabled or logs.cloudwatch_enabled or logs.stackdriver_enabled
     ):
@@ -169,7 +170,7 @@ def templates(logs: Logs, task_config: Mapping[str, str]) -> tuple[LogTemplate, 
 
 
 def links(job: Job | None, pods: Iterable[Pod], logs: Logs, about: About) -> tuple[LogLink, ...]:
-    """Those of the job as a whole first, then by template and replica; every replica has its own name."""
+    """Return the log links of a job: first those of the whole job, then by template and replica."""
     known = templates(logs, about.task_config)
     if not known or job is None:
         return ()
@@ -191,7 +192,7 @@ def links(job: Job | None, pods: Iterable[Pod], logs: Logs, about: About) -> tup
     return (*whole, *single)
 
 
-# A page with thousands of links is read by nobody, and each travels with every answer.
+# Thousands of links are not readable, and every response contains all of them.
 _MOST_PLACES: Final = 512
 
 
@@ -211,7 +212,7 @@ def _places(job: Job, by_replica: Mapping[tuple[str, int], Pod], about: About) -
 
 
 def replica_name(job: Job, role: str, index: int, masters: int) -> str:
-    """``worker-0 (ranks 8-15)``; an elastic job gives out its ranks anew at each start."""
+    """Return ``worker-0 (ranks 8-15)``, or ``worker-0`` if a rendezvous assigns the ranks."""
     if job.elastic or job.nproc_per_node is None or job.nproc_per_node < 1:
         return f"{role}-{index}"
     first = (index + (masters if role == "worker" else 0)) * job.nproc_per_node

@@ -1,7 +1,4 @@
-"""Which job a person means by a word, and what a person calls its replicas' ranks.
-
-Lives here: from names to jobs, and the sentences when there is none. Does not: what a job is doing.
-"""
+"""Lookup of jobs, replicas and ranks by the names that users type."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -12,29 +9,29 @@ from backend_plugin.core.observed import Job
 from backend_plugin.core.origin import Origin
 
 _NAMED: Final = 6
-# Likeness costs up to 0.2 ms a job, in which nobody else is answered, and nobody means one that was made
-# long before so many others.
+# The number of latest jobs to compare with a mistyped name. A comparison takes up to 0.2 ms and blocks the
+# server. A user rarely needs an older job.
 _COMPARED: Final = 100
-# Of what no name can be nearly called nothing is compared.
+# The longest name of a Kubernetes object; longer input is not compared.
 _LONGEST: Final = 253
-# Names share how they are made: half of each is alike in any two.
+# The least similarity. It is high because all generated names have the same structure.
 _ALIKE: Final = 0.8
 
 
 class NoSuchJob(BackendError):
-    """Nothing is called so; says what is nearly."""
+    """The name does not match any job; the message suggests similar names."""
 
 
 class ManyJobs(BackendError):
-    """More than one may be meant; names them."""
+    """The name is ambiguous; the message lists the jobs."""
 
 
 class NoSuchRank(BackendError):
-    """The job has no such rank or replica; says which it has."""
+    """The job does not have the rank or replica; the message lists those that it has."""
 
 
 class Named(Protocol):
-    """A job, as far as it can be called."""
+    """The fields of a job that a lookup uses."""
 
     namespace: str
     name: str
@@ -45,13 +42,17 @@ Known = TypeVar("Known", bound=Named)
 
 
 def meant(word: str, jobs: Iterable[Known]) -> Known:
-    """The job of that name, of that execution, or whose name alone begins so; a namespace may precede it.
+    """Return the job with that name, of that execution, or with that name prefix, in this order.
 
-    Of several attempts of one node, and of nothing else, it is the last.
+    If all matches are attempts of one Flyte node, return the last attempt.
+
+    Args:
+        word: The text that the user typed; ``namespace/`` may precede it.
+        jobs: The jobs to search.
 
     Raises:
-        NoSuchJob: If there is none.
-        ManyJobs: If it may be any of several.
+        NoSuchJob: If no job matches.
+        ManyJobs: If several jobs match.
     """
     namespace, slash, name = word.rpartition("/")
     among = [job for job in jobs if not slash or job.namespace == namespace]
@@ -68,7 +69,7 @@ def meant(word: str, jobs: Iterable[Known]) -> Known:
 
 
 def ranks(job: Job, role: str, index: int) -> range | None:
-    """The ranks of a replica; None where they are given out anew at each start."""
+    """Return the ranks of a replica; None if a rendezvous assigns them at each start."""
     if job.elastic and (job.replicas != 1 or job.nproc_per_node is None):
         return None
     each = job.nproc_per_node or 1
@@ -78,10 +79,12 @@ def ranks(job: Job, role: str, index: int) -> range | None:
 
 
 def replicas_with(job: Job, rank: int) -> frozenset[str]:
-    """The replicas in which a rank is, as ``worker-0``; all of them where that is not known.
+    """Return the names of the replicas that may have a rank, as ``worker-0``.
+
+    These are all replicas if a rendezvous assigns the ranks.
 
     Raises:
-        NoSuchRank: If the job has no such rank.
+        NoSuchRank: If the job does not have the rank.
     """
     replicas = [(group.role, index) for group in job.groups for index in range(group.replicas)]
     known = {f"{role}-{index}": ranks(job, role, index) for role, index in replicas}
@@ -94,10 +97,10 @@ def replicas_with(job: Job, rank: int) -> frozenset[str]:
 
 
 def replica_called(job: Job, name: str) -> str:
-    """The replica that is called so.
+    """Return `name` if the job has a replica with this name.
 
     Raises:
-        NoSuchRank: If the job has none.
+        NoSuchRank: If it does not.
     """
     for group in job.groups:
         if name in {f"{group.role}-{index}" for index in range(group.replicas)}:
@@ -114,7 +117,7 @@ def _execution(job: Named) -> str | None:
 
 
 def _last_attempt(found: Sequence[Known]) -> Known | None:
-    """The last of several attempts of one node; None where they are not that."""
+    """Return the last attempt; None if the jobs are not attempts of one Flyte node."""
     if len(found) == 1:
         return found[0]
     runs = [job.origin.run for job in found if job.origin is not None]
@@ -127,7 +130,7 @@ def _none(word: str, name: str, among: Sequence[Named]) -> str:
     word = word[:_LONGEST]
     if not among:
         return f"there is no job {word}, nor any other" + (" in that namespace" if "/" in word else "")
-    # The whole name, and as much of it as was typed.
+    # Compare with the whole name, and with its prefix of the typed length.
     latest = among[-_COMPARED:] if len(name) <= _LONGEST else ()
     near = {job.name[:end]: job.name for job in latest for end in (None, len(name))}
     close = [near[each] for each in get_close_matches(name, near, n=3, cutoff=_ALIKE)]

@@ -1,7 +1,6 @@
-"""What is not as it was asked for, and goes on in silence: said aloud once it has lasted.
+"""Job warnings about missing schedulers and pod groups, which no Kubernetes object reports.
 
-Lives here: what no scheduler's own module knows, because it is the scheduler that is missing. Does not: when
-it has lasted; see `judgement`.
+`judgement` decides when a warning has lasted long enough. Warnings of one scheduler are in its own module.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from backend_plugin.core.waits import Note
 
 
 def notes(observed: Observed, pods: Sequence[Pod]) -> tuple[Note, ...]:
-    """Of a job that goes on, with its own pods."""
+    """Return the warnings of a job that has not ended; `pods` are its replicas."""
     job = observed.job
     gang = asks.of(job.annotations) if job is not None else asks.NOBODY
     told = [note for words in WORDS for note in words.notes(observed)]
@@ -31,7 +30,10 @@ def _foreign(observed: Observed) -> Iterator[Note]:
 
 
 def _unserved(observed: Observed, pods: Sequence[Pod], gang: Asks) -> Iterator[Note]:
-    """Pods of which nobody has said a word; who holds places for them does, through these."""
+    """Yield a warning if no scheduler has set a condition or event on the pending pods.
+
+    Placeholder pods show that a scheduler runs, as does a status or an event of the pod group.
+    """
     heard = {event.name for event in observed.events if event.kind == "Pod"}
     waiting = [pod for pod in pods if pod.phase == "Pending" and not pod.placed and pod.deleted is None]
     silent = [pod for pod in waiting if pod.scheduled is None and pod.name not in heard]
@@ -46,16 +48,16 @@ def _unserved(observed: Observed, pods: Sequence[Pod], gang: Asks) -> Iterator[N
 
 
 def _is_group_heard_of(observed: Observed) -> bool:
-    """Whether their scheduler has said anything of their group, or written to it."""
+    """True if a scheduler has written a status or an event of the pod group."""
     groups = [group for group in observed.pod_groups if group.kind == "PodGroup" and not group.foreign]
     written = [group for group in groups if not is_controlled(group)]
-    # An event does not say which API its PodGroup is of.
+    # An event does not contain the API group of its PodGroup.
     told = len(written) == len(groups) and any(event.kind == "PodGroup" for event in observed.events)
     return told or any(group.phase or group.conditions or group.limits for group in written)
 
 
 def _ungrouped(observed: Observed, job: Job | None, gang: Asks) -> Iterator[Note]:
-    """An operator that cannot make the group of a job, or its pods before the group, only logs it."""
+    """Yield a warning if the operator has created neither pods nor a pod group, which it only logs."""
     if job is None or not gang.by_operator or job.started is not None or observed.pods:
         return
     if observed.pod_groups or any(each.true and each.type == "Suspended" for each in job.conditions):

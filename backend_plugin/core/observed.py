@@ -1,7 +1,6 @@
-"""The few fields that we read of what a cluster holds, as records.
+"""Records of the observed state of a job, with a reader for each kind of object.
 
-Lives here: one record a kind, and its `read` from the object's JSON. Reading never fails: whoever can
-edit an object of the cluster must not be able to stop us from judging it. Does not: what it means.
+The readers accept any JSON and never raise, so that an edited object cannot prevent its judgement.
 """
 
 from collections.abc import Mapping
@@ -32,26 +31,26 @@ from backend_plugin.core.values import Manifest
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LABEL: Final = "training.kubeflow.org/"
 JOB_NAME: Final = _LABEL + "job-name"
-"""The operator's label of replicas: the name of their job."""
+"""The operator's label of a replica that contains the name of its job."""
 _ENDS: Final = ("Succeeded", "Failed")
 PLACE_OF: Final = "kfpytorch.flyte.org/place-of"
-"""A label of pods that hold places until the replicas of a job come: the name of the job."""
+"""The label of a placeholder pod that contains the name of the job."""
 PLACE: Final = "kfpytorch.flyte.org/place"
-"""Another one: the role, in lower case."""
+"""The label of a placeholder pod that contains the replica role in lower case."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The replicas that a job asks for in one role."""
+    """The replicas of one role in the spec of a job."""
 
     role: str
     """``master`` or ``worker``."""
     replicas: int
     restarts: bool = False
-    """A replica that fails is started anew, as its author said."""
+    """True if the restart policy restarts a failed replica."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PyTorchJob."""
+    """The observed state of a PyTorchJob."""
 
     name: str
     namespace: str = ""
@@ -62,33 +61,33 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The master first."""
     elastic: bool = False
     scales: bool = False
-    """It may run with fewer replicas than it asks for."""
+    """True if it can run with fewer replicas than its spec has."""
     nproc_per_node: int | None = None
     clean_pod_policy: str = ""
     active_deadline: timedelta | None = None
     conditions: tuple[Condition, ...] = ()
     started: datetime | None = None
-    """When all pods had been made; not when they ran."""
+    """The time at which the operator had created all pods; they may not run yet."""
     completed: datetime | None = None
     expires: bool = False
-    """It is removed some time after its end."""
+    """True if it has a time to live after its end."""
     owned: bool = False
-    """It goes with another object."""
+    """True if it has an owner reference."""
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def end(self) -> Condition | None:
-        """How it has ended, if it has."""
+        """The condition that reports its end; None before."""
         return next((each for each in self.conditions if each.true and each.type in _ENDS), None)
 
     @property
     def replicas(self) -> int:
-        """How many pods it asks for."""
+        """The number of replicas in its spec."""
         return sum(group.replicas for group in self.groups)
 
 
 class Termination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How one run of a container ended."""
+    """The end of one container run."""
 
     exit_code: int | None
     reason: str = ""
@@ -98,42 +97,42 @@ class Termination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One container of a pod."""
+    """The state of a container in a pod."""
 
     name: str
     image: str = ""
     id: str = ""
     init: bool = False
     waiting: str = ""
-    """The reason for which it waits; empty when it does not."""
+    """The reason of the waiting state; empty if it does not wait."""
     waiting_message: str = ""
     running_since: datetime | None = None
     ended: Termination | None = None
     last: Termination | None = None
-    """How its previous run ended, if there was one."""
+    """The end of its previous run, if there was one."""
     restarts: int = 0
 
     @property
     def ever_started(self) -> bool:
-        """Whether it runs or has run."""
+        """True if it runs or has run."""
         return bool(self.running_since or self.ended or self.last or self.restarts)
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One replica, or the placeholder of a gang scheduler."""
+    """The pod of a replica, or the placeholder pod of a gang scheduler."""
 
     name: str
     uid: str = ""
     job_name: str = ""
-    """By its label, or by ours where it holds a place for a replica; empty for any other pod."""
+    """The job's name from the label of a replica or placeholder pod; empty for any other pod."""
     owners: tuple[str, ...] = ()
     role: str = ""
     index: int = 0
     place: str = ""
-    """The role that it holds a place for, where it is no replica itself."""
+    """The replica role that a placeholder pod reserves capacity for; empty for a replica."""
     created: datetime | None = None
     deleted: datetime | None = None
-    """When its deletion was ordered."""
+    """The time of the deletion request."""
     node: str = ""
     hostname: str = ""
     phase: str = ""
@@ -142,19 +141,19 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     started: datetime | None = None
     scheduled: Condition | None = None
     disrupted: Condition | None = None
-    """`DisruptionTarget`, while it is true: who takes it away."""
+    """The condition `DisruptionTarget` if it is true."""
     ready: Condition | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
 
     @property
     def replica(self) -> str:
-        """Its name as the operator counts: ``worker-0``."""
+        """The name of its replica, such as ``worker-0``; the pod's name if it has no role."""
         return f"{self.role}-{self.index}" if self.role else self.name
 
     @property
     def primary(self) -> Container | None:
-        """The container that trains."""
+        """The trainer container; the first one if no container has its name."""
         for container in self.containers:
             if container.name == TRAINER:
                 return container
@@ -162,24 +161,25 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def placed(self) -> bool:
-        """Whether a node has been found for it."""
+        """True if it is bound to a Kubernetes node."""
         return bool(self.node) or (self.scheduled is not None and self.scheduled.true)
 
 
 def is_replica(pod: Pod, job: Job) -> bool:
-    """True if the pod is a replica of the job: the job owns it.
+    """True if the job owns the pod, and the pod is not a placeholder.
 
-    Labels are no proof: whoever may edit a pod sets them. A job without a uid comes from a file.
+    Labels are not sufficient, because any user with edit permission can set them. A job without a uid comes
+    from a file, so its pods are not checked for ownership.
     """
     return not pod.place and pod.job_name in ("", job.name) and (not job.uid or job.uid in pod.owners)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What somebody in the cluster said about an object; a hint, for events are dropped and expire."""
+    """An event about an object. It is only a hint, because events may be dropped and expire."""
 
     reason: str
     action: str = ""
-    """What its author did, or tried; some say there what others call the reason."""
+    """The action of the reporting controller; some controllers put the reason here."""
     message: str = ""
     kind: str = ""
     name: str = ""
@@ -188,22 +188,22 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """All that is known of one job at one moment."""
+    """The observed state of one job at one moment."""
 
     job: Job | None
-    """None when the cluster has none (any more)."""
+    """The job; None if it does not exist (any more)."""
     pods: tuple[Pod, ...] = ()
     events: tuple[Event, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
     error_files: tuple[ErrorFile, ...] = ()
     outputs: bool | None = None
-    """Whether ``outputs.pb`` is there; None when nobody has looked."""
+    """True if ``outputs.pb`` exists; None if not checked."""
     looking: bool = False
-    """Whether somebody is about to know of error files and outputs."""
+    """True while the error files and outputs are being read."""
 
 
 def read_observed(said: Manifest) -> Observed:
-    """Everything of a job: keys ``job, pods, events, pod_groups, error_files, outputs``."""
+    """Read a mapping with the keys ``job, pods, events, pod_groups, error_files, outputs``."""
     job = said.get("job")
     outputs = said.get("outputs")
     return Observed(
@@ -217,7 +217,7 @@ def read_observed(said: Manifest) -> Observed:
 
 
 def read_job(manifest: Manifest) -> Job:
-    """A PyTorchJob as the API server returned it."""
+    """Read a PyTorchJob as the API server returns it."""
     metadata, spec = section(manifest, "metadata"), section(manifest, "spec")
     status, policy, elastic = (
         section(manifest, "status"),
@@ -259,7 +259,7 @@ def _groups(specs: Manifest) -> tuple[Group, ...]:
     )
 
 
-# A count beyond any cluster is a mistake, and each replica costs us a line.
+# A limit on the work per job, because some results have an entry for each replica.
 _MOST_REPLICAS: Final = 100_000
 
 
@@ -269,7 +269,7 @@ def _replicas(spec: Manifest) -> int:
 
 
 def read_pod(manifest: Manifest) -> Pod:
-    """A pod as the API server returned it."""
+    """Read a pod as the API server returns it."""
     metadata, spec, status = (section(manifest, key) for key in ("metadata", "spec", "status"))
     labels = section(metadata, "labels")
     name = word(metadata, "name")
@@ -292,7 +292,7 @@ def read_pod(manifest: Manifest) -> Pod:
         message=words(status, "message"),
         started=moment(status, "startTime"),
         scheduled=by_type.get("PodScheduled"),
-        # A drain that came to nothing leaves it behind as False.
+        # The condition stays with the status False after a drain that was cancelled.
         disrupted=disrupted if disrupted is not None and disrupted.true else None,
         ready=by_type.get("Ready"),
         containers=tuple(_container(each) for each in entries(status, "containerStatuses")),
@@ -303,7 +303,7 @@ def read_pod(manifest: Manifest) -> Pod:
 
 
 def _ordered(metadata: Manifest) -> datetime | None:
-    # What stands there is the end of the grace that a pod is given.
+    # The deletionTimestamp of a pod is the end of its grace period.
     at = moment(metadata, "deletionTimestamp")
     grace = timedelta(seconds=max(0, number(metadata, "deletionGracePeriodSeconds") or 0))
     return at - grace if at is not None and at - _EPOCH > grace else at
@@ -340,7 +340,7 @@ def _termination(state: Manifest) -> Termination | None:
 
 
 def read_event(manifest: Manifest) -> Event:
-    """An event of core/v1 or of events.k8s.io/v1."""
+    """Read an event of core/v1 or of events.k8s.io/v1."""
     about = section(manifest, "involvedObject") or section(manifest, "regarding")
     at = (
         moment(manifest, "lastTimestamp")

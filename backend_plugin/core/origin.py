@@ -1,7 +1,4 @@
-"""What a job carries of the task that it is for, so that any server can judge it, whoever made it.
-
-Lives here: an annotation of the job, written and read. Does not: whose the job is; see `manifest.names`.
-"""
+"""The annotation that stores the task and attempt of a job, so that any server can judge the job."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -17,7 +14,7 @@ ANNOTATION: Final = "kfpytorch.flyte.org/task"
 
 
 class _Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """As it is written; what a later version adds is passed over."""
+    """The JSON of the annotation; unknown fields of later versions are ignored."""
 
     project: str = ""
     domain: str = ""
@@ -36,7 +33,7 @@ class _Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The task of a job, as far as judging and telling of it need to know."""
+    """The attempt, deadlines and task config of a job, as read from its annotations."""
 
     run: Run
     deadlines: Deadlines
@@ -44,7 +41,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def encode(run: Run, deadlines: Deadlines, task_config: Mapping[str, str]) -> str:
-    """The annotation; equal arguments give equal text."""
+    """Return the annotation value; equal arguments give equal text."""
     said = {name: getattr(run, name) for name in _OF_RUN}
     timers = {name: getattr(deadlines, name) for name in _OF_DEADLINES}
     written = _Origin(**said, **timers, task_config=dict(sorted(task_config.items())))
@@ -52,7 +49,7 @@ def encode(run: Run, deadlines: Deadlines, task_config: Mapping[str, str]) -> st
 
 
 def read(annotations: Mapping[str, str], namespace: str) -> Origin | None:
-    """What the annotations of a job of this namespace say; None where they say nothing that can be read."""
+    """Read the origin of a job from its annotations and namespace; None if it is missing or invalid."""
     written = annotations.get(ANNOTATION, "")
     try:
         said = _DECODER.decode(written)
@@ -80,7 +77,7 @@ def read(annotations: Mapping[str, str], namespace: str) -> Origin | None:
     )
 
 
-# ---- what most of ten thousand jobs have alike: it is held once, where it is short
+# ---- values that most jobs have in common: short ones are cached, so that equal ones share memory
 
 
 @lru_cache(maxsize=256)
@@ -94,7 +91,7 @@ def _task_config(*entries: tuple[str, str]) -> Mapping[str, str]:
 
 
 _SHORT: Final = 2_048
-"""Characters of the annotation."""
+"""The length of an annotation, in characters, below which its task config is cached."""
 _NONE: Final[Mapping[str, str]] = {}
 _DECODER: Final = msgspec.json.Decoder(_Origin)
 _OF_RUN: Final = (

@@ -1,4 +1,4 @@
-"""When patience ends: with a job that waits, or that runs, for longer than is borne."""
+"""Time limits of a job: the timeouts while it waits, and the deadline while it runs."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from kfpytorch_common.causes import Cause
 
 
 def ended(status: JobStatus, judging: Judging, deadlines: Deadlines, now: datetime) -> TaskPhase | None:
-    """The failure of a job that has waited, or run, for longer than is borne; None while there is time."""
+    """Return the failure of a job that has exceeded a timeout or its deadline, otherwise None."""
     over = _past_deadline(status, judging, deadlines, now) or _unseen(status, judging, deadlines, now)
     if over is not None or _does_without(status):
         return over
@@ -27,7 +27,7 @@ def ended(status: JobStatus, judging: Judging, deadlines: Deadlines, now: dateti
 
 
 def _does_without(status: JobStatus) -> bool:
-    """Whether it trains, and may go on without the replicas that it waits for."""
+    """True if the job trains and can continue without the replicas that it waits for."""
     return status.has_run and status.ready > 0 and status.job is not None and status.job.scales
 
 
@@ -40,7 +40,8 @@ def _past_deadline(
 ) -> TaskPhase | None:
     own = status.job.active_deadline if status.job else None
     limit = own if own is not None else _timer(deadlines.active_seconds, judging.active_deadline)
-    # The job's own zero means zero, ours means none; a deadline of nothing is meant by nobody.
+    # Zero means zero in the job's spec, and "not set" in the settings. A deadline of zero is not useful, so
+    # both are treated as no deadline.
     if not limit or not status.has_run:
         return None
     began = statuses.first_container(status)
@@ -65,7 +66,7 @@ def _unseen(status: JobStatus, judging: Judging, deadlines: Deadlines, now: date
     for wait in status.waits:
         if wait.reason.startswith("FailedCreate") and wait.cause in (Cause.CONFIG, Cause.INFRA):
             return _given_up(wait, limit)
-    # A queue or a gang scheduler may hold a job before its operator has looked at it.
+    # A queue or a gang scheduler may hold a job before its operator handles it.
     if status.state is not State.UNSEEN or status.waits or status.has_been_held:
         return None
     return failed(
@@ -88,11 +89,11 @@ _GRACE: Final[Mapping[str, str]] = {
     "RunContainerError": "create_container_error_grace_period",
     "CreateContainerConfigError": "create_container_config_error_grace_period",
 }
-"""Which patience a container's reason to wait has; the others have `pending_timeout`."""
+"""The setting with the grace period for a container's waiting reason; the default is `pending_timeout`."""
 
 
 def _stuck(status: JobStatus, judging: Judging, now: datetime) -> TaskPhase | None:
-    """A replica that has a node and does not start."""
+    """Return the failure for a replica that is bound to a Kubernetes node and has not started in time."""
     pending = judging.pending_timeout
     for wait in status.waits:
         if wait.reason == "InvalidImageName" or (wait.never and wait.cause is Cause.CONFIG):
@@ -108,7 +109,7 @@ def _stuck(status: JobStatus, judging: Judging, now: datetime) -> TaskPhase | No
 
 
 def _unplaced_too_long(status: JobStatus, deadlines: Deadlines, now: datetime) -> TaskPhase | None:
-    """A replica that no queue holds back and that still finds no node."""
+    """Return the failure for a replica that no queue holds and that was not bound to a node in time."""
     limit = _timer(deadlines.pending_seconds, timedelta(0))
     if not limit or any(wait.stage is Stage.HELD for wait in status.waits):
         return None
@@ -137,7 +138,7 @@ def _queued_too_long(
 
 
 def _borne(wait: Wait | None, judging: Judging) -> timedelta:
-    """How long the platform bears what holds a job: by why that is, where it says so."""
+    """Return the queue timeout in the platform's settings for the cause of the wait."""
     by_cause = judging.queue_timeouts
     usual = judging.queue_timeout if wait is None else by_cause.get(wait.cause.value, judging.queue_timeout)
     return by_cause.get("never", usual) if wait is not None and wait.never else usual

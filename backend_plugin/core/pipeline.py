@@ -1,4 +1,4 @@
-"""The page to read first: the two sentences of the program. Composes the stages; decides nothing."""
+"""The two main functions, `plan` and `judge`, which compose all stages; read this module first."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -32,17 +32,17 @@ def plan(
     pod_templates: Sequence[Manifest] = (),
     found: Findings = NOTHING,
 ) -> Plan:
-    """Everything we would ask the cluster for, as a value.
+    """Return all manifests that an attempt needs, without any request to the cluster.
 
     Args:
         template: The task.
         run: The attempt.
-        settings: The platform's.
-        pod_templates: Those of the cluster that the task may name.
-        found: What the cluster has, where the platform leaves it to be found.
+        settings: The settings of the platform.
+        pod_templates: The PodTemplate objects of the cluster that the task may name.
+        found: The capabilities of the cluster, used if the platform's settings do not name a scheduler.
 
     Raises:
-        InvalidTask: If the task cannot be meant, with every problem that there is.
+        InvalidTask: If the task is invalid; it contains all problems.
     """
     request = pod.PodRequest(template=template, run=run, settings=settings, pod_templates=pod_templates)
     with gathered() as problems:
@@ -60,7 +60,7 @@ def plan(
 
 
 def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:
-    """What Flyte should believe after one look at the cluster and at the task's files."""
+    """Return the verdict, with phase, message and log links, for the observed state of a job."""
     seen = status.read(observed, rules.judging.exit_codes)
     verdict = judgement.from_status(seen, rules.judging, rules.deadlines, now)
     about = About(now=now, run=rules.run, task_config=rules.task_config)
@@ -70,20 +70,20 @@ def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:
 
 
 def turn(observed: Observed, rules: Rules, now: datetime) -> Turn | None:
-    """What a job that has run says on itself: that it waits again, or that it runs again."""
+    """Return the change of a job that has run: it waits for resources again, or runs again."""
     seen = status.read(observed, rules.judging.exit_codes)
     verdict = judgement.from_status(seen, rules.judging, rules.deadlines, now)
     return turns.of(seen, observed.events, verdict, rules.judging, now)
 
 
 def lasting(observed: Observed, rules: Rules, now: datetime) -> tuple[TaskPhase, datetime]:
-    """What Flyte should believe, and until when it may as long as the cluster says nothing new.
+    """Return the verdict, and the time until which it is valid if the observed state does not change.
 
-    Time changes a verdict once at most in each direction: patience ends, and does not come back. So a
-    verdict that is the same now and later is the same in between.
+    Time alone changes a verdict at most once: an exceeded limit stays exceeded. So a verdict that is the same
+    now and later is the same in between.
     """
     verdict = judge(observed, rules, now)
-    # How many are before it in its queue changes without a word about the job.
+    # The queue position of a job changes without a change of its own objects.
     queued = any(group.ahead is not None for group in observed.pod_groups)
     for ahead in _HORIZONS[1:] if queued else _HORIZONS:
         if judge(observed, rules, now + ahead) == verdict:

@@ -1,7 +1,4 @@
-"""Pods with which a gang scheduler holds places until all are found: often only they are told why they wait.
-
-Lives here: what they wait for, as what the gang waits for. Does not: a scheduler's words for it.
-"""
+"""The pending reason of a gang from its placeholder pods, which often are the only pods that report one."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
@@ -15,7 +12,7 @@ from kfpytorch_common.causes import Cause
 
 
 def waits(observed: Observed, members: Sequence[Pod], of_pod: Callable[[Pod], Wait | None]) -> list[Wait]:
-    """What the gang waits for, as far as the holders of its places say; one wait at most."""
+    """Return the pending reason of the gang that its placeholder pods report; at most one."""
     own = {pod.name for pod in members}
     held = [pod for pod in observed.pods if pod.name not in own and _is_holder(pod)]
     told = [(pod, wait) for pod in held if (wait := of_pod(pod)) is not None]
@@ -23,7 +20,7 @@ def waits(observed: Observed, members: Sequence[Pod], of_pod: Callable[[Pod], Wa
         return []
     gang = asks.of(observed.job.annotations) if observed.job is not None else asks.NOBODY
     missing = sum(not pod.placed for pod in held)
-    # Of those that wait for a node, unless all have one and wait for something else.
+    # The sort key puts pods that wait for a Kubernetes node before pods that wait for something else.
     worst = min((wait for _, wait in told), key=lambda wait: (wait.stage, not wait.reason, wait.said))
     said = told_last(observed.events, {pod.name for pod in held if not pod.placed}) or Said(
         said=worst.said if worst.reason else ""
@@ -51,7 +48,7 @@ def _is_holder(pod: Pod) -> bool:
 
 
 def told_last(events: Sequence[Event], waiting: Container[str]) -> Said | None:
-    """What was said last to one of those that wait, with the resources that are short."""
+    """Return the last event message about one of the `waiting` pods that names missing resources."""
     for event in reversed(events):
         if event.name in waiting:
             for words in table.WORDS:
@@ -61,9 +58,9 @@ def told_last(events: Sequence[Event], waiting: Container[str]) -> Said | None:
 
 
 def _of_gang(gang: Asks, held: Sequence[Pod], short: set[str]) -> tuple[Lack, ...]:
-    """Each holder is told of itself; the gang asks for all that its members ask for, and has what is held.
+    """Return the resource shortages of the whole gang: its total request minus the capacity that it holds.
 
-    Where nobody has said what is short, it is the devices that are told of: those are what people wait for.
+    If no message names a missing resource, these are the devices, which are usually scarce.
     """
     devices = {name for role in gang.roles for name in role.requests if "/" in name}
     placed = Counter(pod.place for pod in held if pod.placed)

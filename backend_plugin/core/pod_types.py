@@ -1,14 +1,13 @@
-"""The parts of a pod as core/v1 of Kubernetes 1.34 declares them: what Flyte's Go plugin is built with.
+"""The types of a pod in core/v1 of Kubernetes 1.34, the version that Flyte's Go plugin uses.
 
-Lives here: names and types, a part a paragraph. What is made of them is in `shapes`. Of metadata, the fields
-that templates within other objects have.
+ObjectMeta has only the fields that a template within another object can set.
 """
 
 from typing import Final
 
-# A field is `name:type`; `[x]` is a list and `{x}` a mapping of them, `+Part` has all fields of that part.
-# Where a zero says something else than nothing at all, the type ends in `!`; elsewhere Kubernetes leaves
-# zeros out. A quantity without that mark is always there.
+# One type per line: its name, then its fields as `name:type`. `[x]` is a list of x and `{x}` a mapping to x.
+# `+Type` includes all fields of that type. A type that ends in `!` keeps zero values; Kubernetes omits zero
+# values of other fields. A quantity without `!` is always written.
 PARTS: Final = """\
 AWSElasticBlockStoreVolumeSource volumeID:string! fsType:string partition:int32 readOnly:bool
 Affinity nodeAffinity:NodeAffinity podAffinity:PodAffinity podAntiAffinity:PodAntiAffinity

@@ -1,7 +1,7 @@
-"""Characters that a terminal or a browser obeys instead of showing, made visible.
+"""Escapes for characters that a terminal or a browser interprets instead of displaying.
 
-Lives here: which they are, and how they are written. Used where text leaves for people: phases, events, log
-lines, output of commands. Logs of containers are not touched, because programs colour them on purpose.
+They apply to phases, events, log lines and command output. Container logs stay unchanged, because programs
+color them on purpose.
 """
 
 import re
@@ -11,8 +11,8 @@ _UNSAFE: Final = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # Controls C0 and C1, without tab and newline.
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # Marks that change the direction of text.
-    "\u2028\u2029\ufeff"  # Ends of lines and paragraphs, and a mark without a width.
-    "\ud800-\udfff"  # Halves of characters, which are no text.
+    "\u2028\u2029\ufeff"  # Line and paragraph separators, and the byte order mark.
+    "\ud800-\udfff"  # Surrogates, which are not valid text.
     "]"
 )
 
@@ -25,7 +25,7 @@ def escape(text: str) -> str:
 
 
 def escape_json(document: str) -> str:
-    """Return a JSON document of the same meaning, without unsafe characters in its strings."""
+    """Return an equivalent JSON document with escapes for the unsafe characters in its strings."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
 
 

@@ -1,8 +1,8 @@
-"""From the JSON of a Struct to a message, by protobuf's own rules, with every problem of it.
+"""Conversion of the JSON in a Struct to a protobuf message, with all problems of the JSON.
 
-Numbers may come as doubles or text, enums as names or numbers, keys in camel or snake case; unknown keys
-are passed over, as Flyte does. `json_format` reads the values; it is asked one by one, because it stops at
-the first that is wrong and, told to pass over unknown keys, passes over unknown enum names, too.
+The rules are those of protobuf's JSON mapping, and unknown keys are ignored as in Flyte. `json_format` parses
+each value separately, because it stops at the first error. Its option to ignore unknown keys would also
+ignore unknown enum names.
 """
 
 import json
@@ -23,12 +23,12 @@ from backend_plugin.core.values import JsonValue, Manifest
 _KEY: Final = itemgetter(0)
 _SHOWN_CHARACTERS: Final = 80
 _INT32: Final = 2**31
-# What the parser raises: of infinity as an enum an OverflowError, of half a character a SystemError.
+# Errors of the parser: OverflowError for infinity as an enum, SystemError for half of a surrogate pair.
 _UNPARSED: Final = (ParseError, OverflowError, SystemError)
 _STRUCT: Final = Struct.DESCRIPTOR.full_name
 _WHOLE_NUMBER: Final = ("is not a whole number of {bits} bits", "write a whole number")
 _NUMBER: Final = ("is not a number", "write a number")
-# What a value must be, by the type of its field, and the remedy.
+# Message and remedy for an invalid value, by the type of its field.
 _WRONG: Final = {
     FieldDescriptor.CPPTYPE_INT32: _WHOLE_NUMBER,
     FieldDescriptor.CPPTYPE_INT64: _WHOLE_NUMBER,
@@ -45,12 +45,14 @@ _SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
 
 def as_json(struct: Struct, *, whole: bool = False) -> dict[str, JsonValue]:
-    """The same as plain values; every number is a float, keys are in order, which a map has not.
+    """Return a Struct as plain JSON values, with sorted keys.
 
-    With `whole` as Kubernetes has it: objects without nulls, and whole numbers as such.
+    Args:
+        struct: The Struct, which stores all numbers as floats.
+        whole: Omit nulls in objects and return whole numbers as int, as Kubernetes requires.
     """
     fields, found = struct.fields, {}
-    # Asked key by key: the view of a map's items is Python, and slow. Most values are texts.
+    # Look up each key: the items view of a protobuf map is slow. Most values are strings.
     for key in sorted(fields):
         value = fields[key]
         plain = value.string_value or _plain(value, whole=whole)
@@ -72,18 +74,18 @@ def _plain(value: Value, *, whole: bool) -> JsonValue:
 
 
 def shown(value: object) -> str:
-    """A value as a reader would write it, shortened."""
+    """Return a value as JSON text of at most 80 characters."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def parse(value: Manifest, message: Message, path: str) -> list[Problem]:
-    """Read `value` into `message`, leaving out what cannot be read: a problem each, under `path`."""
+    """Read `value` into `message` and return a problem, with a path below `path`, for each invalid part."""
     problems = Problems()
     known, seen = _fields(message.DESCRIPTOR), set()
     for key, item in value.items():
         if (field := known.get(key)) is None or item is None:
-            continue  # A null is nothing said, to protobuf as well.
+            continue  # A null means that the field is not set, as in protobuf.
         if field.name in seen:
             problems.append(_twice(item, f"{path}.{key}"))
             continue
@@ -106,27 +108,27 @@ def _twice(item: JsonValue, path: str) -> Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Field:
-    """What decides how a field is read; asking a descriptor again and again is slow."""
+    """The properties of a field that parsing needs; reading them from the descriptor each time is slow."""
 
     name: str
     cpp_type: int
     is_text: bool
     has_parts: bool
-    """Whether it is a message with fields of ours to look at; maps and Structs are read as a whole."""
+    """True for a message whose fields are parsed one by one; a map or Struct is parsed as a whole."""
     is_repeated: bool
     numbers: Mapping[str, int]
-    """Of an enum's names."""
+    """The numbers of an enum by its names."""
 
 
 @lru_cache(maxsize=64)
 def _fields(descriptor: Descriptor) -> Mapping[str, _Field]:
-    """The fields of a message under both of their names."""
+    """Return the fields of a message by their snake case and their camel case names."""
     return {name: _field(field) for field in descriptor.fields for name in (field.name, field.json_name)}
 
 
 def _field(field: FieldDescriptor) -> _Field:
     kind, values = field.message_type, field.enum_type
-    # `label` is deprecated by the newest runtimes, `is_repeated` unknown to the oldest.
+    # The newest protobuf versions deprecate `label`, and the oldest ones do not have `is_repeated`.
     descriptor: Any = field
     repeated = getattr(descriptor, "is_repeated", None)
     return _Field(
@@ -170,11 +172,11 @@ def _are_parts(item: JsonValue) -> TypeGuard[Sequence[Manifest]]:
 
 
 def _plainly(item: JsonValue, field: _Field) -> str | int | None:
-    """The ordinary case of each type, which needs no parser."""
+    """Convert a common value without the parser; return None if the value needs the parser."""
     if field.is_repeated:
         return None
     if isinstance(item, str):
-        # What is not ASCII may hold half a character, which the parser refuses.
+        # Text that is not ASCII may contain half of a surrogate pair, which only the parser detects.
         return (item if item.isascii() else None) if field.is_text else field.numbers.get(item)
     if field.cpp_type != FieldDescriptor.CPPTYPE_INT32 or not isinstance(item, float):
         return None

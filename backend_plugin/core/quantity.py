@@ -1,7 +1,4 @@
-"""Amounts of cpu, memory, devices: read, compared and written as Kubernetes does.
-
-Lives here: the number and its text. What a container asks for is in `manifest.pod_resources`.
-"""
+"""Kubernetes quantities: parsing, arithmetic and canonical text, as in apimachinery's `resource` package."""
 
 import re
 from collections.abc import Iterable
@@ -18,46 +15,50 @@ _DECIMAL: Final = {name: 3 * power for power, name in enumerate(("n", "u", "m", 
 _DECIMAL_NAMES: Final = {exponent: name for name, exponent in _DECIMAL.items()}
 _BINARY: Final = {name + "i": 10 * power for power, name in enumerate("KMGTPE", start=1)}
 _BINARY_NAMES: Final = ("", *_BINARY)
-# Kubernetes cuts amounts of bytes down to what an int64 holds.
+# Kubernetes limits quantities with a binary suffix to the range of int64.
 _MOST_BYTES: Final = (2**63 - 1) * _NANO
-# Nobody means longer ones; exact arithmetic on them would not be quick.
+# The longest accepted text; exact arithmetic on longer numbers would be slow.
 _LONGEST: Final = 60
-# Kubernetes keeps a text that is in order already and has no more digits than an int64.
+# The most digits of a text that Kubernetes keeps unchanged if it is already canonical.
 _SHORT: Final = 18
 _SHORT_BINARY: Final = 14
 
 
 class NotAQuantity(ValueError):
-    """The text is not an amount that Kubernetes would read."""
+    """The text is not a valid Kubernetes quantity."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quantity:
-    """An amount; two are equal when they mean the same, however they are written."""
+    """A quantity; quantities with the same value are equal even if their texts differ."""
 
     nano: int
-    """The amount in billionths, the finest that Kubernetes knows."""
+    """The value in billionths, the finest resolution of Kubernetes."""
     text: str = field(compare=False)
-    """As Kubernetes would print it: ``500m`` for ``0.5``, ``1Gi`` for ``1024Mi``."""
+    """The canonical text: ``500m`` for ``0.5``, ``1Gi`` for ``1024Mi``."""
 
     def __bool__(self) -> bool:
-        """Whether it is more, or less, than nothing."""
+        """True if it is not zero."""
         return self.nano != 0
 
     @property
     def whole(self) -> int:
-        """How many whole ones there are in it."""
+        """The value rounded down to a whole number."""
         return self.nano // _NANO
 
     @property
     def is_whole(self) -> bool:
-        """Whether it may count things that cannot be split."""
+        """True if the value is a whole number."""
         return self.nano % _NANO == 0
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Quantity:
-    """Read ``2``, ``0.5``, ``500m``, ``16Gi``, ``1e3``; raises `NotAQuantity`."""
+    """Parse a quantity such as ``2``, ``0.5``, ``500m``, ``16Gi`` or ``1e3``.
+
+    Raises:
+        NotAQuantity: If the text is invalid or longer than 60 characters.
+    """
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise NotAQuantity(text)
@@ -75,23 +76,23 @@ def parse(text: str) -> Quantity:
 
 
 def total(amounts: Iterable[Quantity]) -> Quantity:
-    """Their sum, in the suffixes of bytes if any of them is."""
+    """Return the sum, with a binary suffix if one of the amounts has one."""
     found = [*amounts]
     return _of(sum(each.nano for each in found), binary=any(each.text.endswith("i") for each in found))
 
 
 def multiple(count: int, amount: Quantity) -> Quantity:
-    """So many of it."""
+    """Return `count` times the amount."""
     return _of(count * amount.nano, binary=amount.text.endswith("i"))
 
 
 def difference(one: Quantity, other: Quantity) -> Quantity:
-    """What is left of the one without the other; less than nothing where that is more."""
+    """Return `one` minus `other`, which may be negative."""
     return _of(one.nano - other.nano, binary=one.text.endswith("i") or other.text.endswith("i"))
 
 
 def in_bytes(amount: Quantity) -> Quantity:
-    """The same, in the suffixes of bytes."""
+    """Return the same amount with a binary suffix."""
     return _of(amount.nano, binary=True)
 
 
@@ -110,14 +111,14 @@ def _is_in_order(digits: str, power: int) -> bool:
 
 def _binary(text: str, nano: int, digits: str, power: int) -> Quantity:
     nano = max(min(nano, _MOST_BYTES), -_MOST_BYTES)
-    # Kubernetes looks at the last three bits only: what has one of them set cannot be written shorter.
+    # Kubernetes checks only the last three bits: if one of them is set, it keeps the text.
     if digits.isdigit() and int(digits) % 8 and len(digits) + power * 3 // 10 <= _SHORT_BINARY:
         return Quantity(nano, text)
     return Quantity(nano, _binary_text(nano))
 
 
 def _from_zero(number: int, parts: int) -> int:
-    """So many of so many parts, rounded up, so that who asks for a little gets a little."""
+    """Divide and round away from zero, so that a small quantity does not become zero."""
     return -(-number // parts) if number >= 0 else number // parts
 
 
@@ -134,7 +135,7 @@ def _decimal_text(nano: int, *, exponential: bool = False) -> str:
 
 def _binary_text(nano: int) -> str:
     mantissa, rest = divmod(nano, _NANO)
-    # Small and broken amounts of bytes get decimal suffixes, so that nothing of them is lost.
+    # Small and fractional amounts get a decimal suffix, so that they stay exact.
     if rest or -1024 < mantissa < 1024:
         return _decimal_text(nano)
     power = 0

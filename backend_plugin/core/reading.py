@@ -1,7 +1,4 @@
-"""Looking into JSON of which nothing is certain: an absent field and one of another type are the same.
-
-Lives here: getters that never raise. Does not: what a field means.
-"""
+"""Getters for untrusted JSON that never raise: a field of the wrong type counts as absent."""
 
 import re
 from collections.abc import Mapping
@@ -13,10 +10,10 @@ from backend_plugin.core.values import JsonValue, Manifest
 
 NOTHING: Final[Manifest] = {}
 
-# An abstract class takes ten times as long to recognize one of its own: what is parsed is a dict.
+# Parsed JSON contains dicts. Checking for dict first is ten times as fast as for the abstract class.
 _MAPPINGS: Final = (dict, Mapping)
 
-# Longer durations and larger counts than these 68 years mean nothing, and a timedelta has its limits.
+# The largest absolute value of a number: 68 years in seconds, which a timedelta can represent.
 _LARGEST: Final = 2**31 - 1
 _LONGEST: Final = 4_000
 _TIME: Final = re.compile(
@@ -25,42 +22,42 @@ _TIME: Final = re.compile(
 
 
 def section(value: JsonValue, *keys: str) -> Manifest:
-    """The mapping under `keys`, one below the other; an empty one if there is none."""
+    """Return the mapping at the path `keys`, or an empty one."""
     for key in keys:
         value = value.get(key) if isinstance(value, _MAPPINGS) else None
     return value if isinstance(value, _MAPPINGS) else NOTHING
 
 
 def entries(value: Manifest, key: str) -> list[Manifest]:
-    """The mappings of the list under `key`; whatever else it holds is left out."""
+    """Return the mappings in the list under `key`, without its other elements."""
     found = value.get(key)
     return [each for each in found if isinstance(each, _MAPPINGS)] if isinstance(found, list | tuple) else []
 
 
 def text(value: Manifest, key: str) -> str:
-    """The string under `key`, or an empty one."""
+    """Return the string under `key`, or an empty one."""
     found = value.get(key)
     return found if isinstance(found, str) else ""
 
 
 def word(value: Manifest, key: str) -> str:
-    """The string under `key`, one of few or one that many objects share: equal ones are one object."""
+    """Return the string under `key`, interned because many objects have the same value."""
     return shared(text(value, key))
 
 
 @lru_cache(maxsize=8_192)
 def shared(said: str) -> str:
-    """The same text; equal ones are one object, so that thousands of objects hold it once."""
+    """Return one object for equal texts, so that thousands of records share its memory."""
     return said
 
 
 def words(value: Manifest, key: str) -> str:
-    """The beginning of the string under `key`: nobody reads more, and what is searched has an end."""
+    """Return the first 4,000 characters of the string under `key`, which limits the time of a search."""
     return text(value, key)[:_LONGEST]
 
 
 def number(value: Manifest, key: str) -> int | None:
-    """The whole number under `key`, also where it is written as a double or as text."""
+    """Return the whole number under `key`, which may be written as a float or as text."""
     found = value.get(key)
     if isinstance(found, bool) or not isinstance(found, int | float | str):
         return None
@@ -72,7 +69,7 @@ def number(value: Manifest, key: str) -> int | None:
 
 
 def texts(value: Manifest, key: str) -> Mapping[str, str]:
-    """The mapping from text to text under `key`, without what is no text; equal names are one object."""
+    """Return the mapping under `key` without values that are not strings; its keys are interned."""
     found = value.get(key)
     if not isinstance(found, _MAPPINGS):
         return {}
@@ -80,15 +77,15 @@ def texts(value: Manifest, key: str) -> Mapping[str, str]:
 
 
 def moment(value: Manifest, key: str) -> datetime | None:
-    """The RFC 3339 time under `key`; without a zone it is in UTC."""
+    """Return the RFC 3339 time under `key`; a time without a zone is in UTC."""
     found = value.get(key)
     return parse_moment(found) if isinstance(found, str) else None
 
 
-# The objects of a job tell of the same seconds, and tell them again with every change.
+# The objects of a job contain the same times, and each update repeats them.
 @lru_cache(maxsize=8_192)
 def parse_moment(said: str) -> datetime | None:
-    """An RFC 3339 time with as many decimals as one likes, in UTC; None for anything else."""
+    """Parse an RFC 3339 time with any number of decimals; return it in UTC, or None if invalid."""
     match = _TIME.fullmatch(said.strip())
     if match is None:
         return None
@@ -99,18 +96,18 @@ def parse_moment(said: str) -> datetime | None:
         return datetime.fromisoformat(f"{day}T{clock}.{(decimals or '')[:6]:0<6}{offset}").astimezone(
             timezone.utc
         )
-    except (ValueError, OverflowError):  # The 31st of February; a year before the first.
+    except (ValueError, OverflowError):  # For example the 31st of February, or a year before 1.
         return None
 
 
 def decimals_ns(said: str) -> int:
-    """The nanoseconds within the second of an RFC 3339 time; 0 where it is none."""
+    """Return the nanoseconds within the second of an RFC 3339 time; 0 if the text is not one."""
     match = _TIME.fullmatch(said.strip())
     return int(f"{(match.group(3) or '')[:9]:0<9}") if match else 0
 
 
 def in_order(said: str) -> str:
-    """An RFC 3339 time as text that sorts as times do: in UTC, without its zone; what is none stays so."""
+    """Return an RFC 3339 time as text that sorts by time: in UTC, without a zone. Other text is unchanged."""
     if said.endswith("Z"):
         return said[:-1]
     moment = parse_moment(said)

@@ -1,4 +1,4 @@
-"""Why nothing was asked of the cluster, or the cluster would not have it, as Flyte's user reads it."""
+"""Messages for the rejection of a task, by this server or by the cluster."""
 
 import re
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ _MOST_PROBLEMS: Final = 8
 
 
 def phase(message: str) -> TaskPhase:
-    """What Flyte is told of a task that became no job."""
+    """Return the verdict on a task for which no job was created."""
     return task_phase.failed(Cause.CONFIG, "Refused", message)
 
 
 def of_problems(problems: Sequence[Problem]) -> str:
-    """All that is wrong with a task, a line each."""
+    """Return a message with the first problems of a task, one per line."""
     told = [str(problem) for problem in problems[:_MOST_PROBLEMS]]
     more = len(problems) - len(told)
     head = "the task cannot be run as it is" if len(problems) > 1 else "the task cannot be run"
@@ -32,12 +32,12 @@ def of_problems(problems: Sequence[Problem]) -> str:
 
 
 def of_cluster(reason: str, message: str) -> str:
-    """Return the message for a permanent refusal; a webhook may give no reason."""
+    """Return the message for a rejection by the cluster; `reason` may be empty, as for a webhook."""
     return f"the cluster refuses the job{f' ({reason})' if reason else ''}: {message}"
 
 
 def add_remedy(message: str) -> str:
-    """Return the cluster's message with the remedy, where one is known."""
+    """Return the message of the cluster, with a remedy if there is one for it."""
     remedy = next((f"; {said}" for words, said in _REMEDIES.items() if re.search(words, message)), "")
     return f"{message}{remedy}"
 
@@ -48,11 +48,11 @@ _REMEDIES: Final = {
     ),
     'namespaces "[^"]{0,253}" not found': "create the namespace, as Flyte does for each project and domain",
 }
-"""What to do where Kubernetes' words alone do not tell."""
+"""Remedies by patterns of Kubernetes' messages."""
 
 
 def may_pass(code: int, message: str) -> bool:
-    """True if a quota is full; its room comes back. A webhook may quote anything."""
+    """True if a quota is exceeded, which is temporary. The text of a webhook's denial does not count."""
     return code == _FORBIDDEN and not is_denial(message) and "exceeded quota" in message
 
 
@@ -69,7 +69,7 @@ _FORBIDDEN: Final = 403
 
 
 def of_run(run: Run) -> Sequence[Problem]:
-    """What a request lacks without which no job can be named."""
+    """Return a problem for each missing field that the name of a job needs."""
     needed = (
         ("output_prefix", run.output_prefix),
         ("task_execution_metadata.namespace", run.namespace),
@@ -83,10 +83,10 @@ def of_run(run: Run) -> Sequence[Problem]:
 
 
 def unless_for(run: Run, there: Manifest) -> None:
-    """Nothing, if a job that is there is the one of this attempt.
+    """Check that an existing job belongs to this attempt.
 
     Raises:
-        InvalidTask: If it is somebody else's.
+        InvalidTask: If the job has another output prefix.
     """
     if not names.is_for(there, run.output_prefix):
         raise InvalidTask(

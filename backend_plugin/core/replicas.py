@@ -1,4 +1,4 @@
-"""flyteidl's words for one role, for restarts and for elasticity → ours, with what they cannot mean."""
+"""Conversion and validation of flyteidl's replica specs, run policy and elastic config."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from backend_plugin.core.job import ElasticPolicy, Gang, Placement, ReplicaGroup
 from backend_plugin.core.protojson import shown
 
 GPU: Final = "nvidia.com/gpu"
-# A replica is named <job>-worker-<index>, at most 63 characters, of which the job takes up to 50.
+# A pod is named <job>-worker-<index>. The name has at most 63 characters, and the job's part at most 50.
 MOST_REPLICAS: Final = 100_000
 
 _KEYS: Final = {Role.MASTER: "masterReplicas", Role.WORKER: "workerReplicas"}
@@ -33,11 +33,11 @@ RESOURCE_NAMES: Final[Mapping[int, str]] = {
     WireResources.GPU: GPU,
     WireResources.EPHEMERAL_STORAGE: "ephemeral-storage",
 }
-"""Kubernetes' names of what flyteidl has numbers for."""
+"""The Kubernetes names of flyteidl's resources."""
 
 
 def read(role: Role, spec: Any, problems: list[Problem]) -> ReplicaGroup:
-    """One role, as the wire says it; there is always one master."""
+    """Return the replicas of a role from its flyteidl spec; a master always has one replica."""
     path = f"custom.{_KEYS[role]}"
     if spec.HasField("common"):
         spec, path = spec.common, f"{path}.common"
@@ -55,7 +55,7 @@ def read(role: Role, spec: Any, problems: list[Problem]) -> ReplicaGroup:
 
 
 def run_policy(message: Any, problems: list[Problem]) -> RunPolicy:
-    """What the operator does with the job as a whole; the wire's 0 is nothing said."""
+    """Return the run policy; 0 in the flyteidl message means "not set"."""
     path = "custom.runPolicy"
     numbers = {
         "ttlSecondsAfterFinished": message.ttl_seconds_after_finished,
@@ -75,12 +75,12 @@ def run_policy(message: Any, problems: list[Problem]) -> RunPolicy:
 
 
 def placed(group: ReplicaGroup, placement: Placement | None) -> ReplicaGroup:
-    """The same group, with that placement if there is one."""
+    """Return the group with the placement, if it is not None."""
     return group if placement is None else replace(group, placement=placement)
 
 
 def count_problems(replicas: int, path: str) -> Iterator[Problem]:
-    """What is wrong with a number of replicas."""
+    """Yield the problems of a number of replicas."""
     yield from _negative(replicas, path)
     if replicas > MOST_REPLICAS:
         message = "is more than can be named: the name of a pod has 63 characters"
@@ -88,7 +88,7 @@ def count_problems(replicas: int, path: str) -> Iterator[Problem]:
 
 
 def elastic_problems(elastic: Any, workers: int) -> Iterator[Problem]:
-    """What is wrong with an elastic range, or with this number of workers for it."""
+    """Yield the problems of an elastic config and of the number of workers for it."""
     path = "custom.elasticConfig"
     low, high, processes = elastic.min_replicas, elastic.max_replicas, elastic.nproc_per_node
     if not elastic.ListFields():
@@ -104,7 +104,7 @@ def elastic_problems(elastic: Any, workers: int) -> Iterator[Problem]:
         remedy = f"write at least minReplicas, {low}"
         yield _problem(f"{path}.maxReplicas", high, "is less than minReplicas", remedy)
     elif not low <= workers <= high:
-        # With fewer, the nodes would wait for each other for ever; more would wait outside.
+        # With fewer workers the rendezvous would never complete; with more, some would not take part.
         remedy = f"write {high}, or change minReplicas and maxReplicas"
         message = f"does not lie between minReplicas and maxReplicas, {low} and {high}"
         yield _problem("custom.workerReplicas.replicas", workers, message, remedy)
@@ -113,7 +113,7 @@ def elastic_problems(elastic: Any, workers: int) -> Iterator[Problem]:
 def gang_problems(
     gang: Gang | None, groups: tuple[ReplicaGroup, ...], elastic: ElasticPolicy | None
 ) -> Iterator[Problem]:
-    """A gang of more members than there are, or of fewer than elastic agents begin with."""
+    """Yield a problem if the gang's minimum exceeds the replicas or is below the elastic minimum."""
     if gang is None or gang.min_member is None:
         return
     where, there = "custom.kfpytorch.gang.minMember", sum(group.replicas for group in groups)

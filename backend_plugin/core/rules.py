@@ -1,4 +1,4 @@
-"""By what a job is judged: the platform's settings, and what its author asked for."""
+"""The settings and the author's options that `judge` needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from backend_plugin.core.settings.logs import Logs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Everything that judging takes beside what was seen, and when."""
+    """The inputs of `judge`, except the observed state and the time."""
 
     judging: Judging = field(default_factory=Judging)
     logs: Logs = field(default_factory=Logs)
     deadlines: Deadlines = field(default_factory=Deadlines)
     run: Run | None = None
-    """Fills in log links; None leaves their variables of Flyte's empty."""
+    """The attempt, for log links; if None, their Flyte variables are empty."""
     task_config: Mapping[str, str] = field(default_factory=dict)
-    """`TaskTemplate.config`, which chooses log links by its ``link_type``."""
+    """`TaskTemplate.config`; its ``link_type`` selects log links."""

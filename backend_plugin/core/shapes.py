@@ -1,7 +1,6 @@
-"""What we must be able to rely on before we look into a part of a pod that somebody else wrote.
+"""Type checks and normalization of pod parts that an author or an admin wrote.
 
-Lives here: whether a value is of its type, and how Kubernetes would write it. Does not: whether it is good;
-the API server knows that. A type is a part of `pod_types`, a scalar, or ``[type]`` or ``{type}``.
+A type is a type of `pod_types`, a scalar, ``[type]`` or ``{type}``. Only the API server validates the values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ AMOUNTS: Final = "{quantity}"
 
 
 class _Amount:
-    """A quantity, as Kubernetes would print it; no dataclass, which msgspec would look into."""
+    """A quantity in its canonical text. Not a dataclass, because msgspec would convert its fields."""
 
     __slots__ = ("text",)
 
@@ -43,7 +42,7 @@ _SCALARS: Final[Mapping[str, Any]] = {
     QUANTITY: _Amount,
 }
 _ZEROS: Final[Mapping[str, Any]] = {"string": "", "bool": False, "int32": 0, "int64": 0}
-# What is wrong with a scalar, and the remedy.
+# Message and remedy for an invalid scalar, by its type.
 _WRONG: Final = {
     "string": ("is not text", "write it in quotes"),
     "bool": ("is neither true nor false", "write true or false"),
@@ -56,28 +55,29 @@ _NEGATIVE: Final = ("is negative", "write 0 or more")
 
 
 def read(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
-    """The value as Kubernetes would write it, and what is wrong with it; None with any problem.
+    """Return the value as Kubernetes would serialize it, and its problems.
 
-    Fields that `pod_types` does not know are left out, as Flyte's own plugin does it.
+    The value is None if there is a problem. Fields that are not in `pod_types` are omitted, as in Flyte's
+    plugin.
     """
     found, wrong = _converted(value, kind, path)
     return None if wrong else msgspec.to_builtins(found, enc_hook=_text), wrong
 
 
 def problems(value: Any, kind: str, path: str) -> list[Problem]:
-    """Where a value is not of its type."""
+    """Return a problem for each part of a value that does not have its type."""
     return _converted(value, kind, path)[1]
 
 
 def _converted(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
     try:
         return msgspec.convert(value, _type(kind), dec_hook=_amount), []
-    except msgspec.ValidationError:  # Of a quantity, too: what the hook raises becomes one.
+    except msgspec.ValidationError:  # msgspec also converts errors of the hook, as for a quantity.
         return None, list(islice(_problems(value, kind, path), MOST_PROBLEMS))
 
 
 def unknown(value: Any, kind: str, path: str = "") -> Iterator[str]:
-    """The fields of a value of its type that `pod_types` does not know, as paths."""
+    """Yield the paths of fields that are not in `pod_types`; the value must have its type."""
     if kind.startswith("["):
         for index, item in enumerate(value):
             yield from unknown(item, kind[1:-1], f"{path}[{index}]")
@@ -89,7 +89,7 @@ def unknown(value: Any, kind: str, path: str = "") -> Iterator[str]:
 
 
 def amount_text(value: Any) -> str:
-    """The text of a quantity, which JSON may hold as a number."""
+    """Return the text of a quantity, which may be a number in JSON."""
     if isinstance(value, str):
         return value.strip()
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -97,8 +97,8 @@ def amount_text(value: Any) -> str:
 
 
 def whole_numbers(value: Any) -> Any:
-    """The same JSON without nulls, whole numbers as such: those of a Struct are all doubles."""
-    if isinstance(value, str):  # Most are, and whether one is a mapping takes long to ask.
+    """Return the JSON without nulls and with whole numbers as int; a Struct stores all numbers as floats."""
+    if isinstance(value, str):  # Most values are strings, and the check for a mapping is slow.
         return value
     if isinstance(value, Mapping):
         return {key: whole_numbers(item) for key, item in value.items() if item is not None}
@@ -120,12 +120,12 @@ def _text(amount: _Amount) -> str:
 
 @cache
 def parts() -> Mapping[str, Mapping[str, str]]:
-    """The fields of each part of a pod with their types."""
+    """Return the fields and field types of each type in `pod_types`."""
     return declared(PARTS)
 
 
 def declared(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
-    """The same of any text that is written as that of `pod_types`."""
+    """Parse a declaration of types in the format of `pod_types.PARTS`."""
     found: dict[str, dict[str, str]] = {}
     for paragraph in paragraphs.replace("\n  ", " ").splitlines():
         name, *fields = paragraph.split()
@@ -138,7 +138,7 @@ def declared(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def _type(kind: str) -> Any:
-    """The same as a type that msgspec checks, much faster than problems are found."""
+    """Return the type for msgspec, which validates much faster than `_problems`."""
     if kind in _SCALARS:
         return _SCALARS[kind]
     if kind.startswith("["):
@@ -151,7 +151,7 @@ def _type(kind: str) -> Any:
 
 
 def _field(kind: str) -> tuple[Any, Any]:
-    """The type of a field, and what it is when nobody says it; zeros of the second kind are left out."""
+    """Return the msgspec type and the default of a field; serialization omits defaults."""
     if kind == QUANTITY:
         return _Amount, msgspec.field(default_factory=lambda: _Amount("0"))
     if kind in _ZEROS:

@@ -1,7 +1,4 @@
-"""One sentence on who waits for how much of what, and why that is not there.
-
-Lives here: the words for numbers. Does not: the numbers, which schedulers and the job itself say.
-"""
+"""The sentence on the resources that a job waits for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,9 +8,12 @@ from backend_plugin.core.waits import Lack, Wait
 
 
 def sentence(wait: Wait, asks: Asks, placed: Mapping[str, int]) -> str:
-    """``waiting for 4 nvidia.com/gpu in queue team-a: 8 asked, 4 free; 2 jobs ahead``.
+    """Return ``waiting for 4 nvidia.com/gpu in queue team-a: 8 asked, 4 free; 2 jobs ahead``.
 
-    With how many of each role have a node.
+    Args:
+        wait: The pending reason with the resource shortages.
+        asks: The gang request of the job.
+        placed: The number of replicas of each role that are bound to a Kubernetes node.
     """
     queue = wait.queue or (asks.queue if wait.lacks else "")
     where = f" in queue {queue}" if queue else " in the cluster" if wait.lacks else ""

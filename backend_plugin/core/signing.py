@@ -1,7 +1,4 @@
-"""Signatures by which a server recognises its own references and the jobs that it has made.
-
-Lives here: what is signed, and with which key. Does not: where the keys are, see `shell.signer`.
-"""
+"""Signatures of job references and of jobs. `shell.signer` loads the keys."""
 
 import hmac
 from collections.abc import Mapping
@@ -15,19 +12,19 @@ from backend_plugin.core.values import Manifest
 
 SIGNATURE_BYTES: Final = 32
 ANNOTATION: Final = "kfpytorch.flyte.org/signature"
-"""The annotation of a job that proves the other ones of ours."""
+"""The annotation of a job with the signature of its other annotations."""
 _HASH: Final = "sha256"
 _JOB: Final = b"job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningKeys:
-    """The keys of all servers that answer for one cluster."""
+    """The keys that all servers of one cluster share."""
 
     keys: tuple[bytes, ...]
     """The first one signs; all of them verify."""
     accepts_unsigned: bool = False
-    """What carries no signature is accepted: references and jobs of servers that had no keys."""
+    """True if unsigned references and jobs are accepted, as servers without keys create them."""
 
     def sign(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return the signature of a list of byte strings."""
@@ -40,7 +37,7 @@ class SigningKeys:
 
 
 def sign_job(manifest: Manifest, keys: SigningKeys) -> Manifest:
-    """Return a job with the annotation that proves for which attempt it is."""
+    """Return the job with an annotation that signs its attempt and output prefix."""
     metadata = section(manifest, "metadata")
     annotations = texts(metadata, "annotations")
     parts = _parts(text(metadata, "namespace"), text(metadata, "name"), annotations)
@@ -51,7 +48,7 @@ def sign_job(manifest: Manifest, keys: SigningKeys) -> Manifest:
 def is_job_authentic(namespace: str, name: str, annotations: Mapping[str, str], keys: SigningKeys) -> bool:
     """True if a server with one of these keys wrote the annotations of the job.
 
-    Otherwise whoever may edit a job could name the output prefix of another project.
+    Without this check, a user who may edit a job could set the output prefix of another project.
     """
     signature = annotations.get(ANNOTATION)
     if signature is None:
@@ -69,5 +66,5 @@ def _parts(namespace: str, name: str, annotations: Mapping[str, str]) -> tuple[b
 
 
 def _joined(*parts: bytes) -> bytes:
-    """Return the parts as one text from which they can be told apart."""
+    """Return the parts in one byte string, each after its length, so that the result is unambiguous."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)

@@ -1,8 +1,4 @@
-"""What a job, its pods and all that is said about them amount to.
-
-Lives here: objects → `JobStatus`, conditions by type, never by position. Does not: what Flyte should
-believe, and for how long anything is borne.
-"""
+"""Conversion of the observed state of a job to a `JobStatus`. `judgement` derives the verdict from it."""
 
 import enum
 from collections import Counter
@@ -22,68 +18,68 @@ from kfpytorch_common.causes import Cause
 
 
 class State(enum.Enum):
-    """How far a job has come, by its operator's conditions, and without any by what else is known."""
+    """The state of a job, from its conditions, or from other observed state if it does not have any."""
 
     UNSEEN = "unseen"
-    """No operator has written a condition."""
+    """The operator has not written a condition."""
     CREATED = "created"
-    """Seen; its pods are not all made."""
+    """The operator has not created all pods."""
     SUSPENDED = "suspended"
     ADMITTED = "admitted"
-    """All its pods were made."""
+    """The operator has created all pods."""
     RUNNING = "running"
     RESTARTING = "restarting"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     DELETED = "deleted"
-    """It is being deleted before its end."""
+    """The job is being deleted before its end."""
     GONE = "gone"
-    """There is none (any more): deleted by somebody, or after its time to live."""
+    """The job does not exist (any more): deleted by a client, or after its time to live."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come of it."""
+        """True if the job has ended or is being deleted."""
         return self in (State.SUCCEEDED, State.FAILED, State.DELETED, State.GONE)
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job at one moment."""
+    """The status of a job at one moment."""
 
     state: State
     job: Job | None
     pods: tuple[Pod, ...] = ()
-    """Its replicas: the master first, then by number."""
+    """The pods of its replicas: the master first, then by index."""
     total: int = 0
     ready: int = 0
     condition: Condition | None = None
-    """The one that says its state."""
+    """The condition that corresponds to its state."""
     has_run: bool = False
-    """The operator has seen it run, now or before."""
+    """True if the operator has reported that it runs, now or before."""
     has_been_suspended: bool = False
     has_been_held: bool = False
-    """A scheduler, a queue or the API server has said something about why it waits."""
+    """True if a scheduler, a queue or the API server has reported why it waits."""
     missing: bool = False
-    """Replicas that were made are not there."""
+    """True if replicas do not exist after the operator has created all of them."""
     replaced: tuple[str, ...] = ()
-    """Replicas made after the first ones were all there."""
+    """The replicas with a pod that was created after the first full set."""
     enough: bool = True
-    """The training may have begun: it needs no replica of the first set that has yet to run."""
+    """True if the training may have begun: it does not wait for the first pod of any replica."""
     waits: tuple[Wait, ...] = ()
     notes: tuple[Note, ...] = ()
-    """What is not as it was asked for, which nobody else says aloud."""
+    """The job warnings."""
     death: Death | None = None
-    """The one that the others follow from, once it has ended."""
+    """The root cause, once the job has ended."""
     dead: int = 0
-    """How many replicas ended badly."""
+    """The number of replicas that failed."""
     unsettled: bool = False
-    """It succeeded, and a restarted replica with an old error has not ended yet."""
+    """True if it succeeded, but a restarted replica with an old error file has not ended."""
     outputs: bool | None = None
     looking: bool = False
-    """Somebody is reading the files that it has left."""
+    """True while its error files and outputs are being read."""
 
 
 def read(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
-    """All that the objects say; the same for the same objects, whoever asks and when."""
+    """Return the status of a job, which depends only on the arguments and not on the time."""
     job = observed.job
     pods = _own(observed)
     if job is None:
@@ -96,7 +92,10 @@ def read(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
 
 
 def _of_gone(observed: Observed) -> State:
-    """An end that the operator has told outlives the job by an hour; its time to live may be nothing."""
+    """Return the state of a job that does not exist, from the operator's event about its end.
+
+    Events outlive the job by an hour, and its time to live may be zero.
+    """
     end = _remembered(observed)
     if end is None:
         return State.GONE
@@ -109,7 +108,7 @@ def _by_type(job: Job) -> Mapping[str, Condition]:
 
 
 def _own(observed: Observed) -> tuple[Pod, ...]:
-    """The job's pods, in order; not a stranger of the same name, nor a placeholder."""
+    """Return the pods of the job's replicas in order, without unrelated and placeholder pods."""
     job = observed.job
     own = [pod for pod in observed.pods if pod.role and (job is None or is_replica(pod, job))]
     return tuple(sorted(own, key=lambda pod: (pod.role, pod.index, pod.name)))
@@ -117,7 +116,7 @@ def _own(observed: Observed) -> tuple[Pod, ...]:
 
 def _state(job: Job, by_type: Mapping[str, Condition], observed: Observed) -> State:
     true = {kind for kind, condition in by_type.items() if condition.true}
-    # An elastic job may be both: one replica ended well and one badly. Outputs say that the work was done.
+    # An elastic job may have both conditions if one replica succeeded and one failed. Outputs show a success.
     if "Succeeded" in true and ("Failed" not in true or observed.outputs):
         return State.SUCCEEDED
     for kind, state in _BY_CONDITION:
@@ -195,12 +194,12 @@ def _is_ready(pod: Pod) -> bool:
 
 
 def _is_replacement(pod: Pod, job: Job) -> bool:
-    """Made after the operator had made all: it takes the place of one that failed or was deleted."""
+    """True if the pod was created after the first full set, to replace a failed or deleted pod."""
     return job.started is not None and pod.created is not None and pod.created > job.started
 
 
 def _is_first(pod: Pod, job: Job) -> bool:
-    """Whether it is known to be of the first, and has never run; without times it may be a replacement."""
+    """True if the pod is of the first set and has never run; False if a missing time leaves that open."""
     if pod.deleted is not None or pod.created is None or job.started is None:
         return False
     return not any(container.ever_started for container in pod.containers)
@@ -219,14 +218,14 @@ def _waits(
 ) -> tuple[Wait, ...]:
     of_pods = waiting.of_pods(observed, pods, exit_codes)
     if not of_pods and state in (State.RUNNING, State.RESTARTING):
-        # What groups say of one that runs may be of before; only that a lost pod cannot be made again is not.
+        # The status of a pod group may be outdated while the job runs. A failed pod creation still applies.
         return tuple(waiting.refusals(observed, pods))
     of_job = waiting.of_job(observed, pods, exit_codes)
     if any(wait.whole for wait in of_job):
-        # Of what their gang waits for they have not been told.
+        # The gang has a reason, so omit pods for which no reason is reported.
         of_pods = [wait for wait in of_pods if wait.reason]
     if any(wait.whole for wait in of_pods):
-        # That others are missing may have been said before they were made; what lacks, lacks for all.
+        # A message about missing members may precede their creation. A shortage applies to the whole gang.
         of_pods = [wait for wait in of_pods if not wait.follows]
     asked = asks.of(observed.job.annotations) if observed.job is not None else asks.NOBODY
     placed = Counter(pod.role for pod in pods if pod.placed and pod.phase not in ("Succeeded", "Failed"))
@@ -244,7 +243,7 @@ def _ended(
     condition = by_type.get(_WORDS.get(state, "")) if job else _remembered(observed)
     ended = (job.completed if job else None) or (condition.since if condition else None)
     certain, unsettled = blame.counting(_files(observed, state, pods, ended), pods)
-    # Work that was done needs no explanation from pods that ended after it.
+    # If the job has done its work, later terminations of pods do not matter.
     if state is State.SUCCEEDED or (state in (State.GONE, State.DELETED) and observed.outputs):
         told = blame.of_files([*certain, *unsettled], pods, exit_codes)
     else:
@@ -285,7 +284,7 @@ def _files(
 def _told(
     observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: Mapping[int, Cause]
 ) -> list[Death]:
-    """All the deaths that may have ended the job."""
+    """Return all terminations that may have ended the job."""
     job = observed.job
     ended = (job.completed if job else None) or (condition.since if condition else None)
     told_in_full = [_in_full(pod, observed.events) for pod in pods]
@@ -297,7 +296,7 @@ def _told(
 
 
 def _is_among(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
-    """Whether one of these must have ended the job, though all of them are ordered away after it."""
+    """True if one of these pods must have ended the job, although the operator deletes all of them."""
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False
     by_limit = "deadline" in condition.message or "backoff limit" in condition.message
@@ -305,14 +304,21 @@ def _is_among(pods: Sequence[Pod], job: Job | None, condition: Condition | None)
 
 
 def _untold(pod: Pod) -> Pod:
-    """As one that nobody has told to end, if by its exit code nobody has: its clock may be ahead."""
+    """Return the pod without its deletion time if its exit code shows that it failed before.
+
+    The end of the pod may appear to be later, because the clock of its Kubernetes node may be ahead.
+    """
     return structs.replace(pod, deleted=None) if deaths.ended_by_itself(pod) else pod
 
 
 def _of_failure(
     observed: Observed, pods: tuple[Pod, ...], ends: Sequence[Death], exit_codes: Mapping[int, Cause]
 ) -> list[Death]:
-    """The deaths that may have ended the job; those that a worker got over only when there is no other."""
+    """Return the terminations that may have ended the job.
+
+    Failures before a restart of the worker count only if all others are stops, and the backoff limit ended
+    the job.
+    """
     over = [each for each in observed.error_files if blame.is_over(each, pods)]
     since = [each for each in observed.error_files if each not in over]
     told = blame.told(ends, blame.of_files(since, pods, exit_codes))
@@ -327,7 +333,7 @@ def _of_failure(
 
 
 def _in_full(pod: Pod, events: Sequence[Event]) -> Pod:
-    """With the whole message, where somebody has cut it short on the pod and not in an event."""
+    """Return the pod with its full message from an event, if the message in its status is truncated."""
     said = pod.message.strip()
     if not (pod.reason and said):
         return pod
@@ -338,7 +344,7 @@ def _in_full(pod: Pod, events: Sequence[Event]) -> Pod:
 
 
 def _remembered(observed: Observed) -> Condition | None:
-    """The end of a job that is gone, as its operator told it."""
+    """Return the final condition of a job that does not exist, from the events of the operator."""
     for reason, kind in (("PyTorchJobSucceeded", "Succeeded"), ("PyTorchJobFailed", "Failed")):
         found = [event for event in observed.events if event.reason == reason]
         if found:
@@ -348,27 +354,27 @@ def _remembered(observed: Observed) -> Condition | None:
 
 
 def _is_cleaned(death: Death, job: Job | None, condition: Condition | None) -> bool:
-    """Whether it is the operator who removes this replica, after the end that others have brought about."""
+    """True if the operator deletes this replica after another termination has ended the job."""
     if job is None or condition is None or not (death.failure.stopped and death.ordered):
         return False
     removes = job.clean_pod_policy not in ("", "None") or "backoff limit" in condition.message
     ended = job.completed or condition.since
-    # Both times are whole seconds, and the operator takes less than one.
+    # Both times have a resolution of one second, and the operator takes less than one second.
     return death.at is None or ended is None or death.at > ended or (removes and death.at >= ended)
 
 
 def worst(status: JobStatus) -> Wait | None:
-    """The wait to tell of: the earliest stage, and of that the one that worries."""
+    """Return the pending reason to report first, or None: the earliest stage, then problems first."""
     return status.waits[0] if status.waits else None
 
 
 def held(status: JobStatus) -> list[Wait]:
-    """What keeps replicas from being placed."""
+    """Return the pending reasons of replicas that are not bound to a Kubernetes node."""
     return [wait for wait in status.waits if wait.stage <= Stage.UNPLACED]
 
 
 def first_container(status: JobStatus) -> datetime | None:
-    """When the first container that we know of began, which is when the job began to run."""
+    """Return the time at which the job began to run: the earliest known start of a container."""
     began = [
         moment
         for pod in status.pods

@@ -1,7 +1,4 @@
-"""What Flyte should believe of an attempt: its phase, with the reason and the message.
-
-Lives here: the value, and which causes are worth a retry. Does not: which phase a job is in; see `judgement`.
-"""
+"""The verdict on an attempt, and the causes that are retryable. `judgement` has the rules."""
 
 import enum
 from collections.abc import Mapping
@@ -16,7 +13,7 @@ from kfpytorch_common.causes import Cause
 
 
 class Phase(enum.Enum):
-    """`flyteidl.core.TaskExecution.Phase`, by its names, in the order in which a task passes them."""
+    """The names of `flyteidl.core.TaskExecution.Phase`, in the order in which a task passes them."""
 
     UNDEFINED = "UNDEFINED"
     QUEUED = "QUEUED"
@@ -29,27 +26,27 @@ class Phase(enum.Enum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether the attempt has failed, for good or not."""
+        """True if the attempt has failed, whether the failure is retryable or not."""
         return self in (Phase.FAILED, Phase.RETRYABLE_FAILED)
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the attempt is over."""
+        """True if the attempt has ended."""
         return self is Phase.SUCCEEDED or self.is_failure
 
 
 class TaskPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What Flyte should believe."""
+    """The verdict on an attempt at one moment."""
 
     phase: Phase
     reason: str
-    """One word: ``Unschedulable``, ``OOMKilled``, ``Running``."""
+    """A CamelCase word for machines: ``Unschedulable``, ``OOMKilled``, ``Running``."""
     message: str
-    """At most 1,000 characters; the first line says it all."""
+    """A text of at most 1,000 characters with a complete first line."""
     cause: Cause | None = None
-    """None unless something is wrong."""
+    """The cause of a failure or of a wait; None if there is no problem."""
     retry: bool = False
-    """Whether another attempt may help; only after a failure."""
+    """True for a retryable failure."""
     logs: tuple[LogLink, ...] = ()
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
 
@@ -59,7 +56,7 @@ class TaskPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_worth_a_retry(cause: Cause) -> bool:
-    """Whether another attempt may end better: it may, unless somebody has to change something first."""
+    """True if another attempt may succeed without a change of the task or its configuration."""
     match cause:
         case Cause.USER_ERROR | Cause.CONFIG:
             return False
@@ -82,7 +79,7 @@ def is_worth_a_retry(cause: Cause) -> bool:
 
 
 def failed(cause: Cause, reason: str, message: str, *, recoverable: bool = False) -> TaskPhase:
-    """A failure; whether it is worth a retry follows from its cause, unless the task itself said so."""
+    """Return a failure verdict, which is retryable if its cause is, or if the error is `recoverable`."""
     retry = recoverable or is_worth_a_retry(cause)
     return TaskPhase(
         phase=Phase.RETRYABLE_FAILED if retry else Phase.FAILED,

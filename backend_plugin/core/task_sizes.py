@@ -1,15 +1,15 @@
-"""Limits of the sizes of a task's parts, so that no author occupies a server with one task."""
+"""Size limits for the parts of a task, so that one large task cannot block the server."""
 
 from typing import Final
 
 from backend_plugin.core.errors import Problem
 
 CUSTOM_BYTES: Final = 256 * 2**10
-"""The largest `custom` of a task; those of our own plugin have a few kilobytes."""
+"""The size limit of `custom`; this project's plugin writes a few kilobytes."""
 
 
 def check(field: str, size: int, limit: int) -> list[Problem]:
-    """Return the problem of a part that is larger than its limit, or nothing."""
+    """Return a problem if the part is larger than `limit` bytes, otherwise an empty list."""
     if size <= limit:
         return []
     return [

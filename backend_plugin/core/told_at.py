@@ -1,4 +1,4 @@
-"""When an object of a cluster became what it is, as far as it says so itself."""
+"""The last transition time of a job or pod."""
 
 from datetime import datetime
 
@@ -6,12 +6,15 @@ from backend_plugin.core.observed import Job, Pod
 
 
 def told_at(record: Job | Pod) -> datetime | None:
-    """The latest time that it tells of, in whole seconds: it has not become so before."""
+    """Return the latest timestamp in the metadata and status of a job or pod.
+
+    The timestamps have a resolution of one second. The object did not have its present state before.
+    """
     if isinstance(record, Job):
         times = [record.created, record.completed, *(each.since for each in record.conditions)]
         return max((each for each in times if each is not None), default=None)
     latest, ready, container = record.created, record.ready, record.primary
-    # Step by step, for it is asked of every change of a pod.
+    # A plain loop is fastest, and this runs for each change of a pod.
     for at in (
         record.deleted,
         ready.since if ready is not None else None,

@@ -1,7 +1,7 @@
-"""That a job which has run waits again, and that it runs again: said on the job, as events of Kubernetes.
+"""Kubernetes events for a job that has run, then waits for resources again, and then runs again.
 
-Lives here: which turn a job has taken, and the event. Does not: what Flyte is told, which is RUNNING all the
-while. A turn is told once, whoever sees it: its event is called the same, and events say what was told.
+Flyte's phase stays RUNNING in this time. Each change gives one event: all servers derive the same event name,
+and existing events show what was reported.
 """
 
 import enum
@@ -22,13 +22,13 @@ from backend_plugin.core.values import Manifest
 _KIND: Final = "PyTorchJob"
 _REPORTER: Final = "kfpytorch"
 _LONGEST: Final = 1024
-"""Bytes of a message that an API server takes."""
+"""The largest message of an event, in bytes, that the API server accepts."""
 _KEPT: Final = timedelta(hours=1)
-"""For as long events are kept, unless a cluster says otherwise: later nobody could tell that it was told."""
+"""The default time to live of events. An older change is not reported, because its event may have expired."""
 
 
 class Way(enum.Enum):
-    """Which way it went; as the event's reason has it."""
+    """The kind of change; the value is the reason of the event."""
 
     WAITS = "WaitingForResources"
     RUNS = "Resumed"
@@ -38,15 +38,15 @@ _REASONS: Final = frozenset(way.value for way in Way)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a job that has run does now."""
+    """The current direction of a job that has run, with the event to write."""
 
     way: Way
     event: Manifest | None = None
-    """To be written; None where it was told, or need not be."""
+    """The event to write; None if it exists already or is not needed."""
 
 
 def is_likely(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bool:
-    """Whether a closer look is of use: most jobs have nothing to say, which is seen at a glance."""
+    """True if `of` may return a turn with an event; a cheap check that excludes most jobs."""
     if job.deleting or job.end is not None or not job.uid:
         return False
     conditions = {condition.type: condition.true for condition in job.conditions}
@@ -60,7 +60,7 @@ def is_likely(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bool:
 def of(
     status: JobStatus, events: Iterable[Event], verdict: TaskPhase, judging: Judging, now: datetime
 ) -> Turn | None:
-    """The turn that a job is in; None where it is in none, or nothing is known yet."""
+    """Return the current direction of a job; None if it has not run, has ended, or its state is unclear."""
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
         return None
@@ -80,19 +80,19 @@ def of(
 
 
 def _told(job: Job, events: Iterable[Event]) -> list[Event]:
-    """Our own events about the job, the last one last."""
+    """Return the events that a server has written about the job, in order of time."""
     own = [each for each in events if is_own(each) and each.name == job.name and _is_of(each, job)]
-    # A second is the finest that is written; who runs again has waited before.
+    # Times have a resolution of one second. Within it, the job waits before it runs again.
     return sorted(own, key=lambda event: (event.at is not None, event.at, event.reason == Way.RUNS.value))
 
 
 def is_own(event: Event) -> bool:
-    """Whether it is one of those that are written here."""
+    """True if this module produces events of this kind and reason."""
     return event.kind == _KIND and event.reason in _REASONS
 
 
 def _is_of(event: Event, job: Job) -> bool:
-    """Whether it is not of an earlier job of the name."""
+    """True if the event is not about an earlier job with the same name."""
     return event.at is None or job.created is None or event.at >= job.created
 
 
@@ -101,16 +101,19 @@ def _is_after(event: Event, moment: datetime) -> bool:
 
 
 def _waits_since(status: JobStatus, judging: Judging, now: datetime) -> datetime | None:
-    """Since when it waits again; None where it does not, or nobody has said why and it may pass."""
+    """Return the time since which the job waits again; None if it does not.
+
+    A wait without a reported reason counts only after `unseen_pod_patience`.
+    """
     held = statuses.held(status)
     since: datetime | None
     if status.state is State.SUSPENDED:
         said, since = bool(held), status.condition.since if status.condition is not None else None
     elif lost := [pod for pod in status.pods if _is_unplaced(pod) and pod.replica in status.replaced]:
         names = {pod.replica for pod in lost}
-        # What a group says may be of the moment before its member came again.
+        # A pod group's status may be older than the new pod, so require a reason for that pod.
         said = any(wait.reason and names & {*wait.replicas} for wait in held)
-        # The same for whoever looks, also when only some of them have been looked at.
+        # The minimum is the same for all servers, even if some pods have no condition.
         since = min((pod.created for pod in lost if pod.created is not None), default=None)
     else:
         return None
@@ -123,7 +126,7 @@ def _is_unplaced(pod: Pod) -> bool:
 
 
 def _is_whole(status: JobStatus) -> bool:
-    """Whether nothing is missing of it any more; where fewer would do, those that were lost are there."""
+    """True if all replicas run or succeeded; for an elastic job, all replaced ones and at least one ready."""
     if status.state is not State.RUNNING:
         return False
     if status.job is not None and status.job.scales:
@@ -133,7 +136,7 @@ def _is_whole(status: JobStatus) -> bool:
 
 
 def _event(way: Way, job: Job, since: datetime, verdict: TaskPhase, now: datetime) -> Manifest:
-    """In the form in which operators write events, so that `kubectl describe` shows it beside theirs."""
+    """Return a core/v1 event, so that `kubectl describe` shows it next to those of the operator."""
     turn = hashlib.sha256(f"{job.uid} {way.value} {since.isoformat()}".encode()).hexdigest()
     said = verdict.message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")

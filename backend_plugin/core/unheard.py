@@ -1,6 +1,6 @@
-"""Ends of pods of which we have yet to hear: a watch may lag, or be mute.
+"""Detection of unobserved terminations, which a slow or stalled watch has not delivered.
 
-Lives here: whether there may be one that has ended a job. Does not: asking, `shell.endings`.
+`shell.endings` requests the missing pods from the API server.
 """
 
 from backend_plugin.core import blame, deaths, kept_verdict, status
@@ -9,10 +9,10 @@ from backend_plugin.core.status import State
 
 
 def has_unheard_end(observed: Observed) -> bool:
-    """Whether a job has failed by the end of a pod, perhaps, of which we have yet to hear.
+    """True if the job failed and the watch may not have delivered the termination that caused it.
 
-    So it is where no end is known; and where a pod is said to run, while all that is known are consequences,
-    or the operator has seen that very pod end.
+    This is the case if no termination is known. It is also the case if the operator reports the end of a pod
+    that still appears to run. The third case is a running pod while all known terminations are consequences.
     """
     seen = status.read(observed, {})
     if seen.state is not State.FAILED or _is_decided(observed):
@@ -25,6 +25,6 @@ def has_unheard_end(observed: Observed) -> bool:
 
 
 def _is_decided(observed: Observed) -> bool:
-    """Whether the job itself says why it failed, which stands."""
+    """True if a failure verdict is stored on the job."""
     said = observed.job.annotations.get(kept_verdict.ANNOTATION) if observed.job else None
     return said is not None and kept_verdict.read(said) is not None

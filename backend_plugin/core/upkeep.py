@@ -1,7 +1,6 @@
-"""What is left to do for a job that has ended, or that is to end: nobody else stops it.
+"""Cleanup: the edits and deletions that a terminal verdict requires. `shell.keeper` performs them.
 
-Lives here: which edits and deletions a verdict asks for, and the verdict as the job keeps it. Does not:
-asking the cluster, which `shell.keeper` does. Flyte sends no Delete after a failure without retries.
+The server must do this, because Flyte does not send a Delete after a failure without retries.
 """
 
 from collections.abc import Sequence
@@ -19,24 +18,24 @@ from backend_plugin.core.task_phase import TaskPhase, failed
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 
-# Flyte has asked by then, however long it was away for.
+# The time after which Flyte has received the verdict, even after an outage.
 _TOLD: Final = timedelta(hours=1)
 LINGER: Final = timedelta(seconds=30)
-"""How long pods may still run after their job has succeeded.
+"""The time that pods may still run after their job has succeeded.
 
-The operator counts an elastic job as succeeded when its first worker ends; another may still write outputs.
+The operator marks an elastic job as succeeded when its first worker ends, and others may still write outputs.
 """
 
 
 class Duties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What to ask of the cluster; nothing, mostly."""
+    """The requests to the API server that a cleanup requires; usually none."""
 
     patch: Manifest | None = None
-    """An edit of the job that has it say why it failed, and ends it where it goes on."""
+    """A patch that stores the verdict on the job and, if the job has not ended, ends it."""
     pods: tuple[Pod, ...] = ()
-    """Pods that nobody else would stop; to be deleted after the edit."""
+    """Pods to delete after the patch, because the operator does not stop them."""
     delete: bool = False
-    """Whether the job itself is to go: it never ran, so its operator will not end it."""
+    """True if the job must be deleted: it never ran, so the operator will not end it."""
 
     def __bool__(self) -> bool:
         return self.patch is not None or bool(self.pods) or self.delete
@@ -46,11 +45,11 @@ NONE: Final = Duties()
 
 
 def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
-    """The edits and deletions that a verdict asks for; nothing where all is done already."""
+    """Return the edits and deletions that a verdict still requires."""
     job = observed.job
     if job is None or job.deleting or not verdict.phase.is_terminal:
         return NONE
-    # An edit that has been made shows in the annotation.
+    # The annotation shows that the patch has been applied.
     is_new = verdict.phase.is_failure and ANNOTATION not in job.annotations
     if job.end is not None:
         left = _select_leftovers(job, observed.pods, is_failure=verdict.phase.is_failure, now=now)
@@ -62,7 +61,7 @@ def duties(observed: Observed, verdict: TaskPhase, now: datetime) -> Duties:
 
 
 def _beside(observed: Observed) -> tuple[Manifest, ...]:
-    """The companions of a job that are there."""
+    """Return the companion objects of a job that exist."""
     if observed.job is None or companions.ANNOTATION not in observed.job.annotations:
         return ()
     there = {group.kind for group in observed.pod_groups if not group.foreign}
@@ -74,10 +73,11 @@ _COUNTING: Final = frozenset({"Scheduling", "Running"})
 
 
 def companions_left(observed: Observed) -> tuple[Manifest, ...]:
-    """Return the objects to delete after the end of a job, for which some schedulers would reserve resources.
+    """Return the companion objects to delete after the end of a job.
 
-    The deletion wakes the gangs that wait. So it has to come after the pods have freed their resources. The
-    phase of the group does not show that: it is `Failed` from the first failure on, while other pods run.
+    Some schedulers reserve resources for them. The deletion makes the scheduler retry waiting gangs, so the
+    pods must have freed their resources before. The pod group's phase does not show that: it is `Failed` from
+    the first failure on.
     """
     job = observed.job
     if job is None or job.end is None or job.deleting:
@@ -88,17 +88,17 @@ def companions_left(observed: Observed) -> tuple[Manifest, ...]:
 
 
 def lacks_companions(observed: Observed) -> bool:
-    """Whether a job that goes on is without what was to stand beside it."""
+    """True if a job has not ended and one of its companion objects does not exist."""
     job = observed.job
     if job is None or companions.ANNOTATION not in job.annotations or is_over(observed):
         return False
-    if any(group.foreign for group in observed.pod_groups):  # Nothing can be made under its name.
+    if any(group.foreign for group in observed.pod_groups):  # Its name is taken, so creation would fail.
         return False
     return len(_beside(observed)) < len(companions.of(job))
 
 
 def cancel(observed: Observed, reason: str, now: datetime) -> Duties:
-    """What ends a job because a person wants it to; nothing where it is over, or is ended already."""
+    """Return the edits that cancel a job for a user; none if the job has ended or is being ended."""
     if is_over(observed):
         return NONE
     said = f": {reason}" if reason else ""
@@ -107,7 +107,7 @@ def cancel(observed: Observed, reason: str, now: datetime) -> Duties:
 
 
 def _is_left_over(job: Job, now: datetime) -> bool:
-    """Whether it was given up before it had pods, and everybody has heard of it."""
+    """True if the job failed before it had pods, and Flyte has had time to receive the verdict."""
     kept = read(job.annotations.get(ANNOTATION, ""))
     return job.started is None and kept is not None and now - kept.at > _TOLD
 
@@ -116,15 +116,15 @@ _ACTIVE: Final = frozenset({"Pending", "Running"})
 
 
 def has_active_pods(job: Job, pods: Sequence[Pod]) -> bool:
-    """True if the job has ended and one of its pods still holds resources, or may take some."""
+    """True if the job has ended and one of its pods is running or pending."""
     return job.end is not None and any(pod.phase in _ACTIVE and pod.deleted is None for pod in pods)
 
 
 def _select_leftovers(job: Job, pods: Sequence[Pod], *, is_failure: bool, now: datetime) -> tuple[Pod, ...]:
-    """Return the pods to delete after the end of a job, which the operator leaves.
+    """Return the pods to delete after the end of a job, because the operator does not delete them.
 
-    Active pods keep their GPUs, and pending ones take some later. So both are deleted at every end, whatever
-    the clean pod policy is. The policy decides only about finished pods, whose logs people may read.
+    Running pods keep their GPUs, and pending ones may get some. So both are deleted with any clean pod
+    policy. The policy decides only about finished pods, because users may read their logs.
     """
     ended = job.completed or (job.end.since if job.end is not None else None)
     may_run = not is_failure and ended is not None and now - ended < LINGER
@@ -139,20 +139,20 @@ def _select_leftovers(job: Job, pods: Sequence[Pod], *, is_failure: bool, now: d
 
 
 def _is_owned(pod: Pod, job: Job) -> bool:
-    """True if the pod is a replica of the job, or a placeholder, which another pod owns."""
+    """True if the pod is a replica of the job, or a placeholder pod, which another pod owns."""
     return bool(pod.place) or is_replica(pod, job)
 
 
 def is_over(observed: Observed) -> bool:
-    """Whether a job has ended, or is about to be gone: what it has left is all that there will be."""
+    """True if a job has ended, is being deleted or does not exist."""
     job = observed.job
     return job is None or job.deleting or job.end is not None
 
 
 def runs_undisturbed(observed: Observed) -> bool:
-    """Whether every replica that a job asks for runs, nothing tells of an end, and nobody has ordered one.
+    """True if all replicas of a job run, without an end, a deletion, a disruption or a stored verdict.
 
-    What changes of such a job, as the node or the readiness of a pod, asks for nothing to be done.
+    Changes to such a job, as of a pod's readiness, do not require a cleanup.
     """
     job = observed.job
     if job is None or is_over(observed) or ANNOTATION in job.annotations:
@@ -162,9 +162,15 @@ def runs_undisturbed(observed: Observed) -> bool:
 
 
 def goes_on_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
-    """Whether `runs_undisturbed` of a job that did so with the pods `before`; looks at what is new of them.
+    """True if a job for which `runs_undisturbed` was True still runs so; checks only the changed pods.
 
-    May be False of one that does: then all of it is to be looked at.
+    Args:
+        job: The job.
+        before: The pods at that check.
+        pods: The pods now.
+
+    Returns:
+        False also if the pods cannot be compared; the caller must then call `runs_undisturbed`.
     """
     if len(pods) != len(before):
         return False
@@ -175,7 +181,7 @@ def goes_on_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) ->
 
 
 def _runs(pod: Pod) -> bool:
-    # Step by step, for it is asked of every change of a pod.
+    # A plain loop is fastest, and this runs for each change of a pod.
     for container in pod.containers:
         if container.running_since is None:
             return False
@@ -183,12 +189,12 @@ def _runs(pod: Pod) -> bool:
 
 
 def _kept(verdict: TaskPhase, now: datetime) -> Manifest:
-    """The verdict stays what it is when the pods that it was read off are gone."""
+    """Return the patch that stores the verdict, which must not change when the pods are deleted."""
     return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}
 
 
 def _end(job: Job, verdict: TaskPhase, now: datetime) -> Manifest:
-    """By its deadline a job that has its pods ends for good; one without is held back from making them."""
+    """Return the patch that ends a job: a deadline if it has pods, otherwise a suspension."""
     policy: Manifest = (
         {"suspend": True}
         if job.started is None

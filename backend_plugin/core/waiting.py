@@ -1,7 +1,7 @@
-"""What a job waits for: groups, queues, quotas, nodes, images, containers.
+"""Recognition of the pending reasons of a job, from its pod groups, pods and events.
 
-Lives here: the tables from what the scheduler of Kubernetes and the kubelet say to a sentence. Does not: the
-words of gang schedulers, which are in `scheduling.schedulers`; how long it is borne, and what Flyte is told.
+It parses the messages of kube-scheduler and the kubelet. `scheduling.schedulers` parses those of gang
+schedulers, and `patience` has the time limits.
 """
 
 import re
@@ -23,8 +23,8 @@ _OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (.+)$", re.DOTALL)
 
 
 def of_job(observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cause]) -> list[Wait]:
-    """What the job as a whole waits for: its groups first, then refusals to make its pods."""
-    # What groups and events tell of, they outlive.
+    """Return the pending reasons of the job as a whole, starting with those of its pod groups."""
+    # Pod groups and events may be outdated once all pods are bound.
     living = _living(observed, pods)
     complete = observed.job is not None and len(living) >= observed.job.replicas
     if complete and all(pod.placed for pod in living):
@@ -36,7 +36,7 @@ def of_job(observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cau
 
 
 def _living(observed: Observed, pods: Sequence[Pod]) -> list[Pod]:
-    """Those that are to stay: of a suspended job none, also before their deletion is ordered."""
+    """Return the pods that are not being deleted; none for a suspended job, whose pods will be deleted."""
     return [] if _is_suspended(observed) else [pod for pod in pods if pod.deleted is None]
 
 
@@ -46,7 +46,7 @@ def _is_suspended(observed: Observed) -> bool:
 
 
 def of_group(group: PodGroup) -> Wait | None:
-    """What a PodGroup or a Workload says; None when it says nothing, or holds nothing back."""
+    """Return the pending reason that a PodGroup or a Workload reports, or None."""
     if group.foreign:
         return None
     for words in WORDS:
@@ -64,11 +64,11 @@ REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
     ("is invalid", Cause.CONFIG),
     ("is forbidden", Cause.CONFIG),
 )
-"""By what the API server told the operator when it wanted to make a pod or a service."""
+"""Causes by parts of the API server's error message for the creation of a pod or a service."""
 
 
 def refusals(observed: Observed, pods: Sequence[Pod]) -> list[Wait]:
-    """That pods which are not there cannot be made; one wait at most, and none of what is past."""
+    """Return the pending reason for the last failed creation of a missing pod; at most one."""
     job = observed.job
     is_whole = job is not None and len(_living(observed, pods)) >= job.replicas
     if is_whole or _is_suspended(observed):
@@ -96,16 +96,16 @@ def refusals(observed: Observed, pods: Sequence[Pod]) -> list[Wait]:
 
 
 def _is_past(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
-    """Whether a pod was made after it, once all had been: who is lost later may yet be made again."""
+    """True if the failed creation is older than the first full set of pods, or than the newest pod."""
     if job.started is None:
         return False
-    if refusal.at is None:  # Where there are pods, it may be of before.
+    if refusal.at is None:  # Without a time, assume that it precedes the existing pods.
         return bool(pods)
     return refusal.at < max([job.started, *(pod.created for pod in pods if pod.created is not None)])
 
 
 def of_pods(observed: Observed, pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[Wait]:
-    """What each of the replicas waits for, with what only an event says of it."""
+    """Return the pending reason of each replica, with details from events."""
     found = ((pod, of_pod(pod, exit_codes)) for pod in pods)
     return [_in_full(pod, wait, observed.events) for pod, wait in found if wait is not None]
 
@@ -113,7 +113,7 @@ def of_pods(observed: Observed, pods: Iterable[Pod], exit_codes: Mapping[int, Ca
 def _in_full(pod: Pod, wait: Wait, events: Iterable[Event]) -> Wait:
     if not wait.vague:
         return wait
-    # A replica has the name of the one in whose place it came.
+    # Ignore events of an earlier pod incarnation, which has the same name.
     own = [each for each in events if not (each.at and pod.created and each.at < pod.created)]
     said = places.told_last(own, {pod.name})
     if said is None or said.cause is None:
@@ -124,12 +124,12 @@ def _in_full(pod: Pod, wait: Wait, events: Iterable[Event]) -> Wait:
 
 
 def _stage(cause: Cause) -> Stage:
-    """Of one that has no place."""
+    """Return the stage of a pod that is not bound to a node."""
     return Stage.HELD if cause is Cause.QUEUE else Stage.UNPLACED
 
 
 def of_pod(pod: Pod, exit_codes: Mapping[int, Cause]) -> Wait | None:
-    """What one pod waits for; None when it runs or has ended."""
+    """Return the pending reason of a pod; None if it runs, has ended or is being deleted."""
     if pod.phase in ("Succeeded", "Failed") or pod.deleted is not None:
         return None
     if not pod.placed and pod.phase != "Running":
@@ -182,7 +182,7 @@ def _of_unplaced(pod: Pod) -> Wait:
 
 
 def of_message(message: str) -> Said:
-    """What a scheduler tells a pod that has no place: in a gang scheduler's words, or what nodes lack."""
+    """Parse a scheduler's message about a pod that is not bound: first as one of a gang scheduler."""
     for words in WORDS:
         if (said := words.message(message)) is not None:
             return said
@@ -190,7 +190,7 @@ def of_message(message: str) -> Said:
 
 
 def unschedulable(message: str) -> str:
-    """The message of a scheduler that knows no gangs, which resource and how many nodes first."""
+    """Return the message of kube-scheduler in a shorter form, with the number of nodes per reason."""
     nodes = _NODES.search(message)
     if nodes is None:
         return message.strip() or "no node has been found"
@@ -218,7 +218,7 @@ CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
     "RunContainerError": Cause.CONFIG,
     "CrashLoopBackOff": Cause.USER_ERROR,
 }
-"""By the reason for which a container waits; the others are ordinary steps of starting."""
+"""Causes by the waiting reason of a container; other reasons are normal steps of the start."""
 
 
 def _container_cause(container: Container, exit_codes: Mapping[int, Cause]) -> Cause:
@@ -226,7 +226,7 @@ def _container_cause(container: Container, exit_codes: Mapping[int, Cause]) -> C
     made = container.waiting in ("CreateContainerError", "RunContainerError")
     if made and not deaths.is_hopeless(container.waiting_message):
         return Cause.INFRA
-    if container.init and container.name == "init-pytorch":  # The operator's: it waits for the master's name.
+    if container.init and container.name == "init-pytorch":  # The operator adds it to wait for the master.
         return Cause.INFRA
     if container.waiting == "CrashLoopBackOff" and container.last is not None:
         return deaths.cause_of_end(container.last, exit_codes)
@@ -251,7 +251,7 @@ def _of_container(pod: Pod, container: Container, exit_codes: Mapping[int, Cause
         said = f"ended {container.restarts} times, the last with exit code {ended.exit_code} {why}".rstrip()
     else:
         said = container.waiting_message or _STEPS.get(container.waiting, container.waiting)
-    # An init container that fails again and again has never let the training begin.
+    # A repeatedly failing init container means that the training has not begun.
     again = container.restarts > 0 and not container.init
     return Wait(
         stage=Stage.RESTARTING if again else Stage.STARTING,
@@ -265,14 +265,14 @@ def _of_container(pod: Pod, container: Container, exit_codes: Mapping[int, Cause
 
 def _placed_at(pod: Pod) -> datetime | None:
     placed = pod.scheduled.since if pod.scheduled is not None and pod.scheduled.true else None
-    # Ready turns false when it stops being ready, which is when the trouble of a restarted one began.
+    # The Ready condition becomes false when a restarted container fails.
     unready = pod.ready.since if pod.ready is not None and not pod.ready.true else None
     known = [each for each in (placed, unready, pod.started, pod.created) if each is not None]
     return max(known) if known else None
 
 
 def merged(waits: Iterable[Wait]) -> list[Wait]:
-    """Replicas that wait for the same are one wait, since the earliest; in the order of stages."""
+    """Merge equal pending reasons, with all replicas and the earliest start time, and sort them by stage."""
     alike: dict[tuple[Stage, Cause, str, str], Wait] = {}
     for wait in waits:
         key = (wait.stage, wait.cause, wait.reason, wait.said)
@@ -287,7 +287,7 @@ def _worst_first(wait: Wait) -> tuple[int, bool, bool, bool, int, str, str]:
 
 
 def is_trouble(wait: Wait) -> bool:
-    """Whether somebody has said what keeps it, and it is no ordinary step of starting."""
+    """True if a reason is reported, and it is not a normal step of the start."""
     return bool(wait.reason) and wait.cause is not Cause.INFRA
 
 
@@ -298,5 +298,5 @@ def _both(one: Wait, other: Wait) -> Wait:
 
 
 def longer_than(wait: Wait, patience: timedelta, now: datetime) -> bool:
-    """Whether it has lasted for more than `patience`."""
+    """True if the wait has lasted for more than `patience`."""
     return wait.since is not None and now - wait.since > patience

@@ -1,8 +1,4 @@
-"""What waiting is made of: the vocabulary of those who recognise it and of those who tell of it.
-
-Lives here: records. Does not: who says what; the cluster's own words are in `waiting`, a gang scheduler's in
-its module of `scheduling.schedulers`.
-"""
+"""Records for pending reasons. `waiting` and `scheduling.schedulers` create them."""
 
 import enum
 from datetime import datetime
@@ -14,86 +10,86 @@ from kfpytorch_common.causes import Cause
 
 
 class Stage(enum.IntEnum):
-    """How far the waiting has come; the first is told first."""
+    """The stage of a wait; the lowest one is reported first."""
 
     HELD = 0
-    """By a queue or a quota: no pod may be placed yet."""
+    """A queue or a quota does not admit the pods."""
     UNPLACED = 1
     STARTING = 2
-    """On a node, and not running yet."""
+    """The pod is bound to a Kubernetes node, but has not run."""
     RESTARTING = 3
-    """It has run, and will run again."""
+    """The pod has run, and will run again."""
 
 
 class Lack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A resource of which there is too little, as far as somebody has said how much."""
+    """A resource shortage, with the quantities that are known."""
 
     resource: str
     missing: Quantity | None = None
-    """How much more would do."""
+    """The additional quantity that would be sufficient."""
     asked: Quantity | None = None
-    """By the whole gang, where its scheduler says so; else the job itself does."""
+    """The request of the whole gang, if the scheduler reports it; the job's annotation has it too."""
     free: Quantity | None = None
     held: Quantity | None = None
-    """What the gang has of it already."""
+    """The quantity that the gang holds already."""
     counts_own: bool = False
-    """For whoever says what is missing, what its members hold is free for it."""
+    """True if the scheduler counts what the gang's members hold as free."""
     upto: str = ""
-    """The last role that was counted, with all before it; empty: all were."""
+    """The last replica role that the scheduler counted, in order; empty if it counted all roles."""
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a message of a scheduler says, in words that need no knowledge of it."""
+    """The parsed message of a scheduler, in a form that does not depend on the scheduler."""
 
     said: str = ""
     lacks: tuple[Lack, ...] = ()
-    """Where there are any, they are the sentence."""
+    """Resource shortages; if there are any, the sentence is built from them."""
     queue: str = ""
     cause: Cause | None = None
-    """None: no node has room for it, as far as this says."""
+    """The cause; None if the message only shows that no Kubernetes node has enough room."""
     never: bool = False
-    """Waiting does not help."""
+    """True if the wait cannot end without a change."""
     vague: bool = False
-    """An event about the one whom it is said to may say more."""
+    """True if an event about the same pod may contain more details."""
     gang: bool = True
-    """It is said of the gang as a whole; else of the one whom it is said to."""
+    """True if the message is about the whole gang, False if it is about one pod."""
     follows: bool = False
-    """It only follows from what others of the gang wait for."""
+    """True if it is only a consequence of what other members of the gang wait for."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One thing that is waited for, by some of the replicas."""
+    """A pending reason of some replicas, or of the job as a whole."""
 
     stage: Stage
     cause: Cause
     reason: str
-    """A word of Kubernetes or of the scheduler: ``Unschedulable``."""
+    """The reason that Kubernetes or the scheduler reports, such as ``Unschedulable``."""
     said: str
     replicas: tuple[str, ...] = ()
-    """Empty when the job waits as a whole."""
+    """The replicas that wait; empty if the job waits as a whole."""
     since: datetime | None = None
     lacks: tuple[Lack, ...] = ()
     queue: str = ""
     ahead: int | None = None
-    """How many others the queue lets go before it."""
+    """The number of jobs that the queue admits before this one."""
     again: str = ""
-    """That it has run before, where it has; before all else that is said."""
+    """A prefix of the sentence that states that the job has run before; may be empty."""
     whole: bool = False
-    """It is the gang that waits, though single replicas told of it."""
+    """True if the whole gang waits, although single replicas reported it."""
     follows: bool = False
-    """It only follows from what others wait for, who are told of before it."""
+    """True if it is only a consequence of another pending reason, which is reported first."""
     never: bool = False
     vague: bool = False
-    """It is not known yet which of several it is; see `Said`."""
+    """True if an event may contain the precise reason; see `Said`."""
     remedy: str = ""
-    """What a person can do, where it is not what the cause says."""
+    """A remedy that replaces the one for the cause; may be empty."""
     raw: str = ""
-    """The very words, where `said` has others."""
+    """The original message, if `said` differs from it."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Something that is not as it was asked for, of which nobody says anything aloud."""
+    """A job warning: something degraded that no Kubernetes object reports."""
 
     said: str
     since: datetime | None = None
-    """It is told once it has lasted; None: at once."""
+    """The start of the problem; it is reported only after some time. None to report it immediately."""

@@ -1,7 +1,4 @@
-"""The sentences that a user of Flyte reads about a job.
-
-Lives here: how it is said. Does not: what is the case.
-"""
+"""The user-facing messages about a job."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,12 +25,12 @@ from kfpytorch_common.causes import (
 from kfpytorch_common.causes import remedy as remedy_of
 
 LONGEST: Final = 1_000
-# Escapes become shorter, and of a text that is longer only this much is looked at.
+# The length of the text to clean; removing escape sequences makes it shorter.
 _READ: Final = 8 * LONGEST
-# A terminal's escapes, and halves of characters, which no encoder takes.
+# Terminal escape sequences, control characters and surrogates, which cannot be encoded.
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
 _USER_FRAME: Final = re.compile(r'File "([^"\n]{1,300})", line (\d{1,7}), in (\S{1,100})')
-# Ours among them, for whoever works on us and has not installed us.
+# This project's packages are listed too, for developers who run them from a checkout.
 _INSTALLED: Final = (
     "site-packages/",
     "dist-packages/",
@@ -59,26 +56,26 @@ STATES: Final = {
     State.DELETED: "Deleted",
     State.GONE: "Gone",
 }
-"""The reason of a phase about which there is nothing else to say."""
+"""The default reason of a verdict, by the state of the job."""
 
 DELETION: Final = {State.DELETED: "is being deleted", State.GONE: "was deleted"}
 LOSS: Final = {State.DELETED: "is being deleted", State.GONE: "is no longer there"}
 
 
 def shortened(message: str) -> str:
-    """At most `LONGEST` characters, cut at the end, of text that any encoder takes."""
+    """Return the text without control characters, truncated to `LONGEST` characters."""
     begin = message[:_READ]
     clean = begin if begin.isprintable() else _CONTROL.sub(" ", begin)
     return clean if len(clean) <= LONGEST else clean[: LONGEST - 2].rstrip() + " …"
 
 
 def lines(*parts: str) -> str:
-    """The parts that say something, a line each."""
+    """Join the non-empty parts, one per line."""
     return "\n".join(part for part in parts if part)
 
 
 def duration(limit: timedelta) -> str:
-    """``2 h 30 min``, or ``90 s``."""
+    """Return a duration as ``2 h 30 min`` or ``90 s``."""
     minutes, seconds = divmod(int(limit.total_seconds()), 60)
     if seconds or minutes < 2:
         return f"{minutes * 60 + seconds} s"
@@ -87,17 +84,17 @@ def duration(limit: timedelta) -> str:
 
 
 def job(status: JobStatus) -> str:
-    """The name that kubectl takes."""
+    """Return the namespace and name of the job."""
     return f"{status.job.namespace}/{status.job.name}" if status.job else "of this task"
 
 
 def remedy(cause: Cause) -> str:
-    """What a person can do, in one sentence; empty where the cause speaks for itself."""
+    """Return the remedy for a cause in one sentence; may be empty."""
     return CLUSTER_REMEDIES.get(cause) or REMEDIES.get(cause, "")
 
 
 def hint(wait: Wait) -> str:
-    """What a person can do about what is waited for."""
+    """Return the remedy for a pending reason; may be empty."""
     if wait.remedy:
         return wait.remedy
     if wait.never and wait.cause is Cause.QUEUE:
@@ -106,14 +103,14 @@ def hint(wait: Wait) -> str:
 
 
 def outputs(status: JobStatus) -> str:
-    """A line on outputs that a failed job left behind; empty without any."""
+    """Return a line on the outputs of a failed job; empty if there are none."""
     return "its outputs were written, but are not used" if status.outputs else ""
 
 
 def missing(status: JobStatus) -> str:
-    """A line on pods that nobody can be asked about; empty where all are there.
+    """Return a line on the number of pods that no longer exist; empty if all exist.
 
-    One in whose place there is another is gone as well; where a job may grow, later ones take no place.
+    A replaced pod counts as missing. A later pod of a job that can scale does not replace another one.
     """
     replaced = () if status.job is not None and status.job.scales else status.replaced
     count = status.total - len(status.pods) + len(replaced)
@@ -125,7 +122,7 @@ def missing(status: JobStatus) -> str:
 
 
 def word(death: Death) -> str:
-    """One word on an end: Kubernetes' own, the exception's, or the kind of end."""
+    """Return the reason of a termination: the exception, Kubernetes' reason, the signal or ``ExitCode``."""
     if death.failure.exception:
         return death.failure.exception.rpartition(".")[2]
     if death.failure.stopped and not death.failure.exit_code:
@@ -135,13 +132,17 @@ def word(death: Death) -> str:
 
 
 def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:
-    """A failure on a few lines: who, what, where; then what the others did and what can be done."""
+    """Return the message for a failure with the root cause `death`.
+
+    The first line names the replica, the failure, its location and its cause. Details, the number of other
+    failed replicas, `note` and the remedy follow.
+    """
     failure = death.failure
     who = failure.replica or "a replica"
     who = who if failure.rank is None else f"rank {failure.rank} ({who})"
     verdict = f"{who} failed: {death.said}".replace("\n", " ")[:_FIRST_LINE]
     others = status.dead - 1
-    # Of what the cluster did to it, the classification of a process knows nothing.
+    # `classify` does not know the causes that the cluster reports, so use its remedy only if it agrees.
     ended = failure if failure.exception else replace(failure, message=death.detail)
     known = death.cause not in CLUSTER_REMEDIES and death.cause is classify(ended)
     hint = remedy_of(ended) if known else remedy(death.cause)
@@ -161,7 +162,7 @@ def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:
 
 def _chances(death: Death, *, retry: bool) -> str:
     if death.recoverable:
-        # Flyte's own part marks what has failed as well.
+        # Flyte's code in the container also marks its own errors as recoverable, not only the author's code.
         return "" if death.cause is Cause.INFRA else "marked as recoverable by the task"
     if retry:
         return ""
@@ -186,7 +187,7 @@ def _is_installed(file: str) -> bool:
 
 
 def _more(death: Death) -> str:
-    """The rest of an exception's message, or the last words that a container left in its termination log."""
+    """Return further lines: the rest of the exception's message, or the end of the termination log."""
     failure = death.failure
     said = failure.message.partition("\n")[2] if failure.exception else death.detail
     text = [line.rstrip() for line in said.strip().splitlines() if line.strip()]
@@ -204,7 +205,7 @@ def _before(raised: Raised) -> str:
 
 
 def names(replicas: Sequence[str]) -> str:
-    """``worker-0, worker-1 and 6 more``."""
+    """Return ``worker-0, worker-1, worker-2, worker-3 and 6 more``."""
     shown = sorted(replicas, key=error_text.order)
     if len(shown) <= _NAMED:
         return ", ".join(shown)
@@ -212,10 +213,10 @@ def names(replicas: Sequence[str]) -> str:
 
 
 def wait(wait: Wait) -> str:
-    """One thing that is waited for."""
+    """Return the line for a pending reason."""
     if _is_of_all(wait):
         return wait.said
-    if wait.lacks:  # The sentence itself says that it waits, and for what.
+    if wait.lacks:  # The sentence states already what the replicas wait for.
         return f"{names(wait.replicas)}: {wait.said}"
     reason = f", {wait.reason}" if wait.reason and wait.stage > Stage.UNPLACED else ""
     return f"{names(wait.replicas)} {_VERBS[wait.stage]}{reason}: {wait.said}"
@@ -230,12 +231,12 @@ _VERBS: Final = {
 
 
 def _is_of_all(wait: Wait) -> bool:
-    """Whether the job waits as a whole."""
+    """True if the job waits as a whole."""
     return wait.whole or not wait.replicas
 
 
 def living(status: JobStatus, phase: str, notes: Sequence[Note]) -> str:
-    """What is the case at this moment, in full."""
+    """Return the message for a job that has not ended, with pending reasons, warnings and a remedy."""
     begun = f"{status.ready} of {status.total} replicas ready"
     if status.state is State.SUSPENDED:
         begun = "suspended: a queue or a person holds it back"
@@ -255,7 +256,7 @@ def living(status: JobStatus, phase: str, notes: Sequence[Note]) -> str:
 
 
 def info(status: JobStatus, cause: Cause | None, notes: Sequence[Note]) -> Mapping[str, JsonValue]:
-    """The present state for Flyte's custom info, which changes while the phase stays the same."""
+    """Return the current state for Flyte's `custom_info`, which may change without a change of the phase."""
     said: dict[str, JsonValue] = {
         "state": status.state.value,
         "job": status.job.name if status.job else "",
