@@ -3,7 +3,10 @@
 import fcntl
 import os
 import re
+import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -152,6 +155,19 @@ def test_only_unlocked_directories_of_ended_processes_are_removed(connection: cl
     os.close(lock)
     with logs.scratch(connection, 0):
         assert not alive.exists()
+
+
+@pytest.mark.linux
+def test_a_run_in_another_pid_namespace_removes_no_directory_in_use(connection: client.Client) -> None:
+    namespace = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("this user may not make a pid namespace")
+    killed = Path("/dev/shm") / f"kfpytorch-999999990-{uuid.uuid4().hex}"
+    killed.mkdir()
+    with logs.scratch(connection, 0) as scratch:
+        code = "from flytekitplugins.kfpytorch.worker import logs; logs._in_memory(0)"
+        subprocess.run([*namespace, sys.executable, "-c", code], check=True)
+        assert (killed.exists(), scratch.exists()) == (False, True)
 
 
 def test_the_directory_of_a_run_is_locked_until_its_end(connection: client.Client) -> None:
