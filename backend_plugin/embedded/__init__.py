@@ -1,16 +1,17 @@
-"""A Kubernetes emulator that runs pods as processes of this machine, from the same manifests.
+"""A Kubernetes cluster emulated in one process; pods run as process groups of this machine.
 
-- cluster: the implementation of `shell.cluster.Cluster`. options: its options.
-- admission: pure; validation and defaults of the API server and of the operator's webhook.
-- store, objects: the durable object store and its subscribers. state_lock: one server per state directory.
-- following: the watch of all objects. events: Kubernetes events.
-- controller: pure; the state machine of the training-operator. jobs, work: run it.
-- nodes, node_affinity, resources: pure; node capacity and pod placement. scheduler: binds pods.
-- machine, node_states, node_commands: the nodes, and commands such as drain.
-- pods, pod_states, pod_events, templates: the life cycle of a pod object. ports: one port per job.
-- kubelet, kubelet_options, pod_record: pods as process groups.
-- pod_launch, pod_env, pod_names, pod_volumes: pure; the program that the shim of a bound pod runs.
-- pod_directory, pod_status, pod_logs, leftovers: files, state and output of a pod, and cleanup.
-- shim: the process that owns one pod.
-- tasks: serialized background work per pod.
+cluster, options: the implementation of `shell.cluster.Cluster` and its options.
+admission: validation and defaults of the API server and of the operator's webhook. Pure.
+store, objects, changes, state_lock: durable objects and their watchers; one server per state directory.
+following, events: delivery of changes to a sink; the event recorder.
+controller: the state machine of the training operator. Pure.
+jobs, work: the job reconciler and its work queue. ports: one port for each job.
+nodes, node_affinity, node_rejections, resources: placement of pods on nodes. Pure.
+scheduler: the scheduling loop.
+machine, node_states, node_commands: the nodes, and the commands that fail, drain and restore them.
+pods, pod_states, pod_events, templates: the lifecycle of pod objects; PodTemplates. tasks: one queue per pod.
+kubelet, kubelet_options, pod_record, pod_orders: the process groups of pods, and orders to their shims.
+pod_launch, pod_env, pod_names, pod_volumes: the launch file of a bound pod. Pure.
+pod_directory, pod_status, pod_logs, leftovers: files, status and logs of a pod; processes of a killed shim.
+shim: the process that owns one pod.
 """

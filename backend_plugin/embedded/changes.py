@@ -1,6 +1,6 @@
-"""Stores the number of the last durable change in a file next to the database, to detect lost changes.
+"""A file with the number of the last durable change, to detect lost changes.
 
-SQLite reads a truncated or damaged write-ahead log up to the damage without an error.
+SQLite reads a damaged or truncated write-ahead log up to the damage, without an error.
 """
 
 import os
@@ -14,7 +14,7 @@ _DIGITS: Final = 20
 
 
 class Counted:
-    """The file of one state directory."""
+    """The change counter of one state directory, stored in a file."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -23,12 +23,12 @@ class Counted:
             raise StateUnusable(f"{path}: {error.strerror or error}; {USABLE}") from error
 
     def read(self) -> int:
-        """Return the number; 0 if there is none."""
+        """Return the stored number; 0 if the file does not contain a number."""
         said = os.pread(self._file.fileno(), _DIGITS, 0)
         return int(said) if said.isdigit() else 0
 
     def write(self, number: int) -> None:
-        """Store the number. If that fails, a later loss of changes is not detected."""
+        """Store the number. Ignore a write error: its only effect is that a later loss is not detected."""
         with suppress(OSError):
             os.pwrite(self._file.fileno(), b"%020d" % number, 0)
 

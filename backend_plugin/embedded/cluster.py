@@ -1,8 +1,4 @@
-"""A whole cluster in this process, behind the protocol that the service speaks.
-
-Lives here: who is told of what, and the protocol's words. Does not: any of the doing; the map is in the
-package's docstring.
-"""
+"""The embedded cluster, an implementation of `shell.cluster.Cluster`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -33,11 +29,11 @@ from backend_plugin.embedded.store import Change, Conflict, Store, system_clock
 from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Sink, Unavailable
 
 _EXPIRY: Final = 60.0
-"""Seconds between two looks for events that nobody needs any more."""
+"""Seconds between two deletions of expired events."""
 
 
 class EmbeddedCluster:
-    """Implements `shell.cluster.Cluster`, and what people do to nodes. Made by `open`, for one event loop."""
+    """An embedded cluster with its node commands. Create it with `open`, and use it in one event loop."""
 
     def __init__(self, store: Store, directory: Path, options: EmbeddedOptions) -> None:
         clock = system_clock
@@ -56,21 +52,22 @@ class EmbeddedCluster:
 
     @classmethod
     async def open(cls, state: Path, options: EmbeddedOptions) -> "EmbeddedCluster":
-        """The cluster whose state is in that directory, which is made if need be.
+        """Open the cluster in the state directory `state`, and create the directory if it does not exist.
 
-        The jobs of an earlier server go on: pods that live are taken over, others are lost, none runs twice.
+        The jobs of an earlier server continue: pods that still run are adopted, and the others have failed.
+        No pod is started twice.
 
         Raises:
-            StateUnusable: If another server has the directory, or it cannot be read.
+            StateUnusable: If another server uses the directory, or if it cannot be read.
             UnreadableTemplates: If the pod templates cannot be read.
         """
-        # Its own, not its pods': they are started with the limit that this process was started with.
+        # Raise the limit of the server only. Pods start with the limit that this process started with.
         had = file_limit.lift()
         options = replace(options, open_files=options.open_files or had)
         async with AsyncExitStack() as undo:
             store = undo.enter_context(closing(Store.open(state)))
             cluster = cls(store, state, options)
-            undo.pop_all()  # From here on its own to close.
+            undo.pop_all()  # From here on, `cluster.close` closes the store.
             undo.push_async_callback(cluster.close)
             try:
                 await cluster._begin()
@@ -80,7 +77,7 @@ class EmbeddedCluster:
         return cluster
 
     async def _begin(self) -> None:
-        # First what has become of the pods meanwhile: nobody may draw conclusions from what was.
+        # Adopt the pods first: their stored status is out of date, and the other parts must not act on it.
         await self._pods.adopt()
         self._recorder.expire()
         self._store.watch(self._see)
@@ -94,17 +91,17 @@ class EmbeddedCluster:
         self._scheduler.see(change)
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Make a job, or what stands beside one, of which nothing is made; see `Cluster.create`."""
+        """Create a job or a companion object; see `Cluster.create`."""
         if text(manifest, "kind") == "PodGroup":
             return self._store.create(manifest)
         return self._store.create(admission.admit(_placed(manifest)))
 
     async def get(self, name: Name) -> Manifest | None:
-        """A job; see `Cluster.get`."""
+        """Return a job; see `Cluster.get`."""
         return self._find("PyTorchJob", name)
 
     async def pods(self, namespace: str, job: str) -> Sequence[Pod]:
-        """The replicas of a job; see `Cluster.pods`."""
+        """Return the replicas of a job; see `Cluster.pods`."""
         there = [each for each in self._store.all("Pod") if label_of(each, JOB_NAME) == job]
         return [
             read_pod(each)
@@ -113,7 +110,7 @@ class EmbeddedCluster:
         ]
 
     async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:  # noqa: ARG002
-        """Change a job; see `Cluster.patch`."""
+        """Patch a job; see `Cluster.patch`."""
         old = self._find("PyTorchJob", name)
         if old is not None:
             new = admission.admit_update(old, admission.merge_patch(old, patch))
@@ -123,7 +120,7 @@ class EmbeddedCluster:
                 raise Refused(HTTPStatus.CONFLICT, "Conflict", str(conflict)) from conflict
 
     async def delete(self, name: Name, *, awaited: bool = False) -> None:  # noqa: ARG002
-        """Delete a job and all that it owns; see `Cluster.delete`."""
+        """Delete a job and all objects that it owns; see `Cluster.delete`."""
         job = self._find("PyTorchJob", name)
         if job is not None:
             self._store.remove(uid_of(job))
@@ -133,16 +130,16 @@ class EmbeddedCluster:
         pod = self._find("Pod", name)
         if pod is not None:
             self._pods.delete(pod)
-        await asyncio.sleep(0)  # Who deletes hundreds of them lets others in between.
+        await asyncio.sleep(0)  # Let other tasks run while a caller deletes hundreds of pods.
 
     async def delete_companion(self, manifest: Manifest) -> None:
-        """Delete what stands beside a job; see `Cluster.delete_companion`."""
+        """Delete a companion object; see `Cluster.delete_companion`."""
         there = self._store.get(key_of(manifest))
         if there is not None:
             self._store.remove(uid_of(there))
 
     async def record(self, event: Manifest) -> None:
-        """Write an event about a job; see `Cluster.record`. One that is there is counted up."""
+        """Record an event about a job, or increase the count of an equal event; see `Cluster.record`."""
         about = section(event, "involvedObject")
         uid = text(about, "uid")
         job = self._find(
@@ -152,7 +149,10 @@ class EmbeddedCluster:
             self._recorder.record(job, event)
 
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
-        """PodTemplates; see `Cluster.pod_templates`. One without a namespace is in every one."""
+        """Return the PodTemplates with this name; see `Cluster.pod_templates`.
+
+        A template without a namespace belongs to every namespace.
+        """
         return [
             with_metadata(template, namespace=namespace)
             for namespace in namespaces
@@ -162,10 +162,10 @@ class EmbeddedCluster:
         ]
 
     async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
-        """Flyte's objects are somewhere else; see `Cluster.owner`."""
+        """Return None, because the embedded cluster has no Flyte objects; see `Cluster.owner`."""
 
     async def follow(self, sink: Sink) -> None:
-        """Tell everything, then every change; see `Cluster.follow`."""
+        """Deliver all objects to `sink`, then every change; see `Cluster.follow`."""
         following.tell_all(self._store, sink)
         unwatch = self._store.watch(lambda change: following.tell(change, sink))
         try:
@@ -174,34 +174,42 @@ class EmbeddedCluster:
             unwatch()
 
     async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
-        """What a container wrote; see `Cluster.log`."""
+        """Yield the log lines of a container; see `Cluster.log`."""
         found = self._find("Pod", pod)
         if found is not None:
             async for line in self._pods.log(found, request):
                 yield line
 
     async def nodes(self) -> Sequence[Manifest]:
-        """Every node, as core/v1 has it."""
+        """Return all nodes as core/v1 objects."""
         return self._nodes.all()
 
     async def lose(self, node: str) -> None:
-        """Cut a node off: what runs on it is killed, and its pods are given up after a while.
+        """Make a node unreachable: kill its processes, and fail its pods after `EmbeddedOptions.lost_after`.
 
         Raises:
-            Refused: If there is no such node.
+            Refused: If the node does not exist.
         """
         self._nodes.lose(node)
 
     async def drain(self, node: str) -> None:
-        """Evict the pods of a node, and put no more there; raises as `lose` does."""
+        """Cordon a node and evict its pods.
+
+        Raises:
+            Refused: If the node does not exist.
+        """
         self._nodes.drain(node)
 
     async def restore(self, node: str) -> None:
-        """Have a lost or drained node back; raises as `lose` does."""
+        """Make an unreachable or drained node ready and schedulable again.
+
+        Raises:
+            Refused: If the node does not exist.
+        """
         self._nodes.restore(node)
 
     async def close(self) -> None:
-        """Let go of everything; pods end with it unless they are durable."""
+        """Stop the cluster and release its state directory. Pods end unless they are durable."""
         self._expiry.cancel()
         self._jobs.close()
         self._scheduler.close()
@@ -220,7 +228,7 @@ class EmbeddedCluster:
 
 
 def _placed(manifest: Manifest) -> Manifest:
-    """With the namespace that an object gets which names none."""
+    """Set the namespace `default` if the object has no namespace."""
     if text(section(manifest, "metadata"), "namespace"):
         return manifest
     return with_metadata(manifest, namespace="default")

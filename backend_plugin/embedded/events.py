@@ -1,7 +1,4 @@
-"""What is said about objects, as core/v1 events: told once however often it is said, and kept for a while.
-
-Lives here: recording, counting up, forgetting. Does not: what is worth saying.
-"""
+"""The event recorder: stores core/v1 events, counts equal events, and deletes old ones."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,27 +21,27 @@ OPERATOR: Final = "pytorchjob-controller"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saying:
-    """Something to be said about an object."""
+    """The content of an event."""
 
     reason: str
     message: str
     component: str
-    """Who says it."""
+    """The component that reports the event."""
     warning: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much of what was said is kept."""
+    """The retention of events."""
 
     age: timedelta = timedelta(hours=1)
-    """As long as an API server keeps events."""
+    """The default event lifetime of an API server."""
     per_job: int = 500
-    """The latest that are kept of one job and its pods."""
+    """The maximum number of events for one job and its pods; older ones are deleted."""
 
 
 class _Same(NamedTuple):
-    """Events that are equal in this are one, counted up."""
+    """The fields that identify equal events. Equal events are stored once, with a count."""
 
     about: str
     kind: str
@@ -58,19 +55,19 @@ class _Job(NamedTuple):
 
 
 class Recorder:
-    """Keeps the events of a store."""
+    """Records events in a store, and deletes old ones."""
 
     def __init__(self, store: Store, limits: Limits, clock: Clock) -> None:
         self._store = store
         self._limits = limits
         self._clock = clock
         self._jobs: dict[_Job, dict[_Same, Key]] = {}
-        """Of each job the events, the one that was said longest ago first."""
+        """The events of each job, ordered by their last timestamp, oldest first."""
         for event in sorted(store.all("Event"), key=lambda event: text(event, "lastTimestamp")):
             self._jobs.setdefault(_job(event), {})[_same(event)] = key_of(event)
 
     def say(self, about: Manifest, saying: Saying) -> None:
-        """Record something about an object."""
+        """Record an event about an object."""
         body = {
             "reason": saying.reason,
             "message": saying.message,
@@ -80,7 +77,7 @@ class Recorder:
         self.record(about, body)
 
     def record(self, about: Manifest, body: Manifest) -> None:
-        """Record a core/v1 event about an object, which lacks all that does not depend on what is said."""
+        """Record a core/v1 event about an object. The recorder sets its metadata, times and count."""
         now = stamp(self._clock())
         event = _complete(about, body, now)
         events = self._jobs.setdefault(_job(event), {})
@@ -96,7 +93,7 @@ class Recorder:
             self._forget(events, next(iter(events)))
 
     def expire(self) -> None:
-        """Forget what was said too long ago."""
+        """Delete the events that are older than the limit."""
         before = self._clock() - self._limits.age
         for job, events in tuple(self._jobs.items()):
             for same, key in tuple(events.items()):
@@ -118,12 +115,12 @@ def _complete(about: Manifest, body: Manifest, now: str) -> Manifest:
     key = key_of(about)
     labels: Mapping[str, str] = texts(section(about, "metadata"), "labels")
     if key.kind == "PyTorchJob":
-        labels = {**labels, JOB_NAME: key.name}  # As its pods have it.
+        labels = {**labels, JOB_NAME: key.name}  # Pods have the same label.
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            # Nodes have no namespace; what is said of them goes where the API server puts it.
+            # Nodes have no namespace. The API server stores their events in `default`.
             "namespace": key.namespace or "default",
             "name": f"{key.name}.{uuid.uuid4().hex[:16]}",
             "labels": dict(labels),
@@ -142,7 +139,7 @@ def _complete(about: Manifest, body: Manifest, now: str) -> Manifest:
     }
 
 
-# What a body may bring along and the store gives.
+# Fields of `body` that are ignored, because the recorder or the store sets them.
 _OURS: Final[Sequence[str]] = ("apiVersion", "kind", "metadata", "firstTimestamp", "lastTimestamp", "count")
 
 

@@ -1,6 +1,6 @@
-"""How many files this process may have open: as many as there may be, for each pod takes one of them.
+"""The limit on open files of this process. Each pod needs one file descriptor.
 
-Lives here: the limit of this process. Does not: that of pods, which are started with the one that we had.
+Pods start with the limit that this process had before `lift`.
 """
 
 import errno
@@ -9,27 +9,27 @@ import resource
 from typing import Final
 
 _MOST: Final = 1 << 20
-"""Where there is no limit at all; macOS refuses to have none."""
+"""The limit to set if the hard limit is infinite: macOS rejects an infinite soft limit."""
 _RESERVE: Final = 64
-"""Kept for whoever calls the server, and for its own files."""
+"""Descriptors that are reserved for client connections and for the server's own files."""
 
 
 def lift() -> int:
-    """Let this process open as many as its user may allow it; returns the limit that it had."""
+    """Raise the soft limit of open files to the hard limit, and return the previous soft limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError):  # The system has a limit of its own that it does not tell.
+        except (OSError, ValueError):  # The system has a lower limit that it does not report.
             return soft
     return soft
 
 
 def require_room() -> None:
-    """Raise OSError, in words that help, where one more pod would leave nobody a way to call us."""
+    """Raise OSError if one more pod would leave too few descriptors for clients."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # A new file gets the lowest number that is free.
+    # The system assigns the lowest free number to a new descriptor.
     fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.close(fd)
     if limit != resource.RLIM_INFINITY and fd >= limit - _RESERVE:

@@ -1,4 +1,4 @@
-"""Sends the objects of the store and their changes to a sink."""
+"""Delivery of the current objects and of every change to a sink."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -34,14 +34,14 @@ _TOLD: Final = {
 
 
 def tell_all(store: Store, sink: Sink) -> None:
-    """Send all objects."""
+    """Deliver all labelled objects of the store to `sink`."""
     for kind, told in _TOLD.items():
         ours = [each for each in store.all(kind) if _is_ours(each)]
         sink.replace(told.record, [(key_of(each).namespace, told.read(each)) for each in ours])
 
 
 def tell(change: Change, sink: Sink) -> None:
-    """Send one change."""
+    """Deliver a change of a labelled object to `sink`."""
     told = _TOLD.get(change.key.kind)
     if told is None or not _is_ours(change.last):
         return

@@ -1,7 +1,4 @@
-"""Brings jobs on: looks at one with all that it owns, and does what the controller wants.
-
-Lives here: the doing. Does not: the wanting; see `controller`.
-"""
+"""The job reconciler: applies the actions that `controller` returns for a job and its objects."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,21 +31,21 @@ from backend_plugin.embedded.work import FAILED, Backoff, Failed, Work
 from backend_plugin.shell.cluster import AlreadyExists, Unavailable
 
 AT_ONCE: Final = 50
-"""Objects that one look makes or deletes at most: between two looks whoever asks something is answered."""
+"""The maximum number of objects that one pass creates or deletes. Requests are served between two passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rest:
-    """What is left to do of a pass that asked for much."""
+    """The remaining actions of a reconcile pass."""
 
     seen: Seen
     step: Step
     done: int
-    """How many of its actions."""
+    """The number of actions that were applied."""
 
 
 class Jobs:
-    """Looks at every job that has changed, or of which a pod or a service has."""
+    """Reconciles a job when the job, one of its pods or one of its services changes."""
 
     def __init__(
         self, store: Store, pods: Pods, recorder: Recorder, *, backoff: Backoff, clock: Clock
@@ -59,9 +56,9 @@ class Jobs:
         self._clock = clock
         self._work = Work(self._look, backoff, clock)
         self._rests: dict[str, _Rest] = {}
-        """By the uid of the job."""
+        """By job uid."""
         self._gone: dict[str, None] = {}
-        """The uids of jobs that may have left something."""
+        """The uids of deleted jobs that may still own objects."""
         self._ports = Ports(
             {
                 owner_of(pod): int(port)
@@ -71,7 +68,7 @@ class Jobs:
         )
 
     def begin(self) -> None:
-        """Look at every job, and collect what those have left that are gone."""
+        """Delete the objects of deleted jobs, and queue every job."""
         self._gone.update((owner, None) for owner in self._store.owners() if not self._store.by_uid(owner))
         while not self._collect():
             pass
@@ -79,14 +76,14 @@ class Jobs:
             self._work.add(key_of(job))
 
     def see(self, change: Change) -> None:
-        """Something has changed in the store."""
+        """Queue the job that a change in the store affects."""
         if change.key.kind == "PyTorchJob":
             self._see_job(change)
         elif change.key.kind in ("Pod", "Service"):
             self._see_owned(owner_of(change.last))
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop reconciling."""
         self._work.close()
 
     def _see_job(self, change: Change) -> None:
@@ -103,7 +100,7 @@ class Jobs:
             self._ports.release(owner)
 
     def _collect(self) -> bool:
-        """Delete what belonged to jobs that are gone, or much of it; gives whether nothing is left."""
+        """Delete up to `AT_ONCE` objects of deleted jobs. Return True if none is left."""
         left = AT_ONCE
         while self._gone and left > 0:
             owner = next(iter(self._gone))
@@ -143,9 +140,9 @@ class Jobs:
         return self._take(_Rest(seen=seen, step=reconcile(seen), done=0))
 
     def _take(self, rest: _Rest) -> datetime | Failed | None:
-        """Do what one pass wants, or the next part of it, up to what is refused."""
+        """Apply the next `AT_ONCE` actions of a pass. Stop at the first rejected action."""
         seen, step, until = rest.seen, rest.step, rest.done + AT_ONCE
-        # A pod that is deleted and the count of it in the status are written together, or neither is.
+        # Commit the deletion of a pod and its count in the status in one transaction.
         with self._store.together():
             actions = step.actions[rest.done : until]
             done = self._act_all(seen, actions)
@@ -163,12 +160,12 @@ class Jobs:
             return step.wake_at
 
     def _count(self, rest: _Rest, done: Sequence[Action]) -> bool:
-        """Write down what has been made anew by now; whether there is any, so that the job is another one."""
+        """Store the count of the pods that were recreated so far. Return True if the job changed."""
         job = rest.seen.job
         return self._store.update(counted(rest.seen, rest.step, done)) is not job
 
     def _act_all(self, seen: Seen, actions: Sequence[Action]) -> Sequence[Action]:
-        """Carry them out, up to what is refused; gives those that were."""
+        """Apply the actions until one is rejected, and return the applied ones."""
         for at, action in enumerate(actions):
             try:
                 self._act(seen, action)
@@ -195,6 +192,6 @@ class Jobs:
                 self._store.remove(uid_of(seen.job))
 
     def _own(self, job: Manifest, key: Key) -> Manifest | None:
-        """The object of that name, if it is the job's: a later job may have one of the same name."""
+        """Return the object if it belongs to this job, not to another job that had the same name."""
         found = self._store.get(key)
         return found if found is not None and owner_of(found) == uid_of(job) else None

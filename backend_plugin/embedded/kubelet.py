@@ -1,8 +1,4 @@
-"""Pods as process groups of this machine: started, watched, ended, found again.
-
-Lives here: which pods there are, and who is told what of them. Does not: what a pod runs (`pod_launch`), how
-(`shim`), what its state amounts to (`pod_status`), its files (`pod_directory`, `pod_logs`).
-"""
+"""The emulated kubelet: starts, observes, ends and adopts the process groups of pods."""
 
 import asyncio
 import contextlib
@@ -32,22 +28,22 @@ from backend_plugin.shell.cluster import LogLine, LogRequest
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
 _AGAIN = 1.0
-"""Seconds until that is read again which this machine has just refused: too many open files."""
+"""Seconds before a failed read is retried, for example after too many open files."""
 
 
 class Report(Protocol):
-    """Who is told what becomes of pods."""
+    """A listener for changes of pods."""
 
     def status(self, uid: str, status: Manifest) -> None:
-        """A pod's status is now this one."""
+        """Handle a new status of a pod."""
 
     def gone(self, uid: str) -> None:
-        """Nothing of a pod that was to be terminated lives any more."""
+        """Handle the end of the last process of a terminating pod."""
 
 
 @contextlib.contextmanager
 def _told(directory: PodDirectory) -> Iterator[None]:
-    """What is wrong with the files of one pod is told, and keeps nobody from the others."""
+    """Log an OSError about the files of one pod, so that the other pods are still processed."""
     try:
         yield
     except OSError as error:
@@ -55,12 +51,12 @@ def _told(directory: PodDirectory) -> Iterator[None]:
 
 
 class Kubelet:
-    """The pods of all emulated nodes; one event loop's, never to be shared.
+    """The kubelet of all emulated nodes, for use in one event loop.
 
     Args:
-        root: The directory of all pods' directories, which nobody else uses.
-        options: What the owner of the machine chose.
-        report: Who is told; from within the loop, never from within a call.
+        root: The parent of all pod directories; no other object may use it.
+        options: The kubelet options.
+        report: The listener. The event loop calls it, so it is never called during a call to the kubelet.
     """
 
     def __init__(self, root: Path, options: KubeletOptions, report: Report) -> None:
@@ -70,15 +66,15 @@ class Kubelet:
         self._report = report
         self._pods: dict[str, PodRecord] = {}
         self._swept: frozenset[str] = frozenset()
-        """Pods whose shims have died, and of which nothing is left any more."""
-        # Shims read it until it ends, which it does when we do.
+        """Uids of pods with a dead shim, after their remaining processes were killed."""
+        # Shims read this pipe until its end, which comes when this process ends.
         self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
 
     async def run(self, pod: Manifest) -> None:
-        """Start a bound pod; nothing happens if it was started before, by whichever server.
+        """Start a bound pod, unless this or an earlier server has started it already.
 
         Raises:
-            OSError: If this machine cannot have one more now; it may be tried again.
+            OSError: If the machine cannot start another pod now. The caller may retry.
         """
         uid = uid_of(pod)
         if uid in self._pods:
@@ -92,9 +88,10 @@ class Kubelet:
         await asyncio.sleep(0)
 
     async def adopt(self, pods: Sequence[Manifest]) -> Sequence[str]:
-        """Take over what an earlier server has left: of these pods, and of others that are to be no more.
+        """Take over these pods from an earlier server, and remove the directories of all other pods.
 
-        Returns the uids of those that this machine does not let us take over now; see `run`.
+        Returns:
+            The uids of pods that cannot be taken over now, because of an OSError.
         """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sweep(pods)
@@ -114,12 +111,12 @@ class Kubelet:
     async def _adopt(self, pod: Manifest, directory: PodDirectory) -> None:
         if not is_ended(pod):
             await self.run(pod)
-        elif directory.exists:  # Its node may have been lost just before its server was.
+        elif directory.exists:  # The earlier server may have ended just after the node of the pod failed.
             self._pods[uid_of(pod)] = ended = self._record(pod, directory)
             self._end_silently(ended)
 
     def _sweep(self, pods: Sequence[Manifest]) -> None:
-        """Kill what is left of all whose shims have died: it takes a look at every process there is."""
+        """Kill the remaining processes of all pods with a dead shim, in one scan of all processes."""
         lost = {uid_of(pod) for pod in pods if has_begun(pod) and not is_ended(pod)}
         for directory in PodDirectory.all(self._root):
             lost.discard(directory.path.name)
@@ -131,7 +128,7 @@ class Kubelet:
         self._swept = frozenset(lost)
 
     async def terminate(self, uid: str, grace: float) -> None:
-        """Have a pod end within `grace` seconds; its last status and that it is gone are reported."""
+        """End a pod within `grace` seconds. The listener receives its last status, then `gone`."""
         pod = self._pods.get(uid)
         if pod is None or pod.is_ended.is_set():
             _soon(self._report.gone, uid)
@@ -140,23 +137,23 @@ class Kubelet:
         pod.orders.terminate(grace)
 
     def lose(self, uids: Sequence[str]) -> None:
-        """The node of these pods is lost: they die, and nothing is reported of them any more."""
+        """Kill these pods because their node has failed. The listener receives nothing more about them."""
         for pod in [self._pods[uid] for uid in uids if uid in self._pods]:
             pod.is_silent = True
             pod.orders.lose()
 
     def log(self, uid: str, request: LogRequest) -> AsyncIterator[LogLine]:
-        """What a container wrote; nothing if there is no such pod (any more)."""
+        """Return the log lines of a container; empty if the pod does not exist."""
         return pod_logs.read(LogSource(PodDirectory.of(self._root, uid), self._pods.get(uid)), request)
 
     async def forget(self, uid: str) -> None:
-        """Remove the files of a pod; one that still lives is killed first."""
+        """Remove the files of a pod. If the pod still runs, kill it first."""
         try:
             directory = PodDirectory.of(self._root, uid)
-        except ValueError:  # There never was one.
+        except ValueError:  # A pod cannot have this uid.
             return
         with _told(directory):
-            if uid not in self._pods and directory.exists:  # An earlier server's.
+            if uid not in self._pods and directory.exists:  # An earlier server has started it.
                 self._pods[uid] = self._record({"metadata": {"uid": uid}}, directory)
                 self._end_silently(self._pods[uid])
         if uid in self._pods:
@@ -166,7 +163,7 @@ class Kubelet:
         await asyncio.to_thread(directory.remove)
 
     async def close(self) -> None:
-        """End all pods, or if they are durable only leave them."""
+        """End all pods. Durable pods are only released, and keep running."""
         pods = list(self._pods.values())
         for pod in pods:
             pod.is_silent = True
@@ -181,7 +178,7 @@ class Kubelet:
         self._pods = {}
 
     async def _until_ended(self, pods: Sequence[PodRecord]) -> None:
-        """Wait for their end; one whose processes cannot even be killed is left to its shim."""
+        """Wait for the end of pods. Release a pod that does not end because a process cannot be killed."""
         waits = [asyncio.create_task(pod.is_ended.wait()) for pod in pods]
         if waits:
             await asyncio.wait(waits, timeout=self._options.last_patience)
@@ -194,7 +191,7 @@ class Kubelet:
         return PodRecord(manifest, directory, self._options.shim_patience, self._abandon)
 
     def _begin(self, pod: PodRecord) -> None:
-        """Start it, or find out what has become of it."""
+        """Start a pod, attach to its running shim, or determine how it ended."""
         if not pod.directory.exists and has_begun(pod.manifest):
             _LOG.warning("the files of %s are gone", pod.uid)
             pod.last = self._lost(pod, None)
@@ -233,7 +230,7 @@ class Kubelet:
         pod.wake()
 
     def _put_off(self, pod: PodRecord, error: OSError) -> None:
-        """What this machine does not let us read now is read a little later, and news wait until then."""
+        """Stop reading from the shim of a pod, and retry after `_AGAIN` seconds."""
         _LOG.warning("%s cannot be read now: %s", pod.directory.path, error)
         loop = asyncio.get_running_loop()
         if pod.shim is not None:
@@ -254,13 +251,13 @@ class Kubelet:
         if state is None or state == pod.last:
             return
         let_in, pod.last = pod.lets_in, state
-        if not state.final:  # That is told when nothing of it is left, its shim included.
+        if not state.final:  # A final state is reported when the shim has ended, too.
             self._tell(pod)
         if pod.is_master and pod.lets_in is not let_in:
             self._move_gates(pod)
 
     def _end(self, pod: PodRecord) -> None:
-        """It has no shim, or no longer one; raises OSError, and nothing has happened."""
+        """Handle the end of a shim. Raise OSError, without an effect, if its state cannot be read."""
         state = pod.directory.state()
         if state is None or not state.final:
             why = pod.directory.complaints() or "killed"
@@ -271,17 +268,18 @@ class Kubelet:
         self._finish(pod)
 
     def _abandon(self, pod: PodRecord) -> None:
-        """It was killed and did not die, so it waits for a disk and does nothing any more."""
+        """Give up a pod with a shim that survived SIGKILL: it waits for a disk and does nothing more."""
         if pod.shim is not None and pod.shim.process is not None:
-            pod.shim.process.returncode = -signal.SIGKILL  # Nobody waits for it.
+            pod.shim.process.returncode = -signal.SIGKILL  # `wait` then returns immediately.
         self._end(pod)
 
     def _lost(self, pod: PodRecord, state: PodState | None) -> PodState:
-        """Nobody watches it any more: what is left of it dies now."""
+        """Kill the remaining processes of a pod without a shim, and write its final state."""
         if pod.uid not in self._swept:
             kill_leftovers([pod.uid])
         lost = pod_status.lost(pod.manifest, state, time.time())
-        # On a full disk, too, it is told as lost; the next server finds no shim, and concludes the same.
+        # If the disk is full, the loss is still reported. The next server finds no shim and derives the same
+        # state.
         with contextlib.suppress(OSError):
             pod.directory.conclude(msgspec.json.encode(lost))
         return lost
@@ -315,13 +313,13 @@ class Kubelet:
                 pod.move_gate(master)
 
     def _end_silently(self, pod: PodRecord) -> None:
-        """A pod that should be dead, and is told of no more."""
+        """Kill a pod that has already ended or is being removed, without reports."""
         pod.is_silent = True
         pod.directory.make()
         pod.shim = pod.directory.attach()
         if pod.shim is None:
             state = pod.directory.state()
-            # Of one that has come to its end nothing was left.
+            # A pod with a final state has no processes.
             if pod.uid not in self._swept and (state is None or not state.final):
                 kill_leftovers([pod.uid])
             pod.orders.close()
@@ -332,7 +330,7 @@ class Kubelet:
 
     def _leave(self, pod: PodRecord) -> None:
         if pod.shim is not None and pod.shim.process is not None and not pod.is_ended.is_set():
-            # It goes on; the garbage collector should not complain of it.
+            # The shim keeps running; prevent the ResourceWarning of Popen.
             pod.shim.process.returncode = 0
         self._let_go(pod)
         pod.orders.close()
@@ -350,7 +348,7 @@ class Kubelet:
 
 
 def _soon(tell: Callable[..., None], *what: object) -> None:
-    """Not from within a call of ours."""
+    """Call a method of the listener from the event loop."""
     asyncio.get_running_loop().call_soon(tell, *what)
 
 
@@ -360,5 +358,5 @@ def _absolute(options: KubeletOptions) -> KubeletOptions:
 
 
 def _abspath(path: str | Path) -> str:
-    """Links stay as they are: a virtual environment may be one."""
-    return os.path.abspath(path)  # noqa: PTH100 - pathlib follows them.
+    """Make a path absolute without resolving links: a virtual environment may contain them."""
+    return os.path.abspath(path)  # noqa: PTH100 - pathlib resolves links.

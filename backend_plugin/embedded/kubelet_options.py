@@ -1,7 +1,4 @@
-"""How an embedded cluster runs pods: what its owner chose, and what the machine is.
-
-Lives here: values. Does not: what follows from them; see `pod_launch`.
-"""
+"""Options of the emulated kubelet, and the properties of this machine that pods use."""
 
 import fnmatch
 import importlib.util
@@ -17,20 +14,20 @@ from kfpytorch_common.environment import LOOPBACK_INTERFACE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
-    """How long a container that ended waits until it is started again, in seconds; the kubelet's numbers.
+    """The delay before a container is restarted, in seconds, with the kubelet's defaults.
 
-    The first restart is at once.
+    The first restart has no delay.
     """
 
     first: float = 10
     most: float = 300
     forget: float = 600
-    """Who was started longer ago begins anew."""
+    """A container that ended more than this many seconds after its last start is restarted without delay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLimits:
-    """How much of what a run writes is kept; the kubelet's numbers."""
+    """The log rotation of one container run, with the kubelet's defaults."""
 
     segment_bytes: int = 10 * 1024 * 1024
     segments: int = 5
@@ -38,53 +35,58 @@ class LogLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletOptions:
-    """What the owner of the machine chose."""
+    """The kubelet options that the user sets, and time limits."""
 
     code: Path = field(default_factory=Path.cwd)
-    """The directory that every process finds its modules in."""
+    """The directory on the Python path of every process."""
     images: Mapping[str, str] = field(default_factory=dict)
-    """A pattern of image names, as in `fnmatch`, to a virtual environment; ``.`` for the server's own. The
-    first that fits decides."""
+    """Virtual environments by image name pattern (see `fnmatch`); ``.`` is the environment of the server. The
+    first matching pattern applies."""
     strict_images: bool = False
-    """An image that fits none waits like one that cannot be pulled; else it gets the server's own."""
+    """Report an image without a matching pattern as failed to pull. If False, it gets the environment of the
+    server."""
     durable: bool = False
-    """Pods outlive the server."""
+    """Pods keep running when the server stops."""
     pass_env: Sequence[str] = ()
-    """Patterns of further variables of the server that pods are given."""
+    """Patterns of additional environment variables that pods inherit from the server."""
     back_off: BackOff = field(default_factory=BackOff)
     logs: LogLimits = field(default_factory=LogLimits)
     open_files: int | None = None
-    """How many files each process of a pod may have open; None: as many as the server."""
+    """The limit on open files of each process of a pod; None means the limit of the server."""
     master_patience: float = 200
-    """How long a worker waits for its master: the operator's 100 tries, two seconds apart."""
+    """Seconds that a worker waits for its master: the operator tries 100 times, every two seconds."""
     shim_patience: float = 5
-    """Seconds that a shim may leave an order to end unread before it is killed; one on a machine that starts
-    hundreds of pods takes a second or two."""
+    """Seconds within which a shim must read an order to end; after that it is killed. A shim needs one or two
+    seconds on a machine that starts hundreds of pods."""
     last_patience: float = 30
-    """Seconds that anybody waits for the end of a pod that is to be forgotten: a process may wait for a disk
-    for ever, and cannot be killed."""
+    """Seconds to wait for the end of a pod that is to be removed. A process in uninterruptible disk sleep
+    cannot be killed."""
     nice: int = 5
-    """So that the server answers while every core trains."""
+    """The niceness of pods, so that the server responds while training uses all cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What pods find: this machine, as the server does."""
+    """The properties of this machine that pods see."""
 
     environment: Mapping[str, str]
-    """What pods inherit."""
+    """The environment variables that pods inherit."""
     prefix: str
-    """The server's own virtual environment."""
+    """The virtual environment of the server."""
     loopback: str
-    """The name of the interface that is no network."""
+    """The name of the loopback network interface."""
     cpus: int
     memory: int
     psutil: str
-    """Where it is installed."""
+    """The directory in which psutil is installed; empty if it is not installed."""
 
     @classmethod
     def this(cls, pass_env: Sequence[str] = ()) -> "Machine":
-        """The one that we run on; pods inherit a little of our environment, and what these patterns name."""
+        """Return the properties of this machine.
+
+        Args:
+            pass_env: Patterns of additional environment variables that pods inherit.
+        """
         return cls(
             environment=inherited(os.environ, pass_env),
             prefix=sys.prefix,
@@ -96,7 +98,7 @@ class Machine:
 
 
 def inherited(environment: Mapping[str, str], further: Sequence[str]) -> Mapping[str, str]:
-    """The variables that say where things are and how text is written, and those of these patterns."""
+    """Return the variables for paths, locale and certificates, and those that match the patterns."""
     patterns = (*_PASSED, *further)
     return {
         name: value

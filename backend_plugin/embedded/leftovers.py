@@ -1,6 +1,6 @@
-"""Kills the processes of pods whose shims were killed. It finds them by their environment.
+"""Kills the remaining processes of pods with a killed shim, by a scan of all processes.
 
-It is not used while a shim runs, because a shim tracks its own processes.
+A running shim kills the processes of its pod itself.
 """
 
 import sys
@@ -10,13 +10,13 @@ from typing import Final
 
 from backend_plugin.embedded.shim import process_tree
 
-# Limits the time for a process that forks faster than it is found.
+# Limit the scans: a process might fork faster than it is found.
 _TRIES: Final = 50
 _PAUSE_SECONDS: Final = 0.002
 
 
 def kill_leftovers(uids: Collection[str]) -> None:
-    """Kill the processes of these pods until none is found. Processes may fork during a scan."""
+    """Kill the processes of these pods. Repeat the scan until it finds none, because they may fork."""
     for _ in range(_TRIES):
         if not _kill_marked(uids):
             return

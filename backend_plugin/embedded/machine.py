@@ -1,4 +1,4 @@
-"""The nodes of an emulated cluster, each as large as this machine unless somebody says otherwise."""
+"""The nodes of an embedded cluster, with the capacity of this machine by default."""
 
 import os
 import platform
@@ -15,15 +15,15 @@ from backend_plugin.embedded.objects import with_annotations
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.resources import GPU, ONE, amounts
 
-# One directory a GPU, by the driver; there is nothing to be loaded or asked for it.
+# The NVIDIA driver creates one directory per GPU here, so that no library or command is needed.
 _GPUS: Final = Path("/proc/driver/nvidia/gpus")
-# What a kubelet takes if nobody says otherwise.
+# The default pod limit of a kubelet.
 _PODS: Final = "110"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def nodes(options: EmbeddedOptions, directory: Path, now: datetime) -> Sequence[Manifest]:
-    """The nodes that are wanted, fresh."""
+    """Build the nodes that the options specify."""
     has = {**_capacity(directory), **options.capacity}
     counts = _gpus_of_each(options)
     found = []
@@ -48,7 +48,7 @@ def _gpus_of_each(options: EmbeddedOptions) -> Sequence[int]:
 
 
 def _capacity(directory: Path) -> Mapping[str, str]:
-    """Cpus that this process may use, memory, and what the disk of `directory` holds."""
+    """Return the CPUs that this process may use, the memory, and the size of the disk with `directory`."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
@@ -60,12 +60,12 @@ def _capacity(directory: Path) -> Mapping[str, str]:
 
 
 def _gpus() -> int:
-    """How many NVIDIA GPUs there are."""
+    """Return the number of NVIDIA GPUs of this machine."""
     return sum(1 for _ in _GPUS.iterdir()) if _GPUS.is_dir() else 0
 
 
 def _labels() -> Mapping[str, str]:
-    """The usual labels of a node that is this machine."""
+    """Return the labels that a kubelet would set on this machine."""
     machine = platform.machine()
     return {
         "kubernetes.io/arch": _ARCHITECTURES.get(machine, machine),

@@ -1,7 +1,4 @@
-"""Which nodes a pod accepts, and which accept it: selectors, required affinity, taints.
-
-Lives here: PURE; the matching as kube-scheduler does it. Does not: how much room there is; see `nodes`.
-"""
+"""Node selectors, required node affinity, taints and tolerations, matched as kube-scheduler does. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +13,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """What keeps pods off a node unless they tolerate it."""
+    """A taint of a node."""
 
     key: str
     value: str = ""
@@ -25,14 +22,14 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One line of a node selector term: a label, an operator, values."""
+    """One expression of a node selector term."""
 
     key: str
     operator: str
     values: Sequence[str] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels meets it."""
+        """True if a node with these labels matches."""
         test = _OPERATORS.get(self.operator)
         return test is not None and test(labels.get(self.key), self.values)
 
@@ -83,13 +80,13 @@ _OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One of the alternatives of a required affinity; all of it has to hold."""
+    """One alternative of a required node affinity; all its expressions must match."""
 
     labels: Sequence[Requirement] = ()
     fields: Sequence[Requirement] = ()
 
     def holds(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node meets it; an empty term is met by none."""
+        """True if the node matches. An empty term matches no node."""
         if not self.labels and not self.fields:
             return False
         fields = {"metadata.name": name}
@@ -100,17 +97,17 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """What a pod puts up with."""
+    """A toleration of a pod."""
 
     key: str = ""
-    """Empty: any."""
+    """Empty matches every key."""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-    """Empty: any."""
+    """Empty matches every effect."""
 
     def covers(self, taint: Taint) -> bool:
-        """Whether the pod puts up with this taint."""
+        """True if this tolerates the taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
@@ -118,21 +115,21 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """Everything by which a pod chooses its nodes, apart from room."""
+    """The node constraints of a pod, except resources."""
 
     selector: Mapping[str, str]
     terms: Sequence[Term] | None
-    """None: any node."""
+    """None allows every node."""
     tolerations: Sequence[Toleration]
 
     def accept(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether the pod would go to a node of that name and with these labels."""
+        """True if the selector and the affinity allow a node with this name and these labels."""
         if any(labels.get(key) != value for key, value in self.selector.items()):
             return False
         return self.terms is None or any(term.holds(name, labels) for term in self.terms)
 
     def untolerated(self, taints: Iterable[Taint]) -> Taint | None:
-        """The first taint that keeps the pod off."""
+        """Return the first NoSchedule or NoExecute taint that the pod does not tolerate, or None."""
         for taint in taints:
             hard = taint.effect in ("NoSchedule", "NoExecute")
             if hard and not any(each.covers(taint) for each in self.tolerations):
@@ -141,7 +138,7 @@ class Wishes:
 
 
 def read_wishes(spec: Manifest) -> Wishes:
-    """What a pod's spec says of nodes."""
+    """Read the node constraints from the spec of a pod."""
     affinity = section(spec, "affinity", "nodeAffinity")
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     return Wishes(
@@ -179,7 +176,7 @@ def _strings(expression: Manifest) -> Sequence[str]:
 
 
 def read_taints(spec: Manifest) -> Sequence[Taint]:
-    """The taints of a node's spec."""
+    """Read the taints from the spec of a node."""
     return tuple(
         Taint(key=text(each, "key"), value=text(each, "value"), effect=text(each, "effect"))
         for each in entries(spec, "taints")

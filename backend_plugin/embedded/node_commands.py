@@ -1,4 +1,4 @@
-"""What people do to nodes, and what follows for the pods on them."""
+"""The node controller: fails, drains and restores nodes, and updates the pods on them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ from backend_plugin.shell.cluster import Unavailable
 
 _NOT_FOUND: Final = 404
 _AGAIN: Final = 1.0
-"""Seconds until pods are given up that could not be, for the store could not be written."""
+"""Seconds before a failed write to the store is retried."""
 
 
 class Nodes:
-    """The nodes of a cluster; what was done to them outlives the server."""
+    """Manages the nodes of a cluster. Their state is durable."""
 
     def __init__(
         self, store: Store, pods: Pods, recorder: Recorder, *, options: EmbeddedOptions, clock: Clock
@@ -42,7 +42,7 @@ class Nodes:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def ensure(self, wanted: Sequence[Manifest]) -> None:
-        """Have these nodes. Others go if they are empty; if not, they take no more pods until then."""
+        """Create or update these nodes. Remove other nodes without pods, and cordon other nodes with pods."""
         for node in wanted:
             old = self._store.get(key_of(node))
             if old is None:
@@ -55,11 +55,11 @@ class Nodes:
                 self._dismiss(node)
 
     def all(self) -> Sequence[Manifest]:
-        """Every node, as core/v1 has it."""
+        """Return all nodes as core/v1 objects."""
         return self._store.all("Node")
 
     def lose(self, name: str) -> None:
-        """Cut the node off: what runs on it is killed, and its pods are given up after a while."""
+        """Make a node unreachable: kill its processes, and fail its pods after `options.lost_after`."""
         node = self._node(name)
         if node_states.is_lost(node):
             return
@@ -67,18 +67,18 @@ class Nodes:
         self._cut_off(name)
 
     def drain(self, name: str) -> None:
-        """Put no more pods on the node, and evict those on it, each with its grace."""
+        """Cordon a node and evict its pods, each with its grace period."""
         self._store.update(node_states.cordoned(self._node(name)))
         for pod in self._on(name):
             if not is_terminating(pod):
                 self._pods.evict(pod)
 
     def restore(self, name: str) -> None:
-        """The node is back, and takes pods."""
+        """Make a node ready and schedulable again."""
         self._store.update(node_states.restored(self._node(name), self._clock()))
 
     def begin(self) -> None:
-        """Go on with what an earlier server did not come to."""
+        """Resume the pending work of an earlier server for pods on unreachable or missing nodes."""
         for node in self._store.all("Node"):
             if node_states.is_lost(node):
                 self._cut_off(name_of(node))
@@ -87,12 +87,12 @@ class Nodes:
                 self._look_after(pod)
 
     def see(self, change: Change) -> None:
-        """Something has changed in the store."""
+        """Check the node of a new pod that was created with a node name."""
         if change.key.kind == "Pod" and change.old is None and change.new is not None and node_of(change.new):
             self._look_after(change.new)
 
     def close(self) -> None:
-        """Do nothing any more."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
 
@@ -103,7 +103,7 @@ class Nodes:
         return node
 
     def _on(self, name: str) -> list[Manifest]:
-        """The pods on a node that have not ended."""
+        """Return the pods on a node that have not ended."""
         return [pod for pod in self._store.all("Pod") if node_of(pod) == name and not is_ended(pod)]
 
     def _dismiss(self, node: Manifest) -> None:
@@ -124,7 +124,7 @@ class Nodes:
             self._recorder.say(pod, said)
 
     def _look_after(self, pod: Manifest) -> None:
-        """The node that its author chose may be lost, or none: then nobody takes the pod."""
+        """Set a timer if the node of the pod is unreachable or missing, because no kubelet takes the pod."""
         node, uid = self._store.get(Key("Node", "", node_of(pod))), uid_of(pod)
         if node is None:
             self._timers[uid] = self._loop.call_later(self._options.orphaned_after, self._collect, uid)
@@ -148,7 +148,7 @@ class Nodes:
         self._timers[name] = self._loop.call_later(seconds, self._give_up, name, uids)
 
     def _give_up(self, name: str, uids: Sequence[str]) -> None:
-        # Also if the node is back by now: what ran on it has been killed.
+        # Fail the pods even if the node is ready again: their processes were killed.
         del self._timers[name]
         pods = [pod for uid in uids if (pod := self._store.by_uid(uid)) is not None and not is_ended(pod)]
         try:

@@ -1,7 +1,6 @@
-"""A pod whose author chose its node, past the scheduler: whether that node's kubelet takes it.
+"""The kubelet's own checks of a pod that was created with a node name. Pure.
 
-Lives here: PURE; the kubelet's own checks, in its order and its words. Does not: pods that the scheduler has
-placed; see `nodes`.
+Pods that the scheduler places are checked in `nodes`.
 """
 
 from collections.abc import Iterable
@@ -11,22 +10,28 @@ from typing import Final
 from backend_plugin.embedded.nodes import Binding, Claim, Node
 from backend_plugin.embedded.resources import GPU, ONE, PODS, Amounts, plus
 
-# The kubelet's order: what it finds first is what it says. Other resources come after these.
+# The kubelet checks resources in this order and reports the first shortage. Other resources follow.
 _FIRST: Final = (PODS, "cpu", "memory", "ephemeral-storage")
-# It tells processors in thousandths, all else in ones.
+# The kubelet reports CPU in thousandths and other resources in whole units.
 _MILLI: Final = ONE // 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """The kubelet does not take a pod: it has failed."""
+    """The rejection of a pod by the kubelet. The pod fails with this reason and message."""
 
     reason: str
     message: str
 
 
 def admit(claim: Claim, node: Node, there: Iterable[Claim]) -> Binding | Rejection:
-    """What the kubelet of `node` says of a pod that was sent to it, given those that it has taken."""
+    """Return the kubelet's decision on a pod that was created on `node`.
+
+    Args:
+        claim: The pod.
+        node: The node that the pod names.
+        there: The pods that the node has already accepted.
+    """
     used: Amounts = {}
     taken: set[int] = set()
     for each in there:
@@ -45,7 +50,7 @@ def admit(claim: Claim, node: Node, there: Iterable[Claim]) -> Binding | Rejecti
 
 def _lacking(claim: Claim, node: Node, used: Amounts) -> Rejection | None:
     has = node.allocatable
-    # What a node has never heard of its kubelet passes over: it may be the cluster's to give.
+    # The kubelet ignores resources that its node does not list, because they may be cluster-level resources.
     asked = [
         each for each, amount in claim.requests.items() if amount > 0 and (each in _FIRST or each in has)
     ]

@@ -1,7 +1,4 @@
-"""A node as it is after each thing that may happen to it.
-
-Lives here: PURE; what a node object says when it is made, cordoned, lost, back. Does not: its pods.
-"""
+"""Functions that build a node object for each state: new, cordoned, unreachable, restored. Pure."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -22,13 +19,13 @@ from backend_plugin.embedded.objects import (
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _DISMISSED: Final = "kfpytorch.flyte.org/dismissed"
-"""The annotation of a node that was cordoned because nobody wants it any more."""
-# Those that come and go with what happens to a node; others are its own.
+"""Marks a node that was cordoned because the options no longer include it."""
+# Taints that belong to these states; other taints of a node are kept.
 _OF_STATES: Final = (_UNREACHABLE, CORDON.key)
 
 
 def fresh(name: str, *, capacity: Mapping[str, str], labels: Mapping[str, str], now: datetime) -> Manifest:
-    """A node that is there and ready."""
+    """Build a new node that is ready."""
     node: Manifest = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -40,7 +37,7 @@ def fresh(name: str, *, capacity: Mapping[str, str], labels: Mapping[str, str], 
 
 
 def remade(old: Manifest, new: Manifest) -> Manifest:
-    """What `new` says of it, in the state in which the `old` one is."""
+    """Return the node `new` with the identity and the state of the node `old`."""
     kept = {"conditions": section(old, "status").get("conditions", [])}
     metadata = {**section(new, "metadata"), **_identity(old)}
     return {
@@ -58,20 +55,20 @@ def _identity(node: Manifest) -> Manifest:
 
 
 def cordoned(node: Manifest) -> Manifest:
-    """It takes no more pods."""
+    """Return the node as cordoned by a user."""
     taints = [*_taints(node, CORDON.key), _taint(CORDON.key, "NoSchedule")]
     return with_section(_wanted(node), "spec", unschedulable=True, taints=taints)
 
 
 def dismissed(node: Manifest) -> Manifest:
-    """It is wanted no more, and takes no more pods; those on it go on."""
-    if section(node, "spec").get("unschedulable") is True:  # It stays so when it is wanted again.
+    """Return the node, cordoned because the options no longer include it. Its pods keep running."""
+    if section(node, "spec").get("unschedulable") is True:  # Keep the cordon of a user.
         return node
     return with_annotations(cordoned(node), {_DISMISSED: "true"})
 
 
 def lost(node: Manifest, now: datetime) -> Manifest:
-    """It does not answer any more."""
+    """Return the node as unreachable: its kubelet sends no status."""
     taints = [
         *_taints(node, _UNREACHABLE),
         _taint(_UNREACHABLE, "NoSchedule"),
@@ -88,19 +85,19 @@ def lost(node: Manifest, now: datetime) -> Manifest:
 
 
 def is_lost(node: Manifest) -> bool:
-    """Whether it does not answer."""
+    """True if the node is not ready."""
     conditions = entries(section(node, "status"), "conditions")
     return any(text(each, "type") == "Ready" and text(each, "status") != "True" for each in conditions)
 
 
 def restored(node: Manifest, now: datetime) -> Manifest:
-    """It answers, and takes pods again."""
+    """Return the node as ready and schedulable."""
     back: Manifest = {**_wanted(node), "spec": _cleared(node, *_OF_STATES)}
     return with_conditions(back, _ready(now))
 
 
 def _cleared(node: Manifest, *taints: str) -> Manifest:
-    """Its spec without the cordon and these taints."""
+    """Return the spec of a node without the cordon and without taints with these keys."""
     spec = {
         key: value for key, value in section(node, "spec").items() if key not in ("unschedulable", "taints")
     }
@@ -109,7 +106,7 @@ def _cleared(node: Manifest, *taints: str) -> Manifest:
 
 
 def _wanted(node: Manifest) -> Manifest:
-    """What is done to it from now on is somebody's own doing."""
+    """Remove the `_DISMISSED` mark, because the state now comes from a user."""
     annotations = texts(section(node, "metadata"), "annotations")
     if _DISMISSED not in annotations:
         return node

@@ -1,8 +1,4 @@
-"""The emulated nodes: what they have, which pods they take, and where each pod goes.
-
-Lives here: PURE; the scheduler, in kube-scheduler's words. Does not: what becomes of a node that is lost or
-drained; see `node_states`.
-"""
+"""The scheduling algorithm: assigns pods to nodes as kube-scheduler does, with its messages. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,15 +12,15 @@ from backend_plugin.embedded.objects import annotation_of, name_of, node_of, uid
 from backend_plugin.embedded.resources import GPU, ONE, PODS, Amounts, amounts, gpus, plus, requests
 
 GPU_INDICES: Final = "kfpytorch.flyte.org/gpus"
-"""The annotation with the GPUs of this machine that a node has, or that a pod was given: ``0,1``."""
+"""The annotation with the GPUs of a node or pod, as indices on this machine: ``0,1``."""
 
-# Where a resource is spread over nodes, a node without any says 0 of it.
+# Resources that determine the score of a node. A node without one of them is scored by the others.
 _SCORED: Final = ("cpu", "memory", GPU)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node as the scheduler sees it."""
+    """A node, as input of the scheduler."""
 
     name: str
     allocatable: Amounts
@@ -32,12 +28,12 @@ class Node:
     taints: Sequence[Taint] = ()
     schedulable: bool = True
     gpus: Sequence[int] = ()
-    """Their numbers on this machine."""
+    """GPU indices on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A pod as the scheduler sees it."""
+    """A pod, as input of the scheduler."""
 
     uid: str
     wishes: Wishes
@@ -45,35 +41,35 @@ class Claim:
     priority: int = 0
     preempts: bool = True
     gated: bool = False
-    """Somebody holds it back; it is not to be looked at."""
+    """The pod has scheduling gates, so it is not scheduled."""
     node: str = ""
-    """Empty until it is bound."""
+    """The node that the pod is bound to; empty before it is bound."""
     gpus: Sequence[int] = ()
-    """Which it was given."""
+    """The GPUs that the pod was assigned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """A pod has found its node."""
+    """The decision to bind a pod to a node."""
 
     uid: str
     node: str
     gpus: Sequence[int] | None = None
-    """Which it is given, perhaps none; None on a node that has none."""
+    """The assigned GPUs; None if the node has no GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unschedulable:
-    """A pod has found no node."""
+    """The decision that a pod cannot be scheduled now."""
 
     uid: str
     reason: str
-    """Of the condition: ``Unschedulable`` or ``SchedulingGated``."""
+    """The reason of the PodScheduled condition: ``Unschedulable`` or ``SchedulingGated``."""
     message: str
 
 
 def read_node(manifest: Manifest) -> Node:
-    """A node as it is stored."""
+    """Read a node object."""
     spec, status = section(manifest, "spec"), section(manifest, "status")
     has = amounts(section(status, "allocatable"))
     numbers = _numbers(annotation_of(manifest, GPU_INDICES)) or tuple(range(has.get(GPU, 0) // ONE))
@@ -88,7 +84,7 @@ def read_node(manifest: Manifest) -> Node:
 
 
 def read_claim(pod: Manifest) -> Claim:
-    """A pod as it is stored."""
+    """Read a pod object."""
     spec = section(pod, "spec")
     return Claim(
         uid=uid_of(pod),
@@ -107,9 +103,9 @@ def _numbers(said: str) -> Sequence[int]:
 
 
 def gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
-    """Which of a pod's GPUs each of its containers sees, by the container's name.
+    """Return the GPU indices that each container of a pod sees, by container name.
 
-    Init containers come before the others, so they see the first ones again.
+    Init containers run before the app containers, so both use the first GPUs.
     """
     given = _numbers(annotation_of(pod, GPU_INDICES))
     spec, found, at = section(pod, "spec"), {}, 0
@@ -125,9 +121,14 @@ def gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
 def schedule(
     claims: Iterable[Claim], bound: Iterable[Claim], nodes: Sequence[Node]
 ) -> Iterator[Binding | Unschedulable]:
-    """What becomes of every claim, given what `bound` has taken; each is decided when it is asked for.
+    """Yield a decision for every pod in `claims`. Each decision is computed when it is requested.
 
-    The highest priority comes first, then the order given. Nothing that runs is moved for another.
+    Pods are ordered by priority, then by their position in `claims`. Running pods are not preempted.
+
+    Args:
+        claims: The pending pods.
+        bound: The pods that already use resources.
+        nodes: All nodes.
     """
     rooms = [_Room(node) for node in nodes]
     by_name = {room.node.name: room for room in rooms}
@@ -147,7 +148,7 @@ def _decide(claim: Claim, rooms: Sequence["_Room"]) -> Binding | Unschedulable:
     if not fitting:
         told = [refusal for _, refusal in refusals if refusal is not None]
         return Unschedulable(uid=claim.uid, reason="Unschedulable", message=_message(claim, told))
-    # Of equals the first: `max` keeps the order of the nodes.
+    # `max` returns the first of several nodes with the same score.
     room = max(fitting, key=lambda room: room.score(claim))
     given = room.free_gpus()[: claim.requests.get(GPU, 0) // ONE]
     room.take(claim, given)
@@ -156,15 +157,15 @@ def _decide(claim: Claim, rooms: Sequence["_Room"]) -> Binding | Unschedulable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
-    """Why one node does not take one pod."""
+    """The reasons for which one node rejects a pod."""
 
     reasons: Sequence[str]
     hopeless: bool
-    """Nothing that could be thrown off the node would help."""
+    """True if preemption on this node would not help."""
 
 
 class _Room:
-    """One node while pods are being placed."""
+    """A node with the resources that are used on it, during scheduling."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -172,16 +173,16 @@ class _Room:
         self.taken: set[int] = set()
 
     def take(self, claim: Claim, given: Sequence[int]) -> None:
-        """Put a pod here."""
+        """Reserve the resources and GPUs of a pod on this node."""
         self.used = plus(self.used, claim.requests)
         self.taken.update(given)
 
     def free_gpus(self) -> Sequence[int]:
-        """The GPUs that nobody has."""
+        """Return the GPUs that are not assigned to a pod."""
         return tuple(each for each in self.node.gpus if each not in self.taken)
 
     def refusal(self, claim: Claim) -> _Refusal | None:
-        """Why the pod cannot be put here, by the first of the scheduler's filters that says so."""
+        """Return the reasons of the first scheduler filter that rejects the pod, or None."""
         if not self.node.schedulable and not _tolerates_cordon(claim.wishes):
             return _Refusal(reasons=("node(s) were unschedulable",), hopeless=True)
         taint = claim.wishes.untolerated(self.node.taints)
@@ -203,12 +204,12 @@ class _Room:
             return None
         return _Refusal(
             reasons=[f"Insufficient {each}" if each != PODS else "Too many pods" for each in lacking],
-            # The scheduler takes every number of pods for one that may become less.
+            # The scheduler assumes that preemption can resolve every shortage of pod slots.
             hopeless=any(claim.requests[each] > has.get(each, 0) for each in lacking if each != PODS),
         )
 
     def score(self, claim: Claim) -> tuple[float, float]:
-        """How well the pod would go here: where most would be left, then where the fewest pods are."""
+        """Return the score of this node for a pod: its mean share of free resources, then its pod count."""
         after, has = plus(self.used, claim.requests), self.node.allocatable
         free = [1 - after.get(each, 0) / has[each] for each in _SCORED if has.get(each)]
         return sum(free) / max(1, len(free)), -self.used.get(PODS, 0)

@@ -1,7 +1,4 @@
-"""Kubernetes objects as values: what they are called, and copies of them with a change.
-
-Lives here: names, metadata, conditions. Does not: which fields an object may have; see `admission`.
-"""
+"""Accessors for Kubernetes objects, and functions that return changed copies."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -19,14 +16,14 @@ RESOURCES: Final[Mapping[str, str]] = {
     "Node": "nodes",
     "PodGroup": "podgroups.scheduling.x-k8s.io",
 }
-"""Every kind that is kept, and what the API server calls it in its sentences."""
+"""All stored kinds, with the resource name that the API server uses in messages."""
 
 GONE_FOR_GOOD: Final = ("Succeeded", "Failed")
-"""The phases of a pod that never change any more."""
+"""The final phases of a pod."""
 
 
 class Key(NamedTuple):
-    """What tells an object from the others that are there; a node's namespace is empty."""
+    """The unique key of an object. The namespace of a node is empty."""
 
     kind: str
     namespace: str
@@ -34,85 +31,85 @@ class Key(NamedTuple):
 
 
 def key_of(manifest: Manifest) -> Key:
-    """Its key, as it says itself."""
+    """Return the key from the kind and the metadata of an object."""
     metadata = section(manifest, "metadata")
     return Key(text(manifest, "kind"), text(metadata, "namespace"), text(metadata, "name"))
 
 
 def uid_of(manifest: Manifest) -> str:
-    """Its uid; empty before it is stored."""
+    """Return the uid of an object; empty before it is stored."""
     return text(section(manifest, "metadata"), "uid")
 
 
 def name_of(manifest: Manifest) -> str:
-    """Its name."""
+    """Return the name of an object."""
     return text(section(manifest, "metadata"), "name")
 
 
 def owner_of(manifest: Manifest) -> str:
-    """The uid of the object that controls it; empty without one."""
+    """Return the uid of the owner that controls an object, or an empty string."""
     owners = entries(section(manifest, "metadata"), "ownerReferences")
     return next((text(each, "uid") for each in owners if each.get("controller") is True), "")
 
 
 def label_of(manifest: Manifest, label: str) -> str:
-    """The value of its label; empty without one."""
+    """Return the value of a label, or an empty string."""
     return texts(section(manifest, "metadata"), "labels").get(label, "")
 
 
 def annotation_of(manifest: Manifest, annotation: str) -> str:
-    """The value of its annotation; empty without one."""
+    """Return the value of an annotation, or an empty string."""
     return texts(section(manifest, "metadata"), "annotations").get(annotation, "")
 
 
 def phase_of(pod: Manifest) -> str:
-    """A pod's phase."""
+    """Return the phase of a pod."""
     return text(section(pod, "status"), "phase")
 
 
 def node_of(pod: Manifest) -> str:
-    """The node that a pod is bound to; empty when it is to none."""
+    """Return the node that a pod is bound to, or an empty string."""
     return text(section(pod, "spec"), "nodeName")
 
 
 def is_ended(pod: Manifest) -> bool:
-    """Whether a pod has come to its end."""
+    """True if a pod has succeeded or failed."""
     return phase_of(pod) in GONE_FOR_GOOD
 
 
 def has_begun(pod: Manifest) -> bool:
-    """Whether the kubelet has said anything of a pod's containers."""
+    """True if the status of a pod contains container statuses."""
     return bool(entries(section(pod, "status"), "containerStatuses"))
 
 
 def is_terminating(manifest: Manifest) -> bool:
-    """Whether its deletion has been ordered."""
+    """True if an object has a deletion timestamp."""
     return bool(section(manifest, "metadata").get("deletionTimestamp"))
 
 
 def with_section(manifest: Manifest, key: str, **fields: JsonValue) -> Manifest:
-    """The same with these fields in its section `key`."""
+    """Return a copy with these fields set in section `key`."""
     return {**manifest, key: {**section(manifest, key), **fields}}
 
 
 def with_metadata(manifest: Manifest, **fields: JsonValue) -> Manifest:
-    """The same with these fields in its metadata."""
+    """Return a copy with these fields set in its metadata."""
     return with_section(manifest, "metadata", **fields)
 
 
 def with_annotations(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
-    """The same with these annotations, too."""
+    """Return a copy with these annotations added."""
     there = texts(section(manifest, "metadata"), "annotations")
     return with_metadata(manifest, annotations={**there, **annotations})
 
 
 def stamp(moment: datetime) -> str:
-    """A moment as Kubernetes writes it: to the second."""
+    """Format a time as Kubernetes does, in UTC and without fractions of a second."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def condition(kind: str, value: str, *, reason: str, message: str, now: datetime) -> Manifest:
-    """An entry of a pod's or a node's conditions; `value` is ``True``, ``False`` or ``Unknown``."""
+    """Build a condition of a pod or a node. `value` is ``True``, ``False`` or ``Unknown``."""
     said = {"reason": reason, "message": message}
     return {
         "type": kind,
@@ -123,13 +120,13 @@ def condition(kind: str, value: str, *, reason: str, message: str, now: datetime
 
 
 def with_conditions(manifest: Manifest, *conditions: Manifest) -> Manifest:
-    """The same with these conditions in its status, each in the place of the one of its type."""
+    """Return a copy in which these conditions replace the conditions of the same type."""
     there = entries(section(manifest, "status"), "conditions")
     return with_section(manifest, "status", conditions=merged_conditions(there, conditions))
 
 
 def merged_conditions(there: Iterable[Manifest], new: Iterable[Manifest]) -> Sequence[Manifest]:
-    """`there` with `new` in place of those of the same type; since when is kept where the status is."""
+    """Replace conditions by type. A condition with an unchanged status keeps its transition time."""
     by_type = {text(each, "type"): each for each in there}
     for each in new:
         old = by_type.get(text(each, "type"), {})

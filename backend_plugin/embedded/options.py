@@ -1,4 +1,4 @@
-"""The options of an embedded cluster."""
+"""Options of an embedded cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,40 +11,41 @@ from backend_plugin.embedded.work import Backoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedOptions:
-    """The options of an embedded cluster. All of them may change when its state is opened again."""
+    """The options of an embedded cluster. They may change each time the state is opened."""
 
     nodes: int = 2
     """The number of nodes: ``node-1``, ``node-2``, ..."""
     capacity: Mapping[str, str] = field(default_factory=dict)
-    """The capacity of each node, by Kubernetes resource names. The default for a resource is that of this
-    machine. Each node has its own GPUs, but all CPUs and the whole memory of the machine."""
+    """The capacity of each node by Kubernetes resource name; the default is that of this machine. Nodes share
+    the CPUs and the memory, but each GPU belongs to one node."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of every node in addition to the usual ones, for jobs with a node selector."""
+    """Additional labels of every node, for jobs that select their nodes."""
     durable: bool = False
-    """Pods keep running without the server, and the next server adopts them. Otherwise they end with the
-    server."""
+    """Pods keep running when the server stops, and the next server adopts them. If False, they end with
+    it."""
     code: Path = field(default_factory=Path.cwd)
     """The directory with the code of the tasks."""
     images: Mapping[str, str] = field(default_factory=dict)
-    """Patterns of image names and their virtual environments, ``.`` for that of the server. The first match
-    counts."""
+    """Virtual environments by image name pattern; ``.`` is the environment of the server. The first matching
+    pattern applies."""
     strict_images: bool = False
-    """Pods with an image that matches no pattern fail to pull it. The default is the server's environment."""
+    """Report an image without a matching pattern as failed to pull. If False, it gets the environment of the
+    server."""
     pass_env: Sequence[str] = ()
-    """Patterns of environment variables of the server that containers inherit in addition."""
+    """Patterns of additional environment variables that containers inherit from the server."""
     open_files: int | None = None
-    """The limit of open files for each process of a pod. None for the server's limit at its start."""
+    """The limit on open files of each process of a pod. None means the limit that the server started with."""
     pod_templates: Path | None = None
-    """A YAML or JSON file with PodTemplates, or a directory of such files."""
+    """A YAML or JSON file with PodTemplates, or a directory with these files."""
     lost_after: float = 1.0
-    """Seconds until the pods of a lost node are deleted. A real cluster waits five minutes."""
+    """Seconds before the pods of an unreachable node fail; five minutes in Kubernetes."""
     orphaned_after: float = 40.0
-    """Seconds until a pod with a missing `nodeName` is deleted, as long as in a real cluster."""
+    """Seconds before a pod on a missing node is removed; the same as in Kubernetes."""
     restarts: BackOff = field(default_factory=BackOff)
-    """The backoff between restarts of a container."""
+    """The delay before an ended container is restarted."""
     logs: LogLimits = field(default_factory=LogLimits)
-    """The limits for the logs of containers."""
+    """The log rotation of a container run."""
     backoff: Backoff = field(default_factory=Backoff)
-    """The backoff after a pod or a service of a job was rejected."""
+    """The retry delay of a job after the API server rejected one of its pods or services."""
     events: Limits = field(default_factory=Limits)
-    """The limits for the number and the age of events."""
+    """The retention of events."""

@@ -1,8 +1,7 @@
-"""A pod's directory on this machine, and the one shim that it can have.
+"""The directory of a pod on this machine, and the one shim that it can have.
 
-Lives here: claiming, starting, finding again, removing. That no pod is started twice rests on two facts: a
-shim holds the lock from before it exists, since it inherits it, until its end; and it writes a state before
-its first process. So without a lock and without a state nothing ever ran. Does not: what is run.
+A pod is never started twice. Its shim inherits the lock and holds it until the shim ends. The shim writes a
+state before it starts the first process. Without a lock and a state, no process of the pod has run.
 """
 
 import contextlib
@@ -30,13 +29,13 @@ from backend_plugin.embedded.pod_status import PodState, decode
 from backend_plugin.embedded.shim import files, layout
 
 _PACKAGES: Final = Path(backend_plugin.__file__).parent.parent
-# Neither the environment nor installed packages have a say in what a shim is.
+# Environment variables and installed packages do not affect a shim (`-I -S`).
 _SHIM: Final = (
     f"import sys; sys.path.append({str(_PACKAGES)!r}); "
     "from backend_plugin.embedded.shim.main import main; main()"
 )
 _UID: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
-# Sockets have short names: 104 characters on macOS, of which programs want about 40 for themselves.
+# Socket paths are limited to 104 characters on macOS, and programs need about 40 of them.
 _LONGEST_TMPDIR: Final = 60
 _LONGEST_COMPLAINT: Final = 4096
 _LONGEST_COMPLAINTS: Final = 1 << 24
@@ -46,67 +45,71 @@ _SHORT: Final = "/tmp"  # noqa: S108 - what is made there has a random name.
 
 @dataclass(frozen=True, slots=True)
 class Shim:
-    """A shim and our end of its pipe."""
+    """A shim and the read end of its wake pipe."""
 
     process: "subprocess.Popen[bytes] | None"
-    """None: another server has started it."""
+    """None if another server has started the shim."""
     wake: int
 
     def kill(self, path: Path) -> None:
-        """Kill the shim of the pod at `path`, and nobody who has its id by now."""
+        """Kill the shim of the pod at `path`, but not another process that has reused its id."""
         if self.process is not None:
             self.process.kill()
             return
-        import psutil  # Hardly ever needed, and dear to load.
+        import psutil  # Rarely needed and slow to import.
 
         command = [_SHIM, str(path)]
         for each in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if _has(each.cmdline(), command):
-                    each.kill()  # Which looks first whether it is still the same one.
+                    each.kill()  # psutil first checks that the id was not reused.
 
 
 @dataclass(frozen=True, slots=True)
 class PodDirectory:
-    """All the files of one pod."""
+    """The directory with all files of one pod."""
 
     path: Path
 
     @classmethod
     def of(cls, root: Path, uid: str) -> "PodDirectory":
-        """That of the pod with this uid."""
+        """Return the directory of the pod with this uid.
+
+        Raises:
+            ValueError: If `uid` has invalid characters.
+        """
         if not _UID.fullmatch(uid):
             raise ValueError(f"{uid!r} is no uid of a pod")
         return cls(root / uid)
 
     @classmethod
     def all(cls, root: Path) -> "Sequence[PodDirectory]":
-        """Return those of all pods that there are or were; what has no marker is not among them."""
+        """Return the directories of all current and former pods. Entries without a marker are ignored."""
         found = [cls(path) for path in root.iterdir() if _UID.fullmatch(path.name)]
         return [each for each in found if each.is_ours]
 
     @property
     def is_ours(self) -> bool:
-        """True if a server has made it for a pod, and it is no link."""
+        """True if a server has created the directory for a pod, and it is not a link."""
         if not _is(stat.S_ISDIR, self.path):
             return False
-        # A release without a marker has left pipes.
+        # An earlier release created pipes, but no marker.
         return _is(stat.S_ISREG, self.path / layout.MARKER) or _is(stat.S_ISFIFO, self.path / layout.WAKE)
 
     @property
     def exists(self) -> bool:
-        """Whether there is one."""
+        """True if the directory exists."""
         return self.path.is_dir()
 
     def temporary(self) -> str:
-        """Its TMPDIR; made if it cannot be below the directory itself."""
+        """Return the TMPDIR of the pod. Create it elsewhere if a path in this directory is too long."""
         inside = self.path / _TEMPORARY
         if not inside.is_symlink() and len(str(inside)) > _LONGEST_TMPDIR:
             inside.symlink_to(tempfile.mkdtemp(prefix=self._temporary_prefix, dir=_SHORT))
         return str(inside.readlink() if inside.is_symlink() else inside)
 
     def make(self) -> None:
-        """Make it, with its pipes; nothing happens to what is there."""
+        """Create the directory, its marker and its pipes, unless they exist."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.path / layout.MARKER).touch(mode=0o600)
         for name in (layout.WAKE, layout.CONTROL):
@@ -114,14 +117,18 @@ class PodDirectory:
                 os.mkfifo(self.path / name, 0o600)
 
     def write(self, launch: Manifest) -> None:
-        """Write down what is to be run."""
+        """Write the launch file, and create the directories that it lists."""
         for directory in launch["directories"]:  # type: ignore[union-attr]
             Path(str(directory)).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.path / layout.LAUNCH).write_text(json.dumps(launch), encoding="utf-8")
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[int | None]:
-        """The lock, for as long as the context or whoever inherits it lives; None: somebody has it."""
+        """Lock the directory during the context, or for as long as a process with the inherited lock runs.
+
+        Yields:
+            The descriptor of the lock, or None if another process holds it.
+        """
         fd = os.open(self.path / layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -135,33 +142,33 @@ class PodDirectory:
 
     @property
     def is_alive(self) -> bool:
-        """Whether there is a shim."""
+        """True if a shim is running."""
         with self.claim() as lock:
             return lock is None
 
     @property
     def is_lost(self) -> bool:
-        """Whether its shim has died before its pod had ended, or has never been."""
+        """True if no shim is running and the pod has no final state."""
         if self.is_alive:
             return False
         state = self.state()
         return state is None or not state.final
 
     def state(self) -> PodState | None:
-        """What its shim has written last; None: there never was one."""
+        """Return the last state that the shim wrote, or None if it has not written a state."""
         try:
             return decode(files.read_regular(str(self.path / layout.STATE), layout.LONGEST_STATE))
         except FileNotFoundError:
             return None
-        except (msgspec.DecodeError, UnicodeDecodeError):  # Something has been started.
+        except (msgspec.DecodeError, UnicodeDecodeError):  # A process may have started.
             return PodState(since=0, containers={})
         except OSError as error:
             if error.errno not in files.REPLACED:
                 raise
-            return PodState(since=0, containers={})  # A program has put something else in its place.
+            return PodState(since=0, containers={})  # A program of the pod has replaced the file.
 
     def complaints(self) -> str:
-        """What a shim wrote that broke: the end of it."""
+        """Return the end of the error output of the shim; empty if it cannot be read."""
         try:
             said = files.read_regular(str(self.path / layout.COMPLAINTS), _LONGEST_COMPLAINTS)
         except OSError:
@@ -169,13 +176,18 @@ class PodDirectory:
         return said.decode(errors="replace")[-_LONGEST_COMPLAINT:]
 
     def conclude(self, state: bytes) -> None:
-        """Write what a shim could not any more."""
+        """Write the final state for a shim that has died."""
         files.replace(str(self.path / layout.STATE), state)
 
     def start(self, lock: int, lifeline: int) -> Shim:
-        """Start the shim, which inherits the lock, and ends with the other end of `lifeline`; -1 for none."""
+        """Start the shim.
+
+        Args:
+            lock: The descriptor of the lock, which the shim inherits.
+            lifeline: The read end of a pipe. The shim ends when the write end is closed. -1 for no pipe.
+        """
         with contextlib.ExitStack() as opened:
-            # Open at both ends before the shim has even begun: their end is the shim's, no order is lost.
+            # Open both ends before the shim starts, so that the pipe ends with the shim and no order is lost.
             pipes = [
                 opened.enter_context(_both_ends(self.path / each)) for each in (layout.WAKE, layout.CONTROL)
             ]
@@ -195,21 +207,21 @@ class PodDirectory:
                 stderr=complaints,
                 cwd="/",
                 pass_fds=[fd for fd in fds if fd >= 0],
-                # Neither ^C in the server's terminal nor its hanging up is meant for pods.
+                # Ctrl-C or a hangup in the terminal of the server must not reach pods.
                 start_new_session=True,
             )
 
     def attach(self) -> Shim | None:
-        """A shim that lives already; None: there is none."""
+        """Return the running shim, or None."""
         wake = self._wake()
-        # Looked at after opening: what dies later ends the pipe.
+        # Check after opening: if the shim ends later, the pipe reports it.
         if self.is_alive:
             return Shim(process=None, wake=wake)
         os.close(wake)
         return None
 
     def order(self, *words: str) -> bool:
-        """Tell the shim; whether there is one."""
+        """Send an order to the shim. Return False if no shim reads the pipe."""
         try:
             fd = os.open(self.path / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError as wrong:
@@ -223,22 +235,22 @@ class PodDirectory:
         return True
 
     def has_unread_orders(self) -> bool:
-        """Whether the shim has still to read what it was told: it is stopped, or waits for something."""
+        """True if the shim has not read all orders: it is stopped or blocked."""
         try:
             with _both_ends(self.path / layout.CONTROL) as fd:
                 unread = fcntl.ioctl(fd, termios.FIONREAD, bytes(4))
-        except FileNotFoundError:  # It cannot even be told.
+        except FileNotFoundError:  # Without the pipe, no order can be sent.
             return True
         return any(unread)
 
     def remove(self) -> None:
-        """Remove all of it, as far as its processes' own permissions let us; no link is followed."""
+        """Remove the directory as far as file permissions allow. Links are not followed."""
         if not self.is_ours:
             return
         temporary = self.path / _TEMPORARY
         if temporary.is_symlink():
             target = temporary.readlink()
-            # The link is the program's to change; only what was made for this pod is removed.
+            # A program can change the link: remove the target only if it was created for this pod.
             if target.parent == Path(_SHORT) and target.name.startswith(self._temporary_prefix):
                 files.remove_tree(str(target))
         files.remove_tree(str(self.path))

@@ -1,7 +1,6 @@
-"""A container's environment and arguments, as the kubelet would make them of its manifest.
+"""The environment and the arguments of a container, derived from its manifest as the kubelet does. Pure.
 
-PURE. Lives here: order, references, the downward API; and after all that what `pod_names` and `pod_volumes`
-make of it. Does not: what the machine adds; see `pod_launch`.
+Variables of this machine are added in `pod_launch`.
 """
 
 import math
@@ -18,27 +17,27 @@ from backend_plugin.embedded.pod_names import LOOPBACK, Names, shielded, unshiel
 from backend_plugin.embedded.pod_volumes import Paths, Unconfigured
 
 LONGEST_VALUE: Final = 131_071
-"""Characters of a variable or an argument; Linux takes no longer string (MAX_ARG_STRLEN)."""
+"""The maximum length of a variable or an argument in characters (MAX_ARG_STRLEN on Linux)."""
 LONGEST_ENVIRONMENT: Final = 2**21
-"""Characters of all variables of a container; references to references grow exponentially."""
+"""The maximum length of all variables of a container in characters. Nested references grow exponentially."""
 _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>[^']{0,400})'\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a manifest says of the environment of one container; nothing of it is rewritten yet."""
+    """The environment of a container as its manifest declares it, before names and paths are rewritten."""
 
     raw: Mapping[str, str]
     names: Names
     paths: Paths
 
     def environment(self) -> Mapping[str, str]:
-        """Its variables, as they are on this machine."""
+        """Return the variables with names and paths rewritten for this machine."""
         found = {name: self._here(value) for name, value in self.raw.items()}
         return {**found, **self.names.rendezvous(found, self.raw.get("PET_RDZV_ENDPOINT", ""))}
 
     def argument(self, value: str) -> str:
-        """One of its arguments, with what it refers to, as it is on this machine."""
+        """Expand the references in an argument, and rewrite its names and paths for this machine."""
         return self._here(expand(value, self.raw, "an argument"))
 
     def _here(self, value: str) -> str:
@@ -46,10 +45,15 @@ class Declared:
 
 
 def expand(value: str, variables: Mapping[str, str], what: str = "a value") -> str:
-    """Replace ``$(NAME)`` where there is such a variable, and nowhere else.
+    """Replace ``$(NAME)`` if the variable exists, and keep other references unchanged.
+
+    Args:
+        value: The text with references.
+        variables: The variables by name.
+        what: The subject of the error message.
 
     Raises:
-        Unconfigured: If the result is longer than a program can be given.
+        Unconfigured: If the result is longer than a program can receive.
     """
     found, size = [], 0
     for piece in _pieces(value, variables):
@@ -63,7 +67,7 @@ def expand(value: str, variables: Mapping[str, str], what: str = "a value") -> s
 
 
 def _pieces(value: str, variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield the parts of a value, as Kubernetes reads them: `$$` is one `$`, what is no reference stays."""
+    """Yield the parts of an expanded value. As in Kubernetes, `$$` becomes `$`."""
     at = 0
     while (dollar := value.find("$", at)) >= 0:
         yield value[at:dollar]
@@ -76,7 +80,7 @@ def _pieces(value: str, variables: Mapping[str, str]) -> Iterator[str]:
             name = value[dollar + 2 : close]
             yield variables.get(name, value[dollar : close + 1])
             at = close + 1
-        elif following == "(":  # Nothing after this is closed.
+        elif following == "(":  # No `)` follows, so the rest contains no reference.
             yield value[dollar:].replace("$$", "$")
             return
         else:
@@ -86,7 +90,11 @@ def _pieces(value: str, variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def declared(pod: Manifest, container: Manifest, paths: Paths, machine: Machine) -> Declared:
-    """The environment that a container asks for; raises `Unconfigured`, in the kubelet's words."""
+    """Return the environment that a container declares.
+
+    Raises:
+        Unconfigured: If a variable cannot be resolved or is too long, with the message of the kubelet.
+    """
     names = Names.of(pod)
     for source in entries(container, "envFrom"):
         for kind in ("configMap", "secret"):
@@ -112,7 +120,7 @@ def declared(pod: Manifest, container: Manifest, paths: Paths, machine: Machine)
 
 
 def _require(reference: Manifest, kind: str, *, asked: bool) -> None:
-    """There are no such objects in an embedded cluster."""
+    """Raise Unconfigured for a required ConfigMap or Secret: an embedded cluster does not have them."""
     if asked and reference.get("optional") is not True:
         raise Unconfigured(f'{kind.lower()} "{text(reference, "name")}" not found')
 
@@ -158,7 +166,7 @@ def _resource(reference: Manifest, pod: Manifest, container: Manifest, machine: 
     said = section(resources, which).get(name)
     if said is None and which == "requests":
         said = section(resources, "limits").get(name, "0")
-    elif said is None:  # Who is not limited has the node.
+    elif said is None:  # A container without a limit may use the whole node.
         said = {"cpu": str(machine.cpus), "memory": str(machine.memory)}.get(name, "0")
     divisor = _amount(text(reference, "divisor") or "1") or _amount("1")
     return str(math.ceil(_amount(str(said)) / divisor))
@@ -172,13 +180,13 @@ def _amount(said: str) -> int:
 
 
 def memory_limit(container: Manifest) -> int | None:
-    """The bytes that a container may hold, if it says so; a limit of nothing is none, as everywhere."""
+    """Return the memory limit of a container in bytes. Return None if it is missing or 0."""
     said = section(container, "resources", "limits").get("memory")
     return None if said is None else _amount(str(said)) // 10**9 or None
 
 
 def command(container: Manifest, said: Declared) -> Sequence[str]:
-    """What a container runs: its command and its arguments. Empty: that would be for its image to say."""
+    """Return the command and arguments of a container; empty if only the image would define them."""
     words = []
     for key in ("command", "args"):
         value = container.get(key)

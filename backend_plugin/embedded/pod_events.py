@@ -1,7 +1,4 @@
-"""What the kubelet says of a pod while its containers come and go.
-
-Lives here: PURE; two statuses, one after the other → what there is to say. Does not: how they come about.
-"""
+"""The kubelet's events for changes in the status of a pod. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,14 +9,14 @@ from backend_plugin.embedded.objects import key_of, uid_of
 
 
 def between(pod: Manifest, status: Manifest) -> Iterator[Saying]:
-    """What happened to the containers of `pod`, which had its status until now and gets `status`."""
+    """Yield the events for the change from the current status of `pod` to `status`."""
     before = _containers(section(pod, "status"))
     for name, container in _containers(status).items():
         yield from _of_container(pod, before.get(name, {}), container)
 
 
 def stopping(pod: Manifest) -> Iterator[Saying]:
-    """What is said when a pod is told to end."""
+    """Yield the events for a pod that starts to terminate."""
     for name, container in _containers(section(pod, "status")).items():
         if section(container, "state", "running"):
             yield _say("Killing", f"Stopping container {name}")
@@ -44,14 +41,14 @@ def _of_container(pod: Manifest, before: Manifest, now: Manifest) -> Iterator[Sa
 
 
 def _starts(container: Manifest) -> int:
-    """How often it has been started, as far as its status tells."""
+    """Return the number of starts that a container status shows."""
     state = section(container, "state")
     started = "running" in state or "terminated" in state or "terminated" in section(container, "lastState")
     return (number(container, "restartCount") or 0) + started
 
 
 def _not_started(container: Manifest) -> Manifest:
-    """The end of its last start, where that has come to nothing."""
+    """Return the terminated state if the last start failed, or an empty mapping."""
     state = section(container, "state")
     ended = (
         {}

@@ -1,8 +1,4 @@
-"""A bound pod → what its shim is to run.
-
-PURE. Lives here: images, the environment that this machine adds, working directories, limits; one value
-that says all. Does not: anything that is done.
-"""
+"""The launch file of a shim, derived from a bound pod. Pure."""
 
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +15,11 @@ from backend_plugin.embedded.shim import layout, lifecycle
 from kfpytorch_common.environment import on_one_machine
 
 GATE: Final = "init-pytorch"
-"""The operator's init container that waits until the master can be reached; here, until it is ready."""
+"""The operator's init container that waits until the master is reachable. Here it waits until it is ready."""
 
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _PULL_SECONDS: Final = 10
-"""How long a failed pull is told before its back-off is."""
+"""Seconds for which ErrImagePull is reported before ImagePullBackOff."""
 _NO_COMMAND: Final = (
     'failed to generate container "{name}" spec: failed to generate spec: no command specified: images are '
     "not pulled, so a container has to say its command or args"
@@ -32,15 +28,18 @@ _NO_COMMAND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod lives on this machine."""
+    """The paths of a pod on this machine."""
 
     directory: str
     temporary: str
-    """Its TMPDIR, which has to be short: sockets are made in it."""
+    """The TMPDIR. Its path must be short, because programs create sockets in it."""
 
 
 def launch(pod: Manifest, place: Place, options: KubeletOptions, machine: Machine) -> Manifest:
-    """All that a shim needs to know; whatever a pod's author wrote, what cannot be run waits and says why."""
+    """Return the launch file of a pod.
+
+    A container that cannot run because of its manifest waits with a reason and a message.
+    """
     metadata, spec = section(pod, "metadata"), section(pod, "spec")
     name, namespace, uid = (text(metadata, key) for key in ("name", "namespace", "uid"))
     try:
@@ -69,7 +68,7 @@ def launch(pod: Manifest, place: Place, options: KubeletOptions, machine: Machin
 
 
 def gates(pod: Manifest) -> bool:
-    """Whether a pod waits for its job's master."""
+    """True if the pod waits for the master of its job."""
     return any(text(each, "name") == GATE for each in entries(section(pod, "spec"), "initContainers"))
 
 
@@ -82,7 +81,7 @@ def _containers(spec: Manifest) -> Iterator[tuple[Manifest, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What all containers of a pod have in common."""
+    """The values that all containers of a pod share."""
 
     pod: Manifest
     place: Place
@@ -142,7 +141,10 @@ class _Run:
         return f"{self.place.directory}/{layout.TERMINATION}/{name}"
 
     def _directory(self, asked: str, paths: Paths) -> str | None:
-        """An image has other directories than this machine: only mounts and our code are the same."""
+        """Return the working directory if it exists on this machine, else None.
+
+        Only mounts and the code directory exist both in an image and on this machine.
+        """
         code = str(self.options.code)
         if ".." in asked.split("/"):
             return None
@@ -159,7 +161,7 @@ class _Run:
             "HOSTNAME": text(section(self.pod, "metadata"), "name"),
             **on_one_machine(self.machine.loopback),
             **given,
-            # Whatever a manifest says of paths is about an image: ours is there, too.
+            # Search paths in a manifest refer to the image, so add those of this machine.
             "PATH": _joined(f"{venv}/bin", given.get("PATH") or inherited.get("PATH") or _PATH),
             "PYTHONPATH": _joined(given.get("PYTHONPATH", ""), str(self.options.code)),
         }
@@ -168,7 +170,7 @@ class _Run:
 
 
 def _policy(pod: Manifest, kind: str) -> str:
-    """When a container is started again after its end."""
+    """Return the restart policy of a container of this kind."""
     if kind == lifecycle.SIDECAR:
         return "Always"
     said = text(section(pod, "spec"), "restartPolicy") or "Always"
@@ -176,7 +178,7 @@ def _policy(pod: Manifest, kind: str) -> str:
 
 
 def environment_of(image: str, options: KubeletOptions) -> str | None:
-    """The virtual environment that stands for an image; None: it cannot be pulled."""
+    """Return the virtual environment for an image, or None if the image cannot be pulled."""
     fitting = (venv for pattern, venv in options.images.items() if fnmatch.fnmatchcase(image, pattern))
     return next(fitting, None if options.strict_images else ".")
 

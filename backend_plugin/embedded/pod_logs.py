@@ -1,7 +1,4 @@
-"""What containers wrote, from their files: all of it, its end, or as it comes.
-
-Lives here: reading what `shim.logfile` writes. Does not: waking whoever waits for more; see `kubelet`.
-"""
+"""Reads the container logs that `shim.logfile` writes: all lines, the last lines, or a stream."""
 
 import asyncio
 import os
@@ -22,30 +19,30 @@ _PART: Final = ord("P")
 _TIME: Final = TEXT_AT - len(" stdout F ")
 _NAME_PARTS: Final = 3
 _LINE: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err) [FP] ")
-"""A line as a shim writes it; what a program has written into the file is shown as it is."""
+"""A line as a shim writes it. Other lines come from a program, and are returned unchanged."""
 _LONGEST_SEGMENT: Final = 1 << 26
 _LONGEST_REST: Final = 1 << 20
 _MOST_PARTS: Final = 1 << 12
 
 
 class Source(Protocol):
-    """A pod whose containers write."""
+    """A pod with container logs."""
 
     def logs(self, container: str) -> Path:
-        """The directory of a container's files."""
+        """Return the directory with the log files of a container."""
 
     def state(self) -> PodState | None:
-        """What has become of it; None: nothing is known (any more)."""
+        """Return the current state of the pod; None if it has not started or was removed."""
 
     async def news(self) -> bool:
-        """Wait until there may be more since the last time; False: there never will be."""
+        """Wait for new lines or a new state. Return False if nothing can follow."""
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Stop observing the pod."""
 
 
 class RunLog:
-    """The lines of one run of a container, across its segments."""
+    """The log lines of one container run, across its segments."""
 
     def __init__(self, directory: Path, run: int) -> None:
         self._directory = directory
@@ -58,12 +55,12 @@ class RunLog:
         self._time = "1970-01-01T00:00:00.000000000Z"
 
     def skip_to(self, tail: int) -> None:
-        """Begin so many lines before the end of what there is now."""
+        """Continue at the last `tail` lines that exist now."""
         for segment in reversed(self._segments()):
             self._segment = segment
             try:
                 data = files.read_regular(str(self._path(segment)), _LONGEST_SEGMENT)
-            except OSError:  # It has gone meanwhile, and so has all before it; or a program has replaced it.
+            except OSError:  # This and all earlier segments were deleted, or a program has replaced it.
                 return
             at = data.rfind(b"\n") + 1
             while at:
@@ -76,11 +73,11 @@ class RunLog:
                 at = begin
 
     def chunks(self) -> Iterator[Sequence[LogLine]]:
-        """What there is since the last time, some lines at a time."""
+        """Yield the lines since the previous call, in batches."""
         while self._file is not None or self._open():
             data = self._read()
             later = () if data else self._later()
-            # Once more: what came until the next segment began is there by now.
+            # Read again: lines may have been written before the next segment began.
             if later and not (data := self._read()):
                 self._seek(0, later[0])
             elif data:
@@ -89,7 +86,7 @@ class RunLog:
                 return
 
     def close(self) -> None:
-        """Let go of its file."""
+        """Close the open segment."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -123,7 +120,7 @@ class RunLog:
             except OSError as error:
                 if error.errno not in files.REPLACED:
                     raise
-                # Whoever writes more than is kept while nobody reads has removed it.
+                # The shim has deleted the segment, because it wrote more than is kept between two reads.
                 later = self._later()
                 if not later:
                     return False
@@ -149,11 +146,11 @@ def _is_part(line: bytes) -> bool:
 
 
 async def read(source: Source, request: LogRequest) -> AsyncIterator[LogLine]:
-    """The lines of a request; with `follow`, of every further run, until there is none to come."""
+    """Yield the lines of a request. With `follow`, continue with later runs until the container is done."""
     log: RunLog | None = None
     try:
         while True:
-            # Looked at before the lines: what is done now has written all of them.
+            # Read the state before the lines: a run that has ended by now has written all its lines.
             state = source.state()
             run = _run(state, request)
             log = log or _opened(source, request, run)
@@ -181,13 +178,13 @@ def _opened(source: Source, request: LogRequest, run: int | None) -> RunLog | No
 
 
 def _after(log: RunLog, source: Source, request: LogRequest) -> RunLog:
-    """The log of the next run; of this one all has been read."""
+    """Return the log of the next run, after all lines of `log` were read."""
     log.close()
     return RunLog(source.logs(request.container), log.run + 1)
 
 
 def _run(state: PodState | None, request: LogRequest) -> int | None:
-    """The number of the run that is meant; None: it has not begun."""
+    """Return the number of the requested run, or None if that run has not started."""
     container = state.containers.get(request.container) if state else None
     if container is None or (container.running_since is None and container.ended is None):
         return None
@@ -197,6 +194,6 @@ def _run(state: PodState | None, request: LogRequest) -> int | None:
 
 def _is_done(state: PodState | None, request: LogRequest) -> bool:
     container = state.containers.get(request.container) if state else None
-    if state is None:  # It has not begun; that it is gone is for the news to say.
+    if state is None:  # The pod has not started. `Source.news` reports if it is removed.
         return False
     return request.previous or state.final or container is None or container.done

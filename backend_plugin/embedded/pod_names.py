@@ -1,7 +1,6 @@
-"""A job's addresses → this machine's: its pods are not hosts, and other jobs have the same ports.
+"""Rewrites the addresses and ports of a job's replicas for this machine. Pure.
 
-PURE. Lives here: which words of a pod mean a replica of its job, and what they become. Does not: where such
-words are looked for; see `pod_env`.
+Pods are not hosts here, and jobs may declare the same ports.
 """
 
 import re
@@ -16,14 +15,14 @@ from backend_plugin.embedded.controller.job import PORT_NAME
 from backend_plugin.embedded.controller.objects import JOB_NAME
 
 PORT: Final = "kfpytorch.flyte.org/port"
-"""The annotation that says which port of this machine the job has for itself."""
+"""The annotation with the port of this machine that is reserved for the job."""
 LOOPBACK: Final = "127.0.0.1"
 
 _PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
-# What must not be taken for an address though it looks like one. It occurs in no variable and no argument.
+# Protects a value that looks like an address. This character cannot occur in a variable or an argument.
 _SHIELD: Final = "\0"
-# Where torchrun is told of a port that stands in no manifest, within one word or in the next one. A host has
-# 253 characters at most; without a limit a word of a hundred thousand takes seconds.
+# Ports in torchrun options, within one word or in the next one. The length limits (a host name has at most
+# 253 characters) keep the match fast for very long words.
 _TOLD: Final = re.compile(
     r"(--(?:rdzv[-_]endpoint[= ](?:\[[^\s=\]]{0,45}\]|[^\s:=\[]{0,255}):|master[-_]port[= ]))\d+"
 )
@@ -33,18 +32,18 @@ _TOLD_NEXT: Final = (*_ENDPOINTS, "--master-port", "--master_port")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one job's pods."""
+    """The names and ports of one job's replicas."""
 
     pattern: re.Pattern[str] | None
     port: str
     said: frozenset[str]
-    """The ports at which its replicas find each other, as its manifest has them; others are a program's."""
+    """The ports at which replicas find each other, from the manifest. Other ports are not rewritten."""
     own: str
     """The name of this pod."""
 
     @classmethod
     def of(cls, pod: Manifest) -> "Names":
-        """Those of the job that a pod belongs to; none if it belongs to none."""
+        """Read the names from a pod. If the pod has no job, no name matches."""
         metadata = section(pod, "metadata")
         job = texts(metadata, "labels").get(JOB_NAME, "")
         port = texts(metadata, "annotations").get(PORT, "")
@@ -52,15 +51,15 @@ class Names:
         return cls(pattern=pattern, port=port, said=_ports(pod), own=text(metadata, "name"))
 
     def rewrite(self, value: str) -> str:
-        """Replicas' names become addresses of this machine, and the job's port behind one its own here."""
+        """Replace replica names by the loopback address, and job ports after them by the reserved port."""
         return self.pattern.sub(self._address, value) if self.pattern else value
 
     def variable(self, name: str, value: str) -> str:
-        """The value of a variable before anybody refers to it."""
+        """Return the value of a variable before references to it are expanded."""
         return self.port if name in _PORTS and self.pattern and self.port else value
 
     def torchrun(self, words: Sequence[str]) -> Sequence[str]:
-        """A command in which torchrun is told of ports of its own choice: they are this job's, too."""
+        """Replace the ports in the torchrun options of a command by the job's reserved port."""
         if not self.pattern or not self.port:
             return words
         found = [_TOLD.sub(rf"\g<1>{self.port}", word) for word in words]
@@ -71,10 +70,14 @@ class Names:
         return found
 
     def rendezvous(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
-        """What to add for an elastic job whose rendezvous is at `endpoint`, as it was before `rewrite`.
+        """Return the variables of an elastic job with its rendezvous settings; empty for other jobs.
 
-        With all replicas at the same address each would take itself for the host of the rendezvous. And
-        they find each other at this machine's loopback, whether or not its name can be resolved.
+        All replicas have the same address, so each one would act as rendezvous host. The settings select the
+        host. They use the loopback address, because the host name may not resolve.
+
+        Args:
+            environment: The rewritten variables.
+            endpoint: The rendezvous endpoint before `rewrite`.
         """
         host = self.pattern.fullmatch(endpoint) if self.pattern else None
         if host is None:
@@ -91,7 +94,7 @@ class Names:
 
 
 def _ports(pod: Manifest) -> frozenset[str]:
-    """The port of a replica, that of its master and that of its rendezvous."""
+    """Return the ports of a replica, of its master and of its rendezvous."""
     found = {str(PORT_OF_REPLICAS)}
     for container in entries(section(pod, "spec"), "containers"):
         for port in entries(container, "ports"):
@@ -107,8 +110,8 @@ def _ports(pod: Manifest) -> frozenset[str]:
 
 
 def _pattern(job: str, namespace: str) -> re.Pattern[str]:
-    # A part of a longer word, of a path or of a file's name is none; what follows the // of a URL is.
-    # The name comes first in the pattern, because a literal is found quickly.
+    # Do not match a part of a longer word, of a path or of a file name. A match may follow the `//` of a URL.
+    # The name comes first in the pattern, because the search for a literal is fast.
     name = re.escape(job)
     before = rf"(?<![\w.\-]{name})(?<!(?<!/)/{name})"
     replica = rf"(?P<replica>{name}{before}-(?:master-0|worker-\d{{1,9}}))"
@@ -117,10 +120,10 @@ def _pattern(job: str, namespace: str) -> re.Pattern[str]:
 
 
 def shielded(value: str) -> str:
-    """A value that stays as it is though it may be a replica's name: who a pod is, not where."""
+    """Protect a value from `rewrite`: it identifies a pod and is not an address."""
     return value.replace("-", _SHIELD)
 
 
 def unshielded(value: str) -> str:
-    """The value that was shielded."""
+    """Restore a value that `shielded` returned."""
     return value.replace(_SHIELD, "-")

@@ -1,8 +1,4 @@
-"""What a shim is told, until it has heard it; one that hears nothing any more is killed.
-
-Lives here: orders that this machine refuses for now, and how long a pod's end is waited for. Does not: how an
-order travels and how a shim is found (`pod_directory`), what becomes of the pod (`kubelet`).
-"""
+"""Sends orders to a shim, repeats those that cannot be sent, and kills a shim that does not read them."""
 
 import asyncio
 import contextlib
@@ -15,17 +11,17 @@ from backend_plugin.embedded.shim import layout
 
 _LOG = logging.getLogger(__name__)
 _AGAIN: Final = 1.0
-"""Seconds until an order is repeated that could not be given: a full pipe, too many open files."""
+"""Seconds before an order is sent again after an error, such as a full pipe or too many open files."""
 
 
 class PodOrders:
-    """The orders of one pod.
+    """The orders to the shim of one pod.
 
     Args:
-        directory: The pod's.
-        patience: Seconds that a shim may leave an order unread, and that it may take to die.
+        directory: The directory of the pod.
+        patience: Seconds in which a shim must read an order, and in which it must end after SIGKILL.
         kill: Kills the shim.
-        abandon: The shim did not even die of that, so it never does anything any more.
+        abandon: Called if the shim still runs after it was killed.
     """
 
     def __init__(
@@ -41,31 +37,31 @@ class PodOrders:
         self._kill = kill
         self._abandon = abandon
         self._untold: dict[str, str] = {}
-        """Of each word the last value: an older one means nothing any more."""
+        """The last value of each unsent order; it replaces earlier values."""
         self._again: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._is_killed = False
         self._is_closed = False
 
     def give(self, word: str, value: str = "") -> None:
-        """Tell the shim, as soon as that can be done; nothing happens after the pod's end."""
+        """Send an order as soon as possible. Ignored after `close`."""
         if not self._is_closed:
             self._untold.pop(word, None)
             self._untold[word] = value
             self._tell()
 
     def terminate(self, grace: float) -> None:
-        """Have the pod end within so many seconds."""
+        """End the pod within `grace` seconds."""
         self.give(layout.TERMINATE, str(grace))
         self._look_in(grace + self._patience)
 
     def lose(self) -> None:
-        """Have the pod end at once, as its node is lost."""
+        """End the pod immediately, because its node has failed."""
         self.give(layout.LOSE)
         self._look_in(self._patience)
 
     def close(self) -> None:
-        """The pod has ended, or is somebody else's from now on."""
+        """Drop unsent orders and timers, because the pod has ended or was released."""
         self._is_closed = True
         self._untold.clear()
         for each in (self._again, self._deadline):
@@ -85,8 +81,8 @@ class PodOrders:
                 return
             del self._untold[word]
             if not is_told and word in (layout.TERMINATE, layout.LOSE):
-                # Somebody has removed the pod's directory: its shim cannot be told anything.
-                with contextlib.suppress(OSError):  # It is looked for again when it should have ended.
+                # The directory of the pod was removed, so the shim cannot receive orders.
+                with contextlib.suppress(OSError):  # `_look` tries again after the grace period.
                     self._kill()
 
     def _look_in(self, seconds: float) -> None:
@@ -99,14 +95,14 @@ class PodOrders:
         self._deadline = loop.call_at(at, self._look)
 
     def _look(self) -> None:
-        """It should have ended by now."""
+        """Kill or abandon the shim if the pod has not ended in time."""
         self._deadline = None
         if self._is_killed:
             self._abandon()
             return
         try:
             self._insist()
-        except OSError as error:  # Too many open files: it is looked at again.
+        except OSError as error:  # Too many open files: check again later.
             _LOG.warning("%s: %s", self._directory.path, error)
         self._look_in(self._patience)
 
@@ -116,6 +112,6 @@ class PodOrders:
             self._kill()
             self._is_killed = True
         else:
-            # It is at work: a process that waits for a disk or a GPU cannot be killed any sooner. Or it has
-            # been stopped only since it was told, which the next look tells.
+            # The shim has read its orders. A process that waits for a disk or a GPU cannot be killed faster.
+            # If the shim was stopped after it read them, the next check detects it.
             self.give(layout.TERMINATE, "0")

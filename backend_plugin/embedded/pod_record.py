@@ -1,7 +1,4 @@
-"""A pod of this node, as the kubelet knows it between two pieces of news.
-
-Lives here: what is known, and who waits for more. Does not: what is done about it; see `kubelet`.
-"""
+"""The kubelet's record of a pod, and its source of logs."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +17,7 @@ from backend_plugin.embedded.shim import layout
 
 
 class PodRecord:
-    """A pod, whether or not it lives."""
+    """A pod of this node, running or ended."""
 
     def __init__(
         self,
@@ -43,34 +40,34 @@ class PodRecord:
 
     @property
     def is_gated(self) -> bool:
-        """Whether it waits for its master."""
+        """True if the pod waits for its master."""
         return gates(self.manifest)
 
     @property
     def job(self) -> tuple[str, str, str]:
-        """What distinguishes its job, also from an earlier one of the same name."""
+        """The namespace, name and owner uid of the job. The uid distinguishes jobs with the same name."""
         metadata = section(self.manifest, "metadata")
         owner = next((text(each, "uid") for each in entries(metadata, "ownerReferences")), "")
         return text(metadata, "namespace"), texts(metadata, "labels").get(JOB_NAME, ""), owner
 
     @property
     def is_master(self) -> bool:
-        """Whether the workers of its job wait for it."""
+        """True if this is the master of its job."""
         labels = texts(section(self.manifest, "metadata"), "labels")
         return labels.get(REPLICA_TYPE, "").lower() == "master"
 
     @property
     def lets_in(self) -> bool:
-        """Whether workers that wait for it may go on: it may be spoken to, or all has been said.
+        """True if this master lets waiting workers start: it is ready or has succeeded.
 
-        In a cluster they would look in vain for a master that ended well before they did, until they fail.
+        In Kubernetes, workers would wait for a master that has already succeeded until they fail.
         """
         if self.last is None or self.is_silent:
             return False
         return self.last.is_ready or pod_status.phase(self.last) == "Succeeded"
 
     def move_gate(self, master: "PodRecord") -> None:
-        """Tell it whether its master lets it in."""
+        """Send the state of the gate to the shim: open if `master` lets workers start."""
         self.orders.give(layout.GATE, str(int(master.lets_in)))
 
     def _kill(self) -> None:
@@ -78,13 +75,13 @@ class PodRecord:
             self.shim.kill(self.directory.path)
 
     def wake(self) -> None:
-        """Have whoever follows its logs look again."""
+        """Wake the clients that follow the logs of this pod."""
         for each in self.followers:
             each.set()
 
 
 class LogSource:
-    """A pod's logs, and when there is more of them."""
+    """The source from which `pod_logs` reads the logs of a pod."""
 
     def __init__(self, directory: PodDirectory, pod: PodRecord | None) -> None:
         self._directory = directory
@@ -92,28 +89,28 @@ class LogSource:
         self._event = asyncio.Event()
 
     def logs(self, container: str) -> Path:
-        """The directory of a container's files."""
+        """Return the directory with the log files of a container."""
         return self._directory.path / layout.LOGS / container
 
     def state(self) -> PodState | None:
-        """What has become of the pod; None: nothing is known (any more)."""
+        """Return the current state of the pod; None if it has not started or was removed."""
         return self._directory.state()
 
     async def news(self) -> bool:
-        """Wait until there may be more since the last time; False: there never will be."""
+        """Wait for new lines or a new state. Return False if nothing can follow."""
         pod = self._pod
         if pod is None or pod.is_ended.is_set():
             return False
         if self._event not in pod.followers:
             pod.followers.add(self._event)
             pod.orders.give(layout.WATCH, "1")
-            return True  # What came before we watched.
+            return True  # There may be lines from before the watch.
         await self._event.wait()
         self._event.clear()
         return True
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Stop observing the pod."""
         pod = self._pod
         if pod is not None and self._event in pod.followers:
             pod.followers.remove(self._event)

@@ -1,7 +1,4 @@
-"""A pod as it is after each thing that may happen to it.
-
-Lives here: PURE; pod and what happened → pod. Does not: whether it happens; see `pods`.
-"""
+"""Functions that build a pod object for each transition in its lifecycle. Pure."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -26,20 +23,20 @@ from backend_plugin.embedded.pod_names import PORT
 from backend_plugin.embedded.shim.lifecycle import node_lost
 
 _GRACE: Final = 30
-"""Seconds that Kubernetes gives a pod which says nothing."""
+"""The default grace period of Kubernetes in seconds."""
 _NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
-"""The conditions that others write."""
+"""The conditions that other components write."""
 
 
 def sent(pod: Manifest, port: int) -> Manifest:
-    """As its author wants it, in a job with that port; what he says of GPUs is for the scheduler to say."""
+    """Return a new pod with its job's port. Remove GPU indices of its author: the scheduler sets them."""
     said = texts(section(pod, "metadata"), "annotations")
     kept = {key: value for key, value in said.items() if key != GPU_INDICES}
     return with_metadata(pod, annotations={**kept, PORT: str(port)})
 
 
 def is_placed(pod: Manifest) -> bool:
-    """Whether the scheduler has placed it, or the kubelet of the node that its author chose has taken it."""
+    """True if the scheduler has placed the pod, or the kubelet of the node that it names has accepted it."""
     conditions = entries(section(pod, "status"), "conditions")
     placed = any(
         text(each, "type") == "PodScheduled" and text(each, "status") == "True" for each in conditions
@@ -48,7 +45,7 @@ def is_placed(pod: Manifest) -> bool:
 
 
 def rejected(pod: Manifest, why: Rejection, now: datetime) -> Manifest:
-    """The node that its author chose does not take it."""
+    """Return the pod as failed: the kubelet of the node that it names has rejected it."""
     message = f"Pod was rejected: {why.message}"
     return with_section(
         pod, "status", phase="Failed", reason=why.reason, message=message, startTime=stamp(now)
@@ -56,7 +53,7 @@ def rejected(pod: Manifest, why: Rejection, now: datetime) -> Manifest:
 
 
 def orphaned(pod: Manifest, now: datetime) -> Manifest:
-    """There is no such node as its author chose."""
+    """Return the pod as failed: the node that it names does not exist."""
     disrupted = condition(
         "DisruptionTarget", "True", reason="DeletionByPodGC", message="PodGC: node no longer exists", now=now
     )
@@ -64,7 +61,7 @@ def orphaned(pod: Manifest, now: datetime) -> Manifest:
 
 
 def bound(pod: Manifest, binding: Binding, now: datetime) -> Manifest:
-    """It has a node."""
+    """Return the pod as bound to a node."""
     found = with_section(pod, "spec", nodeName=binding.node)
     if binding.gpus is not None:
         found = with_annotations(found, {GPU_INDICES: ",".join(map(str, binding.gpus))})
@@ -72,14 +69,14 @@ def bound(pod: Manifest, binding: Binding, now: datetime) -> Manifest:
 
 
 def unschedulable(pod: Manifest, why: Unschedulable, now: datetime) -> Manifest:
-    """No node takes it."""
+    """Return the pod with the reason why it cannot be scheduled."""
     return with_conditions(
         pod, condition("PodScheduled", "False", reason=why.reason, message=why.message, now=now)
     )
 
 
 def terminating(pod: Manifest, now: datetime) -> Manifest:
-    """Its deletion is ordered, with its own grace."""
+    """Return the pod with a deletion timestamp, according to its grace period."""
     said = number(section(pod, "spec"), "terminationGracePeriodSeconds")
     grace = _GRACE if said is None else max(0, said)
     return with_metadata(
@@ -90,7 +87,7 @@ def terminating(pod: Manifest, now: datetime) -> Manifest:
 
 
 def evicted(pod: Manifest, now: datetime) -> Manifest:
-    """It has to make room, since its node is drained."""
+    """Return the pod with the condition of an eviction, because its node is drained."""
     return with_conditions(
         pod,
         condition(
@@ -104,12 +101,12 @@ def evicted(pod: Manifest, now: datetime) -> Manifest:
 
 
 def unready(pod: Manifest, now: datetime) -> Manifest:
-    """Its node does not answer."""
+    """Return the pod as not ready, because its node is unreachable."""
     return with_conditions(pod, condition("Ready", "False", reason="NodeNotReady", message="", now=now))
 
 
 def lost(pod: Manifest, now: datetime) -> Manifest:
-    """It is given up, for its node has not answered for too long."""
+    """Return the pod as failed, because its node was unreachable for too long."""
     disrupted = condition(
         "DisruptionTarget",
         "True",
@@ -127,7 +124,7 @@ def lost(pod: Manifest, now: datetime) -> Manifest:
 
 
 def reported(pod: Manifest, status: Manifest) -> Manifest:
-    """The kubelet says that it is so; what others said of it stays."""
+    """Return the pod with the status from the kubelet. Conditions of other components are kept."""
     kept = [
         each
         for each in entries(section(pod, "status"), "conditions")
@@ -138,7 +135,7 @@ def reported(pod: Manifest, status: Manifest) -> Manifest:
 
 
 def with_gpus(pod: Manifest) -> Manifest:
-    """The pod as the kubelet is to run it: each container sees the GPUs that it asked for, and no other."""
+    """Return the pod as the kubelet runs it: each container sees only the GPUs that it requests."""
     if GPU_INDICES not in section(pod, "metadata", "annotations"):
         return pod
     slices, spec = gpu_slices(pod), section(pod, "spec")

@@ -1,7 +1,4 @@
-"""What a shim says of its pod → the pod's status, as a kubelet would write it.
-
-PURE. Lives here: phases, conditions, states of containers. Does not: how any of it came to be.
-"""
+"""Builds the status of a pod from the state that its shim writes, as a kubelet would. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -16,11 +13,11 @@ from backend_plugin.embedded.pod_names import LOOPBACK
 from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR, node_lost
 
 Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]
-"""Seconds since 1970, before the year 10000: later ones cannot be written as a time."""
+"""Seconds since 1970. Times after the year 9999 cannot be formatted."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How one run of a container ended."""
+    """The end of one container run."""
 
     exit_code: int
     reason: str
@@ -29,7 +26,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     finished: Moment
 
     def as_json(self) -> Manifest:
-        """`ContainerStateTerminated`."""
+        """Return the `ContainerStateTerminated`."""
         said = {"message": self.message} if self.message else {}
         return {
             "exitCode": self.exit_code,
@@ -41,60 +38,60 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of a container."""
+    """The state of a container."""
 
     kind: str
     done: bool = False
-    """It has ended for good."""
+    """True if the container has ended and will not be restarted."""
     waiting: tuple[str, str] | None = None
     running_since: Moment | None = None
     ended: Ended | None = None
-    """The last run that did."""
+    """The last run that has ended."""
     previous: Ended | None = None
-    """The one before."""
+    """The run before `ended`."""
     restarts: int = 0
     cpu_seconds: float = 0
     memory_peak: int = 0
 
     @property
     def is_running(self) -> bool:
-        """Without probes it is ready, too."""
+        """True if the container runs. It has no probes, so it is also ready."""
         return self.running_since is not None
 
     @property
     def is_well(self) -> bool:
-        """It has ended, and well."""
+        """True if the last run has succeeded and the container does not run."""
         return not self.is_running and self.ended is not None and self.ended.exit_code == 0
 
 
 class PodState(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of a pod."""
+    """The state of a pod, as its shim writes it."""
 
     since: Moment
     final: bool = False
-    """No process is left, and none will be started."""
+    """True if no process remains and none will be started."""
     reason: str = ""
     message: str = ""
     containers: dict[str, ContainerState]
 
     def of(self, kind: str) -> Mapping[str, ContainerState]:
-        """Its containers of one kind, by name."""
+        """Return the containers of one kind by name."""
         return {name: each for name, each in self.containers.items() if each.kind == kind}
 
     @property
     def is_ready(self) -> bool:
-        """Whether it may be spoken to: all that serve in it run."""
+        """True if all sidecars and app containers run."""
         serving = [each for each in self.containers.values() if each.kind != INIT]
         return not self.final and all(each.is_running for each in serving)
 
 
 def decode(data: bytes) -> PodState:
-    """As a shim wrote it."""
+    """Decode the state that a shim wrote."""
     return msgspec.json.decode(data, type=PodState)
 
 
 def lost(pod: Manifest, state: PodState | None, now: float) -> PodState:
-    """The state of a pod whose shim has died: nothing of it lives, and nobody saw it end."""
+    """Return the final state of a pod with a dead shim. Its containers end with an unknown status."""
     said = state.containers if state else {}
     return PodState(
         since=state.since if state else now,
@@ -122,7 +119,7 @@ def _vanished(state: ContainerState, now: float) -> ContainerState:
 
 
 def phase(state: PodState) -> str:
-    """Pending until every container has run once, then Running until nothing runs any more."""
+    """Return the phase: Pending until every container has started once, then Running until the end."""
     apps = state.of(APP).values()
     if state.final:
         well = not state.reason and all(each.is_well for each in apps)
@@ -133,7 +130,7 @@ def phase(state: PodState) -> str:
 
 
 def status(pod: Manifest, state: PodState, before: Manifest, now: float) -> Manifest:
-    """`PodStatus`, with a kubelet's conditions; those that did not change since `before` keep their times."""
+    """Build the `PodStatus`. A condition that is the same in `before` keeps its transition time."""
     spec = section(pod, "spec")
     said = {"reason": state.reason, "message": state.message}
     inits = _statuses(entries(spec, "initContainers"), state)
@@ -180,7 +177,7 @@ def _has_inits(pod: PodState) -> bool:
 
 
 def _states(state: ContainerState, why: str) -> tuple[Manifest, Manifest]:
-    """`state` and `lastState`."""
+    """Return `state` and `lastState` of a container status."""
     ended = {"terminated": state.ended.as_json()} if state.ended else {}
     if state.running_since is not None:
         return {"running": {"startedAt": _stamp(state.running_since)}}, ended

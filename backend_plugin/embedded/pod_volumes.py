@@ -1,7 +1,6 @@
-"""A pod's volumes → directories, and paths below its mounts → paths below those.
+"""Maps the volumes of a pod to directories, and rewrites paths below its mounts. Pure.
 
-PURE. There are no mount namespaces, so what names a mounted path is rewritten. Lives here: what becomes of
-each kind of volume. Does not: making directories.
+Processes of this machine have no mount namespace, so paths in their variables and arguments are rewritten.
 """
 
 import re
@@ -12,25 +11,29 @@ from typing import Final
 from backend_plugin.core.reading import entries, section, text
 from backend_plugin.core.values import Manifest
 
-# The machine's own is as shared as a pod's is.
+# Not mapped: the shared memory of the machine serves the same purpose.
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a mount, no temporary file.
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _FAILED: Final = 'MountVolume.SetUp failed for volume "{volume}" : {why}'
 
 
 class Unconfigured(Exception):
-    """A container cannot be made of its manifest here; the kubelet's `CreateContainerConfigError`."""
+    """A container cannot be created from its manifest; the kubelet's `CreateContainerConfigError`."""
 
 
 def volume_names(pod: Manifest) -> Sequence[str]:
-    """The volumes of a pod, each to be a directory of it; raises `Unconfigured`."""
+    """Return the names of a pod's volumes; each becomes a directory.
+
+    Raises:
+        Unconfigured: If a volume is not available.
+    """
     found = []
     for volume in entries(section(pod, "spec"), "volumes"):
         name = text(volume, "name")
         if not DNS_LABEL.fullmatch(name):
             raise Unconfigured(f'volume name "{name}" is no DNS label')
         why = _refusal(volume)
-        if why and "persistentVolumeClaim" in volume:  # Its pod would not even be scheduled.
+        if why and "persistentVolumeClaim" in volume:  # Kubernetes would not schedule the pod.
             raise Unconfigured(why)
         if why:
             raise Unconfigured(_FAILED.format(volume=name, why=why))
@@ -39,7 +42,7 @@ def volume_names(pod: Manifest) -> Sequence[str]:
 
 
 def _refusal(volume: Manifest) -> str:
-    """Why a volume cannot be had; empty if it can."""
+    """Return the reason why a volume is not available, or an empty string."""
     if "emptyDir" in volume:
         return ""
     if "hostPath" in volume:
@@ -68,34 +71,42 @@ def _unknown(volume: Manifest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Which paths of a container are where on this machine."""
+    """The directories of this machine for paths of a container."""
 
     directories: Mapping[str, str]
     pattern: re.Pattern[str] | None
 
     @classmethod
     def of(cls, directories: Mapping[str, str]) -> "Paths":
-        """Those below the keys; a longer key goes before a shorter one."""
+        """Build the mapping from container paths to directories. The longest matching path applies."""
         ordered = sorted((each for each in directories if each.startswith("/")), key=len, reverse=True)
         if not ordered:
             return cls(directories, None)
-        # A path begins where no other one goes on, or after the // of a URL; and ends between two names. Its
-        # slash comes first in the pattern, for it is quickly found.
+        # A path starts where no other path continues, or after the `//` of a URL. It ends between two names.
+        # The slash comes first in the pattern, because the search for it is fast.
         names = "|".join(re.escape(each.removeprefix("/")) for each in ordered)
         pattern = rf"/(?:(?<![\w./\-]/)|(?<=:///))(?:{names})(?![\w\-]|\.[\w\-])"
         return cls(directories, re.compile(pattern))
 
     def rewrite(self, value: str) -> str:
-        """Every path in a text, whether it is the whole of it or not."""
+        """Replace every mapped path in a text."""
         return self.pattern.sub(lambda match: self.directories[match[0]], value) if self.pattern else value
 
     def knows(self, path: str) -> bool:
-        """Whether it is one of ours."""
+        """True if `path` is a mapped path or below one."""
         return self.pattern is not None and self.pattern.match(path) is not None
 
 
 def mounts(container: Manifest, root: str) -> Mapping[str, str]:
-    """Where a container's mounts are, given the directory of all volumes; raises `Unconfigured`."""
+    """Return the directories of a container's mounts, by mount path.
+
+    Args:
+        container: The container.
+        root: The directory of all volumes.
+
+    Raises:
+        Unconfigured: If a mount is not supported.
+    """
     found = {}
     for mount in entries(container, "volumeMounts"):
         path, below = _normal(text(mount, "mountPath")), text(mount, "subPath")

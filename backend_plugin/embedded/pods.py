@@ -1,7 +1,6 @@
-"""A pod from its making to its end: bound, started, told to end, gone.
+"""The lifecycle of pod objects: creation, binding, start, termination and removal.
 
-Lives here: what the API server and the kubelet do to a pod object. Does not: processes (`kubelet`), which
-pods there should be (`controller`), where they go (`scheduler`).
+The processes of pods are in `kubelet`.
 """
 
 import asyncio
@@ -31,11 +30,11 @@ from backend_plugin.embedded.tasks import Tasks
 from backend_plugin.shell.cluster import LogLine, LogRequest, Unavailable
 
 _AGAIN: Final = 1.0
-"""Seconds until that is tried again which this machine has just refused: a full disk, too many processes."""
+"""Seconds before an operation is retried after an error, such as a full disk or too many processes."""
 
 
 class Pods:
-    """Changes pods, and has the kubelet do what follows from it; the kubelet reports to it."""
+    """Updates pods and controls the kubelet, which reports to it."""
 
     def __init__(
         self, store: Store, recorder: Recorder, clock: Clock, kubelet: Callable[["Pods"], Kubelet]
@@ -45,7 +44,7 @@ class Pods:
         self._clock = clock
         self._kubelet = kubelet(self)
         self._tasks = Tasks()
-        # To start a process takes milliseconds; between two of them whoever asks us something gets an answer.
+        # Starting a process takes milliseconds: start one at a time, so that requests are served in between.
         self._starting = asyncio.Semaphore(1)
         self._loop = asyncio.get_running_loop()
         self._reported: dict[str, Manifest] = {}
@@ -54,14 +53,19 @@ class Pods:
         self._closed = False
 
     def create(self, manifest: Manifest, port: int) -> Manifest:
-        """Make a pod; raises `AlreadyExists` and `Refused`."""
+        """Create a pod.
+
+        Raises:
+            AlreadyExists: If a pod has the same name.
+            Refused: If the pod is invalid.
+        """
         pod = self._store.create(admission.admit_pod(pod_states.sent(manifest, port)))
-        if node_of(pod):  # Its author has chosen, so no scheduler will.
+        if node_of(pod):  # The manifest names a node, so the scheduler does not place the pod.
             self.start(uid_of(pod))
         return pod
 
     def decide(self, decision: Binding | Unschedulable) -> None:
-        """Carry out what the scheduler wants of a pod that waits."""
+        """Apply a decision of the scheduler to a pending pod."""
         pod = self._store.by_uid(decision.uid)
         if pod is None or node_of(pod):
             return
@@ -82,11 +86,11 @@ class Pods:
         self._recorder.say(pod, Saying(reason="Scheduled", message=message, component=SCHEDULER))
 
     def start(self, uid: str) -> None:
-        """Have a bound pod run; one that runs is left alone."""
+        """Start a bound pod, unless it is running."""
         self._tasks.add(uid, lambda: self._start(uid))
 
     def delete(self, pod: Manifest) -> None:
-        """Delete a pod with its own grace; one that does not run goes at once."""
+        """Delete a pod with its grace period. Remove it immediately if it does not run."""
         if is_terminating(pod):
             return
         if not node_of(pod) or is_ended(pod) or self._is_cut_off(pod):
@@ -101,18 +105,18 @@ class Pods:
         self.delete(self._store.update(pod_states.evicted(pod, self._clock())))
 
     def remove(self, pod: Manifest) -> None:
-        """A pod is no more."""
+        """Remove a pod object, and the files of the pod."""
         uid = uid_of(pod)
         self._store.remove(uid)
         if node_of(pod):
             self._tasks.add(uid, lambda: self._forget(uid))
 
     def cut_off(self, pods: Iterable[Manifest]) -> None:
-        """The node of these pods is lost: nobody hears of them any more."""
+        """Kill these pods because their node has failed. The kubelet reports nothing more about them."""
         self._kubelet.lose([uid_of(pod) for pod in pods])
 
     async def adopt(self) -> None:
-        """Go on with the pods of an earlier server; none is started a second time."""
+        """Take over the pods of an earlier server. No pod is started twice."""
         pods = [pod for pod in self._store.all("Pod") if node_of(pod)]
         known = [
             pod for pod in pods if has_begun(pod) or (pod_states.is_placed(pod) and self._may_begin(pod))
@@ -123,18 +127,18 @@ class Pods:
         for pod in pods:
             if not (pod_states.is_placed(pod) or is_ended(pod)):
                 self.start(uid_of(pod))
-        await asyncio.sleep(0)  # What it has found out is reported before anything else happens.
+        await asyncio.sleep(0)  # Store what the kubelet reports before any other change.
         for pod in pods:
             now = self._store.by_uid(uid_of(pod))
             if now is not None and is_terminating(now):
                 self._terminate(now)
 
     def log(self, pod: Manifest, request: LogRequest) -> AsyncIterator[LogLine]:
-        """What a container of the pod wrote."""
+        """Return the log lines of a container of the pod."""
         return self._kubelet.log(uid_of(pod), request)
 
     async def close(self) -> None:
-        """Let the kubelet go; what it reports from now on is found by the next server."""
+        """Close the kubelet. The next server reads what happens to the pods from now on."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -142,12 +146,12 @@ class Pods:
         await self._kubelet.close()
 
     def status(self, uid: str, status: Manifest) -> None:
-        """The kubelet's report: this is how the pod is now."""
+        """Store a status that the kubelet reports."""
         self._reported[uid] = status
         self._take_reports()
 
     def gone(self, uid: str) -> None:
-        """The kubelet's report: nothing is left of a pod that was told to end."""
+        """Remove a terminating pod, because the kubelet reports that its last process has ended."""
         self._gone[uid] = None
         self._take_reports()
 
@@ -172,7 +176,7 @@ class Pods:
 
     def _accept(self, uid: str, status: Manifest) -> None:
         pod = self._store.by_uid(uid)
-        # An end is final: also the end of a pod whose node was lost.
+        # A final phase does not change, also not for a pod of a failed node.
         if pod is None or is_ended(pod):
             return
         reported = pod_states.reported(pod, status)
@@ -223,7 +227,7 @@ class Pods:
             self._loop.call_later(_AGAIN, self.start, uid)
 
     def _admit(self, pod: Manifest) -> Manifest:
-        """Its author has chosen the node, where it is taken or has failed."""
+        """Return the pod as accepted or rejected by the kubelet of the node that it names."""
         node, pods = node_of(pod), self._store.all("Pod")
         there = [
             read_claim(each)
@@ -241,7 +245,7 @@ class Pods:
     def _terminate(self, pod: Manifest) -> None:
         self._tasks.add(uid_of(pod), lambda: self._end(uid_of(pod)))
 
-    # Both look again: what was being written together when they were asked for may not have been written.
+    # Both functions check again: the transaction that requested them may have been rolled back.
     async def _end(self, uid: str) -> None:
         pod = self._store.by_uid(uid)
         if pod is not None and is_terminating(pod):
@@ -256,5 +260,5 @@ def _grace_left(pod: Manifest, now: datetime) -> float:
     metadata = section(pod, "metadata")
     grace = float(number(metadata, "deletionGracePeriodSeconds") or 0)
     until = moment(metadata, "deletionTimestamp")
-    # The time stands there to the second.
+    # The timestamp has no fractions of a second.
     return grace if until is None else min(grace, max(0.0, (until - now).total_seconds() + 1))

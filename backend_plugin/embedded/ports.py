@@ -1,4 +1,4 @@
-"""A port of this machine for every job, so that jobs do not meet."""
+"""Reserves one port of this machine for each job, so that jobs do not conflict."""
 
 import os
 import socket
@@ -7,14 +7,15 @@ from typing import Final
 
 from backend_plugin.embedded.pod_names import LOOPBACK
 
-# Below what Linux (32768) and macOS (49152) hand out by themselves, so that no passing connection has one.
+# Below the ephemeral ports of Linux (from 32768) and macOS (from 49152), so that no client connection uses
+# them.
 _SPAN: Final = range(20_000, 30_000)
-# Two clusters of one machine begin at different ports.
+# Two clusters on one machine start at different ports.
 _STEP: Final = 97
 
 
 class Ports:
-    """Which job has which port; a job keeps its port for as long as it is known here."""
+    """The reserved ports by job. A job keeps its port until `release`."""
 
     def __init__(self, known: Mapping[str, int], span: Sequence[int] = _SPAN) -> None:
         self._ports = dict(known)
@@ -22,10 +23,10 @@ class Ports:
         self._next = os.getpid() * _STEP % len(span)
 
     def of(self, job: str) -> int:
-        """The port of the job with that uid: the one that it has, or else a free one.
+        """Return the port of the job with this uid. Reserve a free port on the first call.
 
         Raises:
-            OSError: If none is free.
+            OSError: If no port is free.
         """
         port = self._ports.get(job)
         if port is None:
@@ -33,7 +34,7 @@ class Ports:
         return port
 
     def release(self, job: str) -> None:
-        """The job needs none any more."""
+        """Release the port of a job."""
         self._ports.pop(job, None)
 
     def _free(self) -> int:
@@ -47,7 +48,7 @@ class Ports:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens at this port of the machine, on any of its addresses."""
+    """True if no process listens at this port on any address of the machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -56,5 +57,5 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # On macOS an address of its own may be bound beside the one for all.
+        # macOS allows this bind although another process listens on the loopback address.
         return probe.connect_ex((LOOPBACK, port)) != 0

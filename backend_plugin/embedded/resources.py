@@ -1,7 +1,4 @@
-"""How much a pod takes of a node.
-
-Lives here: PURE; requests as the scheduler sums them up. Does not: what a node has; see `nodes`.
-"""
+"""The resource requests of pods, summed up as kube-scheduler does. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
@@ -14,39 +11,39 @@ GPU: Final = "nvidia.com/gpu"
 PODS: Final = "pods"
 
 Amounts: TypeAlias = Mapping[str, int]
-"""By resource, in billionths, the finest that Kubernetes knows."""
+"""Amounts by resource, in billionths, the smallest unit of Kubernetes."""
 
 ONE: Final = 10**9
 
 
 def amounts(quantities: Manifest) -> Amounts:
-    """The quantities of a mapping; what is none is left out."""
+    """Parse the quantities of a mapping. Invalid quantities are skipped."""
     found: dict[str, int] = {}
     for resource, said in quantities.items():
         try:
             found[resource] = parse(str(said)).nano
-        except NotAQuantity:  # Admission has refused it; an object of an older release may have it.
+        except NotAQuantity:  # Admission rejects them, but objects of an earlier release may have them.
             continue
     return found
 
 
 def plus(one: Amounts, other: Amounts) -> Amounts:
-    """Both together."""
+    """Return the sum of two amounts."""
     return {each: one.get(each, 0) + other.get(each, 0) for each in (*one, *other)}
 
 
 def most(one: Amounts, other: Amounts) -> Amounts:
-    """Of each resource the larger amount."""
+    """Return the larger amount of each resource."""
     return {each: max(one.get(each, 0), other.get(each, 0)) for each in (*one, *other)}
 
 
 def requests(spec: Manifest) -> Amounts:
-    """What a pod with that spec takes: its app containers and sidecars, or its hungriest init container."""
+    """Return the requests of a pod spec: all containers that run together, or a larger init container."""
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in entries(spec, "initContainers"):
         asked = _asked(container)
-        # A sidecar goes on beside all that come after it.
+        # A sidecar keeps running with all containers after it.
         if text(container, "restartPolicy") == "Always":
             sidecars = plus(sidecars, asked)
             peak = most(peak, sidecars)
@@ -65,10 +62,10 @@ def _sum(each: Iterable[Amounts], start: Amounts) -> Amounts:
 
 def _asked(container: Manifest) -> Amounts:
     said = section(container, "resources")
-    # Who says a limit and no request asks for the limit.
+    # The request of a container defaults to its limit.
     return {**amounts(section(said, "limits")), **amounts(section(said, "requests"))}
 
 
 def gpus(container: Manifest) -> int:
-    """How many GPUs a container asks for."""
+    """Return the number of GPUs that a container requests."""
     return _asked(container).get(GPU, 0) // ONE

@@ -1,7 +1,4 @@
-"""Keeps pods that wait placed: looks again whenever room may have appeared.
-
-Lives here: what is known of pods between two looks. Does not: the choice; see `nodes`.
-"""
+"""The scheduling loop: schedules pending pods when resources may be free. The algorithm is in `nodes`."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -14,14 +11,14 @@ from backend_plugin.embedded.store import Change, Store
 from backend_plugin.shell.cluster import Unavailable
 
 AT_ONCE: Final = 100
-"""Decisions that are made and carried out at once: then whoever asks us something gets an answer."""
+"""The number of decisions in one batch. Requests are served between two batches."""
 
 _AGAIN: Final = 1.0
-"""Seconds until the next look when the store could not be written."""
+"""Seconds before the next pass after a failed write to the store."""
 
 
 class Scheduler:
-    """Decides on all that waits, once for all changes of one moment."""
+    """Schedules all pending pods, in one pass for all changes that arrive together."""
 
     def __init__(self, store: Store, decide: Callable[[Binding | Unschedulable], None]) -> None:
         self._store = store
@@ -30,21 +27,21 @@ class Scheduler:
         self._bound: dict[str, Claim] = {}
         self._loop = asyncio.get_running_loop()
         self._decisions: Iterator[Binding | Unschedulable] | None = None
-        """What is still to be decided, of what waited when that began."""
+        """The remaining decisions of the current pass; None if no pass is active."""
         self._due = False
-        """Room may have appeared since that was decided."""
+        """True if resources may have become free since the pass began."""
         self._armed: asyncio.Handle | None = None
 
     def begin(self) -> None:
-        """Look at every pod; from now on `see` is told of every change."""
+        """Read all pods and start the first pass. From now on, `see` must receive every change."""
         for pod in self._store.all("Pod"):
             self._read(uid_of(pod), pod)
         self._arm()
 
     def see(self, change: Change) -> None:
-        """Something has changed in the store."""
+        """Update the pods after a change in the store, and start a pass if necessary."""
         if change.key.kind == "Node":
-            self._decisions = None  # They may be for a node that is lost.
+            self._decisions = None  # They may use a node that has failed.
             self._arm()
         elif change.key.kind == "Pod" and _matters(change):
             uid = uid_of(change.last)
@@ -53,14 +50,18 @@ class Scheduler:
                 self._read(uid, change.new)
             came = uid in self._bound and waited is None
             if came:
-                self._decisions = None  # Its author has chosen its node: it takes room that was free.
+                self._decisions = (
+                    None  # The pod names its node, and uses resources that the pass counts as free.
+                )
             if came or freed is not None or uid in self._waiting:
                 self._arm()
             elif uid not in self._bound and self._decisions is not None:
-                self._due = True  # It has gone before its turn, and still has room in what is being decided.
+                self._due = (
+                    True  # It was deleted before its decision. The pass still reserves resources for it.
+                )
 
     def close(self) -> None:
-        """Place nothing any more."""
+        """Stop scheduling."""
         self._waiting.clear()
         self._decisions = None
         if self._armed is not None:
@@ -84,7 +85,7 @@ class Scheduler:
         if self._decisions is None:
             self._due = False
             nodes = [read_node(each) for each in self._store.all("Node")]
-            # They change while they are decided on: a pod that is bound waits no more.
+            # Copy both, because binding a pod changes them during the pass.
             self._decisions = schedule(tuple(self._waiting.values()), tuple(self._bound.values()), nodes)
         try:
             for _ in range(AT_ONCE):
@@ -105,7 +106,7 @@ class Scheduler:
 
 
 def _matters(change: Change) -> bool:
-    """Whether a pod takes up more or less room than before; most changes are of its containers."""
+    """True if the resources that a pod uses may have changed. Most changes are of container statuses."""
     old, new = change.old, change.new
     if old is None or new is None:
         return True

@@ -1,7 +1,4 @@
-"""One server for one state directory, which is used only if it was made for that.
-
-Lives here: the marker and the lock. Does not: what else is in the directory.
-"""
+"""The marker and the lock of a state directory, so that only one server uses it."""
 
 import fcntl
 import os
@@ -16,39 +13,39 @@ _OWNER_ONLY: Final = 0o700
 _OWNER_FILE: Final = 0o600
 
 MARKER: Final = "kfpytorch-state"
-"""The file without which nothing in a directory is ours to change or to remove."""
+"""The marker file. Files in a directory without it are neither changed nor removed."""
 _TEXT: Final = b"The embedded cluster of kfpytorch keeps its state here, and removes what it has put here.\n"
 _EARLIER: Final = frozenset({"lock", "objects.sqlite", "pods"})
-"""A release without a marker has left these."""
+"""The files of an earlier release, which had no marker."""
 _HARMLESS: Final = frozenset({"lost+found", "runs"})
-"""Of a file system of its own; of local runs, whose logs are in the default directory."""
+"""Names that may be in a new directory: one of a file system, and the logs of local runs."""
 
 USABLE: Final = (
     "see that this user may write there and that the disk has room, or use another state directory"
 )
-"""What to do about a directory that cannot be used as it is."""
+"""The remedy for a directory that cannot be used."""
 
 
 class StateUnusable(BackendError):
-    """The directory with a cluster's state cannot be used, and why."""
+    """The state directory cannot be used. The message contains the reason."""
 
 
 class StateLock:
-    """Held by the process that may use a state directory; it goes with the process, however that ends."""
+    """The lock of a state directory. The system releases it when the process ends."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
     @classmethod
     def take(cls, directory: Path) -> "StateLock":
-        """Take `directory`; a new one is for its owner only, one that is there keeps its mode.
+        """Lock `directory`. A new directory has mode 0700; the mode of an existing one does not change.
 
         Raises:
-            StateUnusable: If another process has it, with that one's id; if it cannot be made; or if it
-                holds files and was not made for this.
+            StateUnusable: If another process holds the lock (the message contains its id), if the directory
+                cannot be created, or if it contains foreign files.
         """
         try:
-            # What tasks are given in their environment is nobody else's to read.
+            # The directory contains the environment of tasks, which other users must not read.
             directory.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
             if why_not := find_foreign_files(directory):
                 raise StateUnusable(f"{directory}: {why_not}")
@@ -71,12 +68,12 @@ class StateLock:
         return cls(file)
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._file.close()
 
 
 def find_foreign_files(directory: Path) -> str:
-    """Return why a directory is not one of ours and what to do; empty if it may be used."""
+    """Return why a directory is not a state directory and what the user can do; empty if it may be used."""
     try:
         names = {path.name for path in directory.iterdir()}
     except FileNotFoundError:
@@ -98,7 +95,11 @@ def _mark(directory: Path) -> None:
 
 
 def open_own(path: Path) -> int:
-    """Return a descriptor of a file of ours, which is made if it is not there."""
+    """Open or create a file of the state directory, and return its descriptor.
+
+    Raises:
+        OSError: If the path is not a regular file.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, _OWNER_FILE)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

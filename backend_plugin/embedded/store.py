@@ -1,8 +1,4 @@
-"""The objects of the cluster: in memory to be read, in a file to be found again, and who is told of changes.
-
-Lives here: names, uids, versions and times of objects, durable before a call returns. Does not: what an
-object may say (`admission`), and what follows from it.
-"""
+"""The objects of the cluster: in memory for reads, in an SQLite file for durability, with watches."""
 
 import logging
 import os
@@ -29,10 +25,10 @@ from backend_plugin.shell.cluster import AlreadyExists, NotDurable
 log = logging.getLogger(__name__)
 
 _SCHEMA: Final = 1
-"""Of the file; a server reads those up to its own."""
+"""The schema version of the file. A server reads this version and earlier ones."""
 
-# A killed process loses nothing of what was committed: the system has it. Only a loss of power may cost the
-# last moments. Versions are never given twice, also not that of an object which is gone.
+# A killed process loses no committed change, because the system has it. A power failure may lose the last
+# changes. Versions are never reused, also not the version of a deleted object.
 _OPEN: Final = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -64,44 +60,44 @@ _DAMAGED: Final = (
     TypeError,
     ValueError,
 )
-"""Errors of a file whose pages or objects are damaged."""
+"""Errors that damaged pages or objects in the file raise."""
 
 
 class Conflict(BackendError):
-    """The object has changed, or gone, since it was read."""
+    """The object was changed or deleted since the caller read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What happened to one object."""
+    """A change of one object."""
 
     key: Key
     old: Manifest | None
-    """None: it was made."""
+    """None if the object was created."""
     new: Manifest | None
-    """None: it is gone."""
+    """None if the object was deleted."""
 
     @property
     def last(self) -> Manifest:
-        """The object as it is, or was when it went."""
+        """The current object, or the last version of a deleted object."""
         return self.new or self.old or {}
 
 
 Statement: TypeAlias = tuple[str, tuple[str | int | bytes, ...]]
-"""With its values."""
+"""An SQL statement and its values."""
 Watcher: TypeAlias = Callable[[Change], None]
 Clock: TypeAlias = Callable[[], datetime]
 
 
 def system_clock() -> datetime:
-    """What time it is."""
+    """Return the current time."""
     return datetime.now(timezone.utc)
 
 
 class Store:
-    """All objects of one cluster. For one thread; every method returns at once.
+    """All objects of one cluster. Use it in one thread.
 
-    Objects are values: who wants to change one stores another in its place.
+    Objects are immutable values: `update` replaces an object.
     """
 
     def __init__(self, lock: StateLock, file: sqlite3.Connection, counted: Counted, clock: Clock) -> None:
@@ -120,10 +116,10 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path, clock: Clock = system_clock) -> "Store":
-        """What `directory` holds, which is made if it is not there; nobody else may have it open.
+        """Open the store in `directory`, and create the directory if it does not exist.
 
         Raises:
-            StateUnusable: If another server has it, or it is not ours to read.
+            StateUnusable: If another server uses the directory, or if it cannot be read.
         """
         with ExitStack() as undo:
             lock = StateLock.take(directory)
@@ -140,7 +136,7 @@ class Store:
         return store
 
     def _report_loss(self, path: Path) -> None:
-        """Tell of changes that were acknowledged and are not there any more."""
+        """Log an error if acknowledged changes are missing."""
         last = self._counted.read()
         if last > self._version:
             log.error(
@@ -153,38 +149,38 @@ class Store:
         self._count(max(last, self._version))
 
     def close(self) -> None:
-        """Let others have the directory."""
+        """Close the files and release the directory."""
         self._watchers.clear()
         self._file.close()
         self._counted.close()
         self._lock.release()
 
     def get(self, key: Key) -> Manifest | None:
-        """The object of that name, if there is one."""
+        """Return the object with this key, or None."""
         return self._objects.get(key)
 
     def by_uid(self, uid: str) -> Manifest | None:
-        """The object with that uid, if there is one."""
+        """Return the object with this uid, or None."""
         key = self._keys.get(uid)
         return None if key is None else self._objects[key]
 
     def all(self, kind: str) -> list[Manifest]:
-        """Every object of a kind, the oldest first."""
+        """Return all objects of a kind, oldest first."""
         return [self._objects[key] for key in self._kinds[kind]]
 
     def owned(self, uid: str, kind: str) -> list[Manifest]:
-        """The objects of a kind that the one with `uid` controls, the oldest first."""
+        """Return the objects of a kind that the object with this uid controls, oldest first."""
         return [self._objects[key] for key in self._owned.get(uid, ()) if key.kind == kind]
 
     def owners(self) -> Iterable[str]:
-        """The uids of all that control something, whether they are there or not."""
+        """Return the uids of all controlling owners, including deleted ones."""
         return tuple(self._owned)
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Store a new object; returns it with its uid, version and times, durable.
+        """Store a new object durably, and return it with its uid, version and times.
 
         Raises:
-            AlreadyExists: If there is one of that name.
+            AlreadyExists: If an object has the same key.
         """
         key = key_of(manifest)
         if key in self._objects:
@@ -196,10 +192,10 @@ class Store:
         return self._put(key, None, new)
 
     def update(self, manifest: Manifest) -> Manifest:
-        """Store an object in place of the one that it was made from; the same again changes nothing.
+        """Replace the object from which this one was derived. An equal object is not stored again.
 
         Raises:
-            Conflict: If that one is not there any more.
+            Conflict: If the stored object has changed or was deleted.
         """
         key = key_of(manifest)
         old = self._objects.get(key)
@@ -216,7 +212,7 @@ class Store:
         return self._put(key, old, manifest)
 
     def remove(self, uid: str) -> Manifest | None:
-        """Forget an object; returns it, or None if there is none."""
+        """Delete an object. Return it, or None if it does not exist."""
         key = self._keys.get(uid)
         if key is None:
             return None
@@ -232,10 +228,10 @@ class Store:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """All that is changed within is durable at its end, at once, and only then told.
+        """Commit all changes in the context as one transaction, and notify the watchers afterwards.
 
         Raises:
-            NotDurable: If it cannot be written; then nothing of it has happened, as after any other error.
+            NotDurable: If the transaction cannot be written. No change is kept, as after any other error.
         """
         self._execute("BEGIN IMMEDIATE")
         self._telling = True
@@ -251,16 +247,19 @@ class Store:
         self._tell()
 
     def _restore(self) -> None:
-        """Be as the file is without what was begun."""
+        """Undo the current transaction."""
         self._untold.clear()
         if self._file.in_transaction:
             self._execute("ROLLBACK")
         self._version = self._load()
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Have `watcher` told of every change from now on, in the order of the changes.
+        """Call `watcher` with every change from now on, in order.
 
-        Returns what ends it. A watcher that changes something itself is told of it after that.
+        A change that a watcher makes is delivered after the current one.
+
+        Returns:
+            A function that removes the watcher.
         """
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
@@ -304,7 +303,7 @@ class Store:
             self._telling = False
 
     def _write(self, *statements: Statement) -> None:
-        """Have all of it durable, or nothing; raises `NotDurable`."""
+        """Execute all statements, or none. Raise `NotDurable` if the file cannot be written."""
         if len(statements) == 1 or self._file.in_transaction:
             for statement, values in statements:
                 self._execute(statement, *values)
@@ -320,7 +319,7 @@ class Store:
             raise
 
     def _count(self, version: int) -> None:
-        """Note how many changes there were, once they are durable, so that a loss is noticed."""
+        """Store the number of the last change once it is durable, so that a loss is detected."""
         self._version = version
         if not self._file.in_transaction:
             self._counted.write(version)
@@ -328,7 +327,7 @@ class Store:
     def _execute(self, statement: str, *values: str | int | bytes) -> None:
         try:
             self._file.execute(statement, values)
-        except sqlite3.DatabaseError as error:  # The disk is full, has gone, or is damaged.
+        except sqlite3.DatabaseError as error:  # The disk is full, missing or damaged.
             raise NotDurable(f"the cluster's state cannot be written: {error}") from error
 
     def _load(self) -> int:
@@ -353,7 +352,7 @@ def _version(manifest: Manifest) -> str:
 
 def _open(path: Path) -> sqlite3.Connection:
     try:
-        os.close(open_own(path))  # For its owner only; SQLite gives its other files the same mode.
+        os.close(open_own(path))  # Only the owner has access. SQLite gives its other files the same mode.
         file = sqlite3.connect(path, isolation_level=None)
     except OSError as error:
         raise StateUnusable(f"{path}: {error.strerror or error}; {USABLE}") from error
@@ -361,7 +360,7 @@ def _open(path: Path) -> sqlite3.Connection:
         raise StateUnusable(f"{path}: {error}; {USABLE}") from error
     try:
         _prepare(file, path)
-    except sqlite3.OperationalError as error:  # What it holds is as it was: not a word of throwing it away.
+    except sqlite3.OperationalError as error:  # The contents may be intact: do not suggest to move the file.
         file.close()
         raise StateUnusable(f"{path}: {error}; {USABLE}") from error
     except sqlite3.DatabaseError as error:

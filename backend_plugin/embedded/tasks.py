@@ -1,23 +1,23 @@
-"""Runs coroutines in order per key and concurrently across keys."""
+"""A queue of coroutines for each key. Different keys run concurrently."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 
 class Tasks:
-    """Queues of coroutines, one per key."""
+    """Runs the coroutines of each key in order."""
 
     def __init__(self) -> None:
         self._last: dict[str, asyncio.Task[None]] = {}
 
     def add(self, key: str, what: Callable[[], Awaitable[None]]) -> None:
-        """Run `what` after all earlier coroutines of `key`, even if they failed."""
+        """Run a coroutine after the previous one of `key` has ended, also if that one failed."""
         task = asyncio.get_running_loop().create_task(_after(self._last.get(key), what))
         self._last[key] = task
         task.add_done_callback(lambda ended: self._settle(key, ended))
 
     async def close(self) -> None:
-        """Wait for all coroutines that were added."""
+        """Wait for the end of all coroutines."""
         while self._last:
             await asyncio.wait(tuple(self._last.values()))
 

@@ -14,11 +14,11 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 class UnreadableTemplates(BackendError):
-    """Raised for a file that does not contain valid PodTemplates."""
+    """A PodTemplate file cannot be read, or contains something else. The message contains the details."""
 
 
 def read(place: Path | None) -> Sequence[Manifest]:
-    """Return the PodTemplates of a file, or of the files in a directory. Empty for no path.
+    """Return the PodTemplates of a file or a directory; empty if `place` is None.
 
     Raises:
         UnreadableTemplates: If a file cannot be read.
@@ -44,7 +44,7 @@ def _of_file(file: Path) -> Iterable[Manifest]:
 
 
 def _documents(file: Path) -> Iterable[object]:
-    import yaml  # Importing yaml is only necessary with templates.
+    import yaml  # Import only if templates are used, because it is slow.
 
     try:
         return [each for each in yaml_text.documents(file.read_bytes()) if each]

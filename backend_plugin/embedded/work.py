@@ -1,7 +1,4 @@
-"""What has to be looked at again, and when.
-
-Lives here: a queue of keys, each in it once, one looked at after the other. Does not: what looking means.
-"""
+"""A work queue with retries: each key is queued once, and keys are processed one at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,36 +9,36 @@ from typing import Final, TypeAlias
 from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.store import Clock
 
-# A timer that is set for longer fires earlier, finds nothing to do, and is set again.
+# A later time is reached in several steps: the timer fires early and is set again.
 _LONGEST_TIMER: Final = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """How long to wait after a failure: twice as long after each, up to an end."""
+    """The delay before a retry, in seconds. It doubles after each failure, up to `longest`."""
 
     first: float = 0.005
     longest: float = 60.0
 
     def after(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
-        # Beyond 2 ** 30 every wait is the longest; the power would only grow.
+        """Return the delay in seconds after this number of consecutive failures."""
+        # Limit the exponent; from 2 ** 30 on, the result is always `longest`.
         return min(self.longest, self.first * float(2 ** min(failures - 1, 30)))
 
 
 class Failed:
-    """What looking returns when it has to be tried again."""
+    """The type of `FAILED`, which requests a retry."""
 
 
 FAILED: Final = Failed()
 Look: TypeAlias = Callable[[Key], "datetime | Failed | None"]
-"""Returns when to look again though nothing has changed, `FAILED`, or None."""
+"""Returns the time of the next call without a change, `FAILED` for a retry, or None."""
 
 
 class Work:
-    """Calls `look` for every key that was added, on the event loop, never for two at once.
+    """Calls `look` on the event loop for every added key, one key at a time.
 
-    Between two looks whatever else waits on the loop gets its turn.
+    Other callbacks of the loop run between two calls.
     """
 
     def __init__(self, look: Look, backoff: Backoff, clock: Clock) -> None:
@@ -56,7 +53,7 @@ class Work:
         self._closed = False
 
     def add(self, key: Key) -> None:
-        """Have `key` looked at soon."""
+        """Queue `key`, unless it is queued."""
         if self._closed:
             return
         self._due[key] = None
@@ -64,7 +61,7 @@ class Work:
             self._armed = self._loop.call_soon(self._next)
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Drop all keys and timers."""
         self._closed = True
         self._due.clear()
         for key in tuple(self._timers):
@@ -80,7 +77,7 @@ class Work:
         try:
             again = self._look(key)
         finally:
-            # Also after a mistake of ours, which the loop reports, the others are looked at.
+            # Continue with the other keys after an exception, which the loop reports.
             self._settle(key, again)
             if self._due and self._armed is None:
                 self._armed = self._loop.call_soon(self._next)
