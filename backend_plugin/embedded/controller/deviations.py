@@ -30,8 +30,8 @@ class Deviations:
     one_end: bool = True
     """A job that has succeeded does not fail in the same pass."""
     only_wanted_pods: bool = True
-    """No pod is created only to be deleted. The operator fills the gaps below superfluous pods, creates one
-    pod for zero replicas, and counts superfluous pods as failed."""
+    """Pods are not created only to be deleted. The operator fills the gaps below superfluous pods, creates
+    one pod for zero replicas, and counts superfluous pods as failed."""
     suspension_is_no_failure: bool = True
     """Pods that a suspension deleted do not count for the resumed job. The operator counts them, so that a
     job which is resumed too early fails or succeeds."""

@@ -26,7 +26,7 @@ _MESSAGE_BYTES = 4096
 
 
 class Run:
-    """One run of a container, from its start until all its processes have ended."""
+    """A container run, from its start until all its processes have ended."""
 
     def __init__(self, spec: Spec, number: int, directory: str, oom_score: int | None) -> None:
         self.name: str = spec["name"]
