@@ -15,10 +15,10 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.10; do \
 
 .PHONY: help demo test check docs conformance soak bench tools e2e generate lock clean
 
-help:  ## list what can be made
+help:  ## list the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: $(READY)  ## train a small model on four ranks of this machine, then as a job of an emulated cluster
+demo: $(READY)  ## train a small model on four local ranks, then run jobs in an emulated cluster
 	$(BIN)/pyflyte run examples/01_digits_elastic.py train
 	@echo
 	@echo "That was examples/01_digits_elastic.py, run by: $(BIN)/pyflyte run examples/01_digits_elastic.py train"
@@ -28,10 +28,10 @@ demo: $(READY)  ## train a small model on four ranks of this machine, then as a 
 	@echo
 	@echo "Read on in examples/02_*.py and docs/README.md."
 
-test: $(READY)  ## all tests that need nothing but Python, in under ten minutes, on two processors
+test: $(READY)  ## run all tests that need nothing but Python
 	$(BIN)/pytest $(AT_ONCE)
 
-check: $(READY)  ## format, lint, types, import contracts, structure, duplicates, documentation, branches
+check: $(READY)  ## check format, types, import contracts, structure, duplicates, documentation, branch coverage
 	$(BIN)/ruff format --check $(TYPED) tests docs
 	$(BIN)/ruff check $(TYPED) tests docs
 	$(BIN)/mypy $(TYPED)
@@ -41,35 +41,35 @@ check: $(READY)  ## format, lint, types, import contracts, structure, duplicates
 	$(BIN)/coverage run -m pytest --quiet tests/unit/core tests/golden
 	$(BIN)/coverage report --include='backend_plugin/core/*' --fail-under=100
 
-docs: $(READY)  ## the documentation as a site, build/site/index.html, offline; a warning is an error
+docs: $(READY)  ## build the documentation as a site, build/site/index.html; a warning is an error
 	$(BIN)/sphinx-build -q -E -a -W -n --keep-going -j auto -c docs . build/site
 
-conformance: $(READY)  ## the same wire as the published plugin's, and its own tests; needs the network once
+conformance: $(READY)  ## compare the wire format with the published plugin, and run its tests; downloads it once
 	$(BIN)/pytest -m conformance tests/conformance
 
-soak: $(READY)  ## the full number of kills and of generated cases; SHARE=1/3: every third of these tests
+soak: $(READY)  ## run the long tests: many kills, many generated cases; SHARE=1/3 runs one third
 	$(BIN)/pytest $(AT_ONCE) -m "soak or hypothesis" --hypothesis-profile=soak --share=$(or $(SHARE),1/1)
 
-bench: $(READY)  ## measure what README and docs promise
+bench: $(READY)  ## measure the figures in README and docs
 	$(BIN)/python -m benchmarks
 
-tools: $(READY)  ## build the programs of a real cluster, once, from pinned Go modules: about a quarter of an hour
+tools: $(READY)  ## build the programs of a real cluster once, from pinned Go modules, in about 20 minutes
 	cd tests/cluster && ../../$(BIN)/python -m rig.tools
 
-e2e: $(READY)  ## on a real cluster, started here: API server, operator, scheduler, nodes, FlytePropeller; needs Go
+e2e: $(READY)  ## run the tests on a real cluster: API server, operator, schedulers, nodes, FlytePropeller; needs Go
 	.ci/e2e
 
-generate: $(READY)  ## the Python code of protos/, every golden file, what the pages show of commands and of code
+generate: $(READY)  ## generate the code of protos/, the golden files, and the output shown in pages
 	$(BIN)/protoc --proto_path=protos --python_out=protos --pyi_out=protos protos/kfpytorch_idl/*/*.proto
 	UPDATE=1 $(BIN)/pytest tests/golden tests/test_documented_commands.py
 	UPDATE=1 $(BIN)/pytest tests/test_generated_pages.py
 
-lock: $(READY)  ## resolve the dependencies anew, for every supported Python at once
+lock: $(READY)  ## resolve the dependencies again, for all supported Python versions
 	$(BIN)/uv pip compile setup.py --extra backend --extra otel --extra elastic --extra dev --universal --python-version 3.10 \
 		--upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 		--output-file requirements.lock
 
-clean:  ## remove the environment and everything built
+clean:  ## remove the environment and all build results
 	rm -rf $(VENV) build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 # uv is one of the locked packages: pip installs it from the lock's own lines, and it the rest.

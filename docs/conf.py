@@ -1,9 +1,10 @@
-"""How the pages become a site: ``make docs``, offline, with every warning an error.
+"""Configuration of Sphinx for ``make docs``.
 
-The sources are the repository's own pages, so that a link between any two of them holds in the site, too. The
-index, docs/README.md, is the navigation: a page that it does not name is a warning.
+The sources are the pages of the repository, so links between them work in the repository and in the site. The
+index, docs/README.md, defines the navigation. A page that it does not list is a warning, and so an error.
 """
 
+import importlib.metadata
 import re
 import shutil
 from pathlib import Path
@@ -14,57 +15,61 @@ ROOT = Path(__file__).parent.parent
 CAPTION = re.compile(r"^- \*\*\[?([^]*]+)")
 PAGE = re.compile(r"\]\(([\w/.-]+)\.md\)")
 
+AT_ROOT = ["CHANGELOG", "CONTRIBUTING", "STYLE", "benchmarks/RESULTS"]
+
 project = "flytekitplugins-kfpytorch"
-html_title = "kfpytorch"
+release = importlib.metadata.version("flytekitplugins-kfpytorch")
+html_title = f"kfpytorch {release}"
 extensions = ["myst_parser"]
 root_doc = "README"
 include_patterns = ["*.md", "docs/*.md", "docs/**/*.md", "benchmarks/RESULTS.md"]
-# What is no page need not be walked through either.
+# Sphinx does not search directories without pages.
 exclude_patterns = [".*", "build", "dist", "tests", "kfpytorch_idl"]
-# Sections are linked to by what a forge calls them.
+# Headings have the anchors that code hosting sites give them.
 myst_heading_anchors = 6
 nitpicky = True
 html_theme = "furo"
-# Nobody reads the sources beside the pages that they are.
+# Readers of the site do not need the sources.
 html_copy_source = False
 html_show_copyright = False
-# There are no names to list: nothing is generated out of modules.
+# No page is generated from modules, so there is no index of names.
 html_use_index = False
 
 
 def toctree(caption: str, pages: list[str]) -> str:
-    """A part of the navigation, as MyST writes it."""
+    """Return one part of the navigation in MyST syntax."""
     options = [":hidden:", ":glob:", *([f":caption: {caption}"] if caption else [])]
     return "\n".join(["", "```{toctree}", *options, "", *pages, "```", ""])
 
 
 def navigation(index: str) -> str:
-    """The parts of the index, each with its pages in its order."""
+    """Return the navigation with the parts and the order of the index."""
     parts: dict[str, list[str]] = {}
     caption = ""
     for line in index.splitlines():
         if found := CAPTION.match(line):
             caption = found[1]
-        parts.setdefault(caption, []).extend(f"docs/{page}" for page in PAGE.findall(line))
+        if line.lstrip().startswith("- "):
+            parts.setdefault(caption, []).extend(f"docs/{page}" for page in PAGE.findall(line))
     return "".join(toctree(name, pages) for name, pages in parts.items() if pages)
 
 
 def add_navigation(_app: Sphinx, name: str, source: list[str]) -> None:
-    """The navigation stands at the end of the pages from which it begins, in the site only."""
+    """Append the navigation to the pages that it starts from, in the site only."""
     if name == root_doc:
         source[0] += toctree("", ["docs/README"]) + navigation((ROOT / "docs/README.md").read_text())
-        source[0] += toctree("The repository", ["CHANGELOG", "CONTRIBUTING", "STYLE", "benchmarks/RESULTS"])
+        source[0] += toctree("Contribute to the repository", AT_ROOT)
     elif name == "docs/decisions/README":
         source[0] += toctree("", ["0*"])
 
 
 def add_index(app: Sphinx, failure: Exception | None) -> None:
-    """Servers and file managers open the first page by this name."""
+    """Copy the first page to index.html, the name that servers and file managers open."""
     if failure is None and app.builder.name == "html":
         shutil.copy(Path(app.outdir, f"{root_doc}.html"), Path(app.outdir, "index.html"))
 
 
 def setup(app: Sphinx) -> None:
-    """Called by Sphinx."""
+    """Register the callbacks with Sphinx."""
     app.connect("source-read", add_navigation)
     app.connect("build-finished", add_index)
