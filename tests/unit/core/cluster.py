@@ -1,4 +1,4 @@
-"""Objects of a cluster as JSON, with only what a test is about."""
+"""Builders for objects of a cluster as JSON, with only the fields that the tests need."""
 
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What the attempts of one node have to do with each other."""
+"""Tests for the comparison of attempts of one Flyte node."""
 
 import pytest
 from builders import a_run

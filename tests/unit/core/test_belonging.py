@@ -1,4 +1,4 @@
-"""Which jobs may be nobody's, and what is written on one when that is known."""
+"""Tests for orphan candidates and for the owner patch of a job."""
 
 import json
 from datetime import timedelta

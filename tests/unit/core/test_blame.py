@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a case
-"""Whose end ended the job: what came first, what only followed, and what happened afterwards."""
+"""Tests for the root cause among terminations before and after the end of a job."""
 
 import pytest
 from cluster import (
@@ -87,7 +87,7 @@ RAISED = """Traceback (most recent call last):
 ABORTED = ended("master-0", 134, finished=95)
 
 FIRST = {
-    # What a replica wrote is not undone by peers that died of it without a word.
+    # Peers that abort without an error do not replace the error of the replica.
     "peers give up after an error": (JOB, (ended("worker-0", 1), ABORTED), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
     "peers give up after a passing error": (JOB, (ended("worker-0", 1), ABORTED), {"error_files": [error_file(kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
     "a peer's end is told before its own": (JOB, (ended("master-0", 137, "OOMKilled", finished=95), ended("worker-0", 1)), {"error_files": [error_file()]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),
@@ -99,11 +99,11 @@ FIRST = {
     "the processes of torchrun were killed": (JOB, (ended("worker-0", 1),), {"error_files": [error_file(said=CHILD.format(code=-9, trace="Signal 9 (SIGKILL) received by PID 12"))]}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host"), "rank 3 (worker-0) failed: killed by SIGKILL (oom-host)"),
     "a process of torchrun raised": (JOB, (ended("worker-0", 1),), {"error_files": [error_file(said=CHILD.format(code=1, trace=RAISED))]}, ("FAILED", "ValueError", "user-error"), "rank 3 (worker-0) failed: ValueError: no data, at /root/train.py:12 in main (user-error)"),
     "a report of a kill before what its peers said": (JOB, (), {"error_files": [error_file("j-worker-1", timestamp=at(88)), error_file(said=CHILD.format(code=-9, trace="Signal 9 (SIGKILL) received by PID 12"))]}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host"), "rank 3 (worker-0) failed"),
-    # A file that does not say whose it is.
+    # An error file without a worker name.
     "a lost peer is not the only one to have failed": (JOB, (ended("worker-0", 3, finished=80), ended("master-0", 1)), {"error_files": [error_file("", said=LOST)]}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
     "an error without a time": (JOB, (ended("worker-0", 3),), {"error_files": [error_file("", timestamp=None)]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
     "a worker named as the operator counts": (JOB, (ended("worker-0", 1),), {"error_files": [error_file("worker-0", kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
-    # After the end of the job.
+    # Terminations and deletions after the end of the job or of the replica.
     "evicted after the end": (JOB, (ended("worker-0", 3, finished=99), ended("master-0", 137, finished=103, reason_of_pod="Evicted")), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
     "its node is emptied after its end": (JOB, (ended("worker-0", 3, finished=60, **disrupted("DeletionByTaintManager", 95)),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
     "a drain that came to nothing": (JOB, (ended("worker-0", 3, **disrupted("EvictionByEvictionAPI", 60, "False")),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
@@ -111,9 +111,9 @@ FIRST = {
     "removed after it was killed": (JOB, (ended("worker-0", 137, "ContainerStatusUnknown", finished=90, **going(101)),), {}, ("RETRYABLE_FAILED", "ContainerStatusUnknown", "node-lost"), "worker-0 failed: ContainerStatusUnknown"),
     "removed after it was told to end": (job(FAILED, workers=2, cleanPodPolicy="All"), (ended("worker-0", 143, **going(101)),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
     "killed after its grace": (JOB, (ended("worker-0", 137, finished=95, **going(65)), ended("master-0", 4, finished=99)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
-    # A kubelet that is away cannot say how its pods ended.
+    # An unreachable kubelet cannot report how its pods ended.
     "a lost node, as it was once told": (JOB, (pod("worker-0", reason="NodeLost", conditions=[condition("Ready", "False", since=70)], **going(95)), ended("master-0", 1, finished=75)), {}, ("RETRYABLE_FAILED", "NodeLost", "node-lost"), "worker-0 failed: NodeLost"),
-    # What a runtime says.
+    # Messages of the container runtime, and other unusual states.
     "a driver that is not there": (JOB, (ended("worker-0", 128, "StartError", finished=90, container_message="nvml error: driver not loaded"),), {}, ("RETRYABLE_FAILED", "StartError", "infra"), "worker-0 failed: StartError"),
     "a command that is not there": (JOB, (ended("worker-0", 128, "StartError", finished=90, container_message="exec: executable file not found in $PATH"),), {}, ("FAILED", "StartError", "config"), "worker-0 failed: StartError"),
     "words of nobody's making": (JOB, (), {"error_files": [error_file(message="out of luck")]}, ("FAILED", "Error", "user-error"), "worker-0 failed: Error: out of luck"),
@@ -122,7 +122,7 @@ FIRST = {
     "about to be taken away": (JOB, (pod("worker-0", **disrupted("PreemptionByScheduler", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted"), "worker-0 failed: PreemptionByScheduler"),
     "an error without a time, of one that was restarted once": (JOB, (ended("worker-0", 1, containerStatuses=[{"name": "pytorch", "restartCount": 1, "state": {"terminated": {"exitCode": 1}}}]),), {"error_files": [error_file(timestamp=None)]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
     "evicted by its kubelet": (JOB, (pod("worker-0", "Failed", reason="Evicted", message="low", **disrupted("TerminationByKubelet", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "Evicted", "infra"), "worker-0 failed: Evicted: low"),
-    # What a worker got over.
+    # Errors from which a worker was restarted.
     "an error of an earlier incarnation": (JOB, (restarted("worker-0", 1, times=1), ended("master-0", 137, "OOMKilled", finished=99)), {"error_files": [error_file(timestamp=at(20))]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),
     "told to end, restarted once before": (JOB, (ended("worker-0", 143, containerStatuses=[{"name": "pytorch", "restartCount": 1, "state": {"terminated": {"exitCode": 143, "finishedAt": at(90)}}, "lastState": {"terminated": {"exitCode": 1, "finishedAt": at(30)}}}]),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
     "ran too long, restarted once before": (job(condition("Failed", message="Job j has failed because it was active longer than specified deadline")), (restarted("worker-0", 1, times=1, **going(101)),), {"error_files": [error_file(timestamp=at(20))]}, ("FAILED", "DeadlineExceeded", "user-error"), "it ran for longer than its deadline allows"),
@@ -130,7 +130,7 @@ FIRST = {
     "restarted too often, and removed": (limit(), (restarted("worker-0", 137, "OOMKilled", **going(100)), restarted("worker-1", 0, times=9)), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "worker-0 failed: restarted 3 times, after OOMKilled"),
     "restarted too often, words of an earlier one": (limit(), (restarted("worker-0", 137, "OOMKilled"),), {"error_files": [error_file(timestamp=at(9))]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "worker-0 failed: restarted 3 times"),
     "restarted too often, with words": (limit(), (restarted("worker-0", 1),), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
-    # Pods that are gone.
+    # Pods that do not exist any more.
     "the last words of a restarted container": (limit(), (), {"events": [said("OOMKilled", "Error pod j-worker-0 container pytorch exitCode: 137 terminated message: ")]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "worker-0 failed: OOMKilled, killed by SIGKILL"),
     "an exit long before the end": (JOB, (), {"events": [said("ExitedWithCode", "Pod: ns.j-worker-0 exited with code 137", 30), said("ExitedWithCode", "Pod: ns.j-worker-1 exited with code 3", 99)]}, ("FAILED", "ExitCode", "user-error"), "worker-1 failed: exit code 3"),
     "two exits of one": (JOB, (), {"events": [said("ExitedWithCode", "Pod: ns.j-worker-0 exited with code 3", 97), said("ExitedWithCode", "Pod: ns.j-worker-0 exited with code 137", 60)]}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a case
-"""Whose end ended the job where the clock of a node is ahead: somebody was first, whatever it says."""
+"""Tests for the root cause if the clock of a Kubernetes node is ahead."""
 
 import pytest
 from cluster import FAILED, at, condition, ended, error_file, job, running, short, verdict
@@ -17,7 +17,7 @@ UNTOLD = ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
 
 
 def going(made, ordered: float = 100):
-    """The same pod, which somebody has ordered away."""
+    """Return the pod with a deletion request at the time `ordered`, in seconds."""
     metadata = {**made["metadata"], "deletionTimestamp": at(ordered + 30), "deletionGracePeriodSeconds": 30}
     return {**made, "metadata": metadata}
 
@@ -32,7 +32,7 @@ AHEAD = {
     "host memory minutes ahead": (JOB, (ended("worker-0", 137, "OOMKilled", finished=400),), (LOST,), OOM, "worker-0 failed: OOMKilled"),
     "both clocks are ahead": (JOB, (), ({**LOST, "error": {**LOST["error"], "timestamp": at(390)}}, error_file(timestamp=at(400))), ERROR, "worker-0 failed: ValueError"),
     "before those who were told to end": (JOB, (going(ended("master-0", 143, finished=101)), ended("worker-0", 3, finished=105)), (), EXIT, "worker-0 failed: exit code 3"),
-    # Whose pods are all ordered away, also that which ended the job.
+    # The operator deletes all pods, including the one that ended the job.
     "all are cleaned up": (ALL, (going(ended("worker-0", 3, finished=396)), going(ended("master-0", 143, finished=101))), (), EXIT, "worker-0 failed: exit code 3"),
     "all are cleaned up, and one lost its peer": (ALL, (going(ended("worker-0", 3, finished=396)), going(PEER_ENDED)), (LOST,), EXIT, "worker-0 failed: exit code 3"),
     "all are cleaned up, and one has written why": (ALL, (going(ended("worker-0", 1, finished=396)), going(PEER_ENDED)), (LOST, error_file(timestamp=at(395))), ERROR, "worker-0 failed: ValueError"),
@@ -70,7 +70,7 @@ LATE = {
     "its loader was told to end, and it wrote so": (JOB, (), (LOST, signalled("RuntimeError: DataLoader worker (pid 4) is killed by signal: Terminated.")), PEER, "master-0 failed: RuntimeError"),
     "it was told to end, and wrote something": (JOB, (going(running("worker-0")),), (LOST, signalled("ValueError: half a batch")), PEER, "master-0 failed: RuntimeError"),
     "its watchdog gave up": (JOB, (ended("worker-0", 134, finished=105),), (LOST,), PEER, "master-0 failed: RuntimeError"),
-    # Where all are ordered away, and the first may be one that is gone.
+    # The remaining pods are deleted, and a missing pod may be the root cause.
     "one is gone": (ALL, (going(ended("worker-0", 1, finished=105)),), (), UNTOLD, "the job failed"),
     "only those that still ran": (job(FAILED, cleanPodPolicy="Running"), (going(ended("worker-0", 1, finished=105)), going(ended("master-0", 143, finished=105))), (), UNTOLD, "the job failed"),
     "none ended by itself": (ALL, (going(ended("worker-0", 134, finished=105)), going(ended("master-0", 143, finished=105))), (), UNTOLD, "the job failed"),

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a text
-"""What co-scheduling says of a gang that waits, and what is told of it."""
+"""Tests for the messages of the coscheduling plugin about a waiting gang."""
 
 import pytest
 from cluster import RUNNING, ended, running, verdict
@@ -18,7 +18,7 @@ TEXTS = {
     "optimistic rejection in PostFilter": "not all of its gang has found a place",
     "podGroup ns/j failed recently": "not all of its gang has found a place",
     "PodGroup not found": "its PodGroup was not there when its scheduler looked",
-    # Of a pod that names no group, on the same scheduler.
+    # Messages about a pod without a pod group, or without a quantity.
     "0/4 nodes are available: 4 Insufficient nvidia.com/gpu. preemption: no victims, can not find pod group": "no node of 4 fits: 4 lack nvidia.com/gpu",
     "resource gap: map[].": "resource gap: map[].",
     "resource gap: map[gpu:{{x 0} {<nil>}}].": "resource gap: map[gpu:{{x 0} {<nil>}}].",
@@ -46,7 +46,7 @@ def test_what_lacks_is_told_against_what_is_asked():
         (2, 4, "10 asked, 8 held"),
         (2, 3, "10 asked, 6 held, 2 free"),
         (2, 0, "10 asked, 8 free"),
-        # It was said before the last of them had found their places.
+        # The message is older than the binding of the last member.
         (4, 4, "10 asked, 8 held"),
     ],
 )

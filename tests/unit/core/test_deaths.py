@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a case
-"""Which of many bad ends is the cause, which error files count, and how it is told."""
+"""Tests for the root cause, the error files that count, and the resulting messages."""
 
 import textwrap
 

@@ -1,4 +1,4 @@
-"""Task template → TrainingJob."""
+"""Tests for the conversion of a task template to a TrainingJob."""
 
 from typing import Any
 

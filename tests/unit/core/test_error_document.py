@@ -1,4 +1,4 @@
-"""What a worker wrote when it failed."""
+"""Tests for the parser of an ErrorDocument."""
 
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 

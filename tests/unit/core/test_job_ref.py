@@ -1,4 +1,4 @@
-"""What Flyte keeps for us between two calls."""
+"""Tests for the job reference that Flyte stores between two calls."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ def test_the_bytes_of_this_release_stay_readable() -> None:
 
 
 def test_a_newer_reference_is_read_as_far_as_it_is_known() -> None:
-    # Field 99 and version 7 are of the future.
+    # Field 99 and version 7 do not exist in this release.
     assert job_ref.decode(job_ref.encode(REF) + bytes.fromhex("9a06026869") + b"\x08\x07") == REF
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501, PLR0917 - a row a case
-"""From what the cluster shows to what Flyte is told: one row a case, the whole answer."""
+"""Tests for the verdict on observed states, with one row per case."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What KAI says of a gang that waits, and what is told of it. It was not run; the texts are published."""
+"""Tests for the messages of KAI about a waiting gang; the texts are published, not recorded."""
 
 from datetime import timedelta
 
@@ -48,7 +48,7 @@ def test_what_a_queue_may_never_have_is_not_waited_for_like_the_rest():
     for why, gone in ((limited(**BEYOND), True), (limited(), False)):
         judged = verdict(gang(started=None), pod_groups=[why], now=70, rules=soon)
         assert (judged.phase.value == "RETRYABLE_FAILED") is gone
-    # A quota, which others may lend it.
+    # The queue may borrow quota from others.
     quota = waiting_line(job=gang(started=None), pod_groups=[limited("NonPreemptibleOverQuota", **BEYOND)])
     assert quota.startswith("waiting for 8 nvidia.com/gpu in queue research")
 

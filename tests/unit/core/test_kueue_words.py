@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a text
-"""What Kueue says of a job in its queue, and what is told of it."""
+"""Tests for the messages of Kueue about a job in its queue."""
 
 from datetime import timedelta
 
@@ -32,23 +32,23 @@ TEXTS = {
     + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free",
     POD_SET
     + "insufficient unused quota for memory in flavor any, 16Gi more needed, insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 16Gi memory (80Gi asked, 64Gi free) and 4 nvidia.com/gpu (10 asked, 6 free) in queue team",
-    # Only the master was counted.
+    # Kueue counted only the master.
     "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed": "waiting for 1 nvidia.com/gpu in queue team: 10 asked, 1 free",
-    # Of two flavors either would do.
+    # Either of two flavors would be sufficient.
     "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, 9 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
-    # Whichever comes first.
+    # The order of the flavors does not matter.
     "insufficient unused quota for cpu in flavor a, 9 more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
     "insufficient unused quota for cpu in flavor a, ? more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
     "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, ? more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
-    # What one flavor can never give, another one may.
+    # One flavor can never satisfy the request, but another one can.
     POD_SET
     + f"{BEYOND}, insufficient unused quota for nvidia.com/gpu in flavor big, 2 more needed": "waiting for 2 nvidia.com/gpu in queue team: 10 asked, 8 free",
     POD_SET
     + f"{BEYOND}, insufficient unused quota for cpu in flavor big, 2 more needed": "waiting for 2 cpu in queue team: 20 asked, 18 free",
-    # One that lacks something else as well can not.
+    # The same flavor lacks a second resource.
     POD_SET
     + f"{BEYOND}, insufficient unused quota for cpu in flavor any, 2 more needed": "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
-    # A later pod set is counted with those before it.
+    # Kueue counts a later pod set together with the earlier ones.
     "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed; "
     + POD_SET
     + "insufficient unused quota for nvidia.com/gpu in flavor any, 9 more needed": "waiting for 9 nvidia.com/gpu in queue team: 10 asked, 1 free",
@@ -60,7 +60,7 @@ TEXTS = {
     BEYOND.replace(
         "(2)", "(?)"
     ): "queue team: can never be admitted: it asks for more nvidia.com/gpu, and all that there is are 8",
-    # As older ones wrote it.
+    # Messages of older releases of Kueue.
     POD_SET
     + "insufficient quota for nvidia.com/gpu in flavor any, request > maximum capacity (10 > 8)": "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
     POD_SET
@@ -118,7 +118,7 @@ def test_behind_the_first_of_a_strict_queue_nothing_is_said_but_how_many_are_bef
     told, until = lasting(structs.replace(seen, pod_groups=(placed,)), Rules(), BEGAN)
     held = "suspended: a queue or a person holds it back"
     assert first_line(told) == (f"{said} ({held})" if said else held)
-    # It changes without a word about the job.
+    # The queue position changes without a change of the job, so the verdict is valid for a shorter time.
     assert (until - BEGAN).total_seconds() == (600 if ahead is None else 20)
 
 
@@ -252,9 +252,9 @@ WRONG = "waiting does not help: the task or its queue has to be put right; or as
         ),
         ("NoMatchingFlavor", "flavor any doesn't match node affinity", True, NO_FLAVOR),
         ("Misconfigured", "x", True, WRONG),
-        # The worst of its flavors gives the reason; another one may have room.
+        # The reason is that of the worst flavor; another one may have room.
         ("ExceedsMaxQuota", FULL, False, remedy(Cause.QUEUE)),
-        # An admin makes it.
+        # An admin may create the queue.
         ("Misconfigured", "ClusterQueue cq doesn't exist", False, ABSENT),
         ("WaitingForQuota", "x", False, remedy(Cause.QUEUE)),
     ],

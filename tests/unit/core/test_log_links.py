@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a case
-"""Flyte's templates, filled in."""
+"""Tests for log links from Flyte's templates."""
 
 import pytest
 from cluster import BEGAN, job, pod

@@ -1,4 +1,4 @@
-"""Which job is meant by a word, and which replicas by a rank."""
+"""Tests for the lookup of jobs by name and of replicas by rank."""
 
 import re
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ JOBS = [
     ("word", "meant"),
     [
         ("f1-n0-0-a", "f1-n0-0-a"),
-        ("f1", "f1-n0-1-b"),  # The last attempt, and not f12.
+        ("f1", "f1-n0-1-b"),  # The last attempt of execution f1; f12 does not match.
         ("f1-n0", "f1-n0-1-b"),
         ("f1-n0-0", "f1-n0-0-a"),
         ("f12", "f12-n0-0-c"),

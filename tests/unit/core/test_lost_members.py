@@ -1,4 +1,4 @@
-"""What is told of members that were lost while the job ran, and cannot be made again."""
+"""Tests for the pending reason of a running job if a lost replica cannot be created again."""
 
 import pytest
 from cluster import RUNNING, at, condition, running, verdict
@@ -54,15 +54,15 @@ def made(name, seconds, deleted=None):
 @pytest.mark.parametrize(
     ("pods", "refusal"),
     [
-        # All are there.
+        # All replicas exist.
         ([*LEFT, made("worker-3", 160)], refused(165)),
-        # From before all of them had been made.
+        # The failed creation precedes the first full set.
         (LEFT, refused(0)),
-        # One that was lost earlier has been made since.
+        # Another replica was created after the failed creation.
         ([*LEFT[:3], made("worker-2", 160)], refused(150)),
-        # The lost one itself had been refused, and was made.
+        # The replica was created after the failed creation, and is being deleted.
         ([*LEFT, made("worker-3", 160, deleted=180)], refused(150)),
-        # Nobody knows when.
+        # The event has no time.
         (LEFT, refused(None)),
         (LEFT, {**refused(150), "type": "Normal"}),
         (LEFT, {**refused(150), "reason": "Other"}),

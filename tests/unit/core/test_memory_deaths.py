@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a case
-"""Ends for lack of memory of which nobody says OOMKilled, and ends of which nobody knows."""
+"""Tests for out-of-memory terminations without the reason OOMKilled, and for unexplained terminations."""
 
 import pytest
 from cluster import FAILED, ended, error_file, job, short, verdict

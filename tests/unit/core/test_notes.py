@@ -1,4 +1,4 @@
-"""What goes on in silence is said aloud."""
+"""Tests for job warnings."""
 
 import pytest
 from cluster import BEGAN, condition, verdict
@@ -70,7 +70,7 @@ def test_whoever_says_a_word_of_their_group_is_there(more):
     [
         {"events": [event("m", name="j", kind="PyTorchJob")]},
         {"pod_groups": [group("scheduling.volcano.sh")]},
-        # A controller has said so, not the scheduler.
+        # A controller has written the status, not the scheduler.
         {"events": [FULL], "pod_groups": [group("scheduling.x-k8s.io", phase="Scheduling")]},
         {"pod_groups": [group("kueue.x-k8s.io", condition("Admitted"), kind="Workload")]},
     ],

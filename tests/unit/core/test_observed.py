@@ -1,4 +1,4 @@
-"""Odd objects: whatever stands in a field, reading it does not fail."""
+"""Tests that the readers of observed objects accept any value in any field."""
 
 from datetime import datetime, timedelta, timezone
 

@@ -1,4 +1,4 @@
-"""What a job carries of its task."""
+"""Tests for the annotation that stores the task of a job."""
 
 import pytest
 from builders import a_run

@@ -1,4 +1,4 @@
-"""The whole of plan(): what it loads, what it says of a bad task, and that it repeats itself."""
+"""Tests for `plan`: its imports, the problems of an invalid task, and a reproducible result."""
 
 import subprocess
 import sys

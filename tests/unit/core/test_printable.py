@@ -1,4 +1,4 @@
-"""Which characters are made visible, and that nothing else changes."""
+"""Tests for the escapes of unsafe characters."""
 
 import json
 

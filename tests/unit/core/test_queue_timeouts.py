@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a case
-"""How long a job may wait, by why it waits: queue time is not run time."""
+"""Tests for the queue timeout by the cause of the wait; queue time does not count as run time."""
 
 import pytest
 from cluster import RUNNING, condition, running, verdict

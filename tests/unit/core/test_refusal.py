@@ -1,4 +1,4 @@
-"""Why a task became no job, as its author reads it."""
+"""Tests for the messages about rejected tasks."""
 
 import pytest
 from builders import a_run

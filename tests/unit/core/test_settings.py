@@ -14,7 +14,7 @@ from kfpytorch_common.causes import Cause
 TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 3}
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
 
-# As YAML gives it, and what it means.
+# The value from the YAML file and the parsed value.
 SAID: dict[str, tuple[Any, Any]] = {
     "default-annotations": ({"a": "b"}, {"a": "b"}),
     "default-labels": ([{"a": 1}, {"B": True}], {"a": "1", "B": "true"}),
@@ -140,7 +140,7 @@ def test_patience_is_flytes_and_ours() -> None:
 def test_every_field_of_judging_and_logs_can_be_said() -> None:
     everything = {
         "kubernetes-enabled": True,
-        # Flyte has no use for `scheme` any more, but files have it.
+        # Flyte ignores `scheme` now, but existing files may contain it.
         "templates": [{"name": "a", "templateUris": ["u"], "showWhilePending": True, "scheme": "Pod"}],
         "dynamic-log-links": [{"vscode": {"displayName": "VS Code"}}],
     }

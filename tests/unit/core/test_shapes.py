@@ -1,4 +1,4 @@
-"""Parts of pods: what is of its type is written as Kubernetes writes it; what is not is named."""
+"""Tests for the type checks and the normalization of pod parts."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ WRITTEN: list[tuple[str, Any, Any]] = [
     ("Container", {"name": "c", "unknown": 1}, {"name": "c"}),
     ("Container", {"ports": [{"containerPort": 0, "hostPort": 0}]}, {"ports": [{"containerPort": 0}]}),
     ("EphemeralContainer", {"name": "c", "stdin": True}, {"name": "c", "stdin": True}),
-    # Of a pointer, nothing said and zero are two things.
+    # A pointer field distinguishes zero from unset.
     ("SecurityContext", {"runAsUser": 0, "privileged": False}, {"runAsUser": 0, "privileged": False}),
     ("PodSpec", {"hostNetwork": False, "priority": 0, "affinity": {}}, {"priority": 0, "affinity": {}}),
     ("HTTPGetAction", {"port": "http"}, {"port": "http"}),

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a case
-"""One sentence on what is missing."""
+"""Tests for the sentence on resource shortages."""
 
 import pytest
 

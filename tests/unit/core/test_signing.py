@@ -1,4 +1,4 @@
-"""Signatures of references and jobs."""
+"""Tests for the signatures of job references and jobs."""
 
 from dataclasses import replace
 from typing import Any

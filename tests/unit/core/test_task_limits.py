@@ -1,4 +1,4 @@
-"""A task may have only so many problems, bytes and containers before it is read no further."""
+"""Tests for the limits on the problems, bytes and containers of a task."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a job that has run says on itself when it waits again, and when it runs again."""
+"""Tests for the events of a job that has run, waits again and runs again."""
 
 from datetime import timedelta
 from typing import Any
@@ -20,7 +20,7 @@ ALL = [running(name) for name in ("master-0", "worker-0")]
 
 
 def anew(manifest: Any, created: float = 160) -> Any:
-    """In the place of one that was lost."""
+    """Return the pod with a later creation time, as the replacement of a lost pod."""
     metadata = {**manifest["metadata"], "creationTimestamp": at(created)}
     return {**manifest, "metadata": metadata}
 
@@ -81,7 +81,7 @@ def test_a_job_that_a_queue_takes_back_says_on_what_it_waits() -> None:
         "count": 1,
     }
     assert sentence.startswith("queue team: let go before and taken back (Preempted); ")
-    # Another server, later and with other words, calls it the same; the next turn is another.
+    # Another server derives the same event name later and for another message. The next wait has a new name.
     assert name == event(said, pod_groups=[workload("other")], now=240)["metadata"]["name"]
     again = gang(STOPPED, condition("Suspended", since=190), started=None)
     assert name != event(again, pod_groups=[workload()])["metadata"]["name"]
@@ -91,7 +91,7 @@ def test_a_job_that_a_queue_takes_back_says_on_what_it_waits() -> None:
 def test_a_member_that_is_lost_and_finds_no_node_is_told_once_though_others_are_lost_with_it() -> None:
     first = event(job(RUNNING), *LOST)
     assert first["message"].startswith("worker-0 waiting for a node: no node of 4 fits")
-    # Which of them were looked at does not matter, nor which was made in the second after.
+    # The name depends neither on the conditions of the pods nor on a pod that was created a second later.
     other = anew(unplaced("worker-1", NO_ROOM), created=161)
     both = event(job(RUNNING, workers=2), *LOST, other)
     assert both["metadata"]["name"] == first["metadata"]["name"]
@@ -107,25 +107,25 @@ INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
     [
         (job(RUNNING), ALL, {}, Way.RUNS),
         (job(RUNNING), LOST, {}, Way.WAITS),
-        # A person has suspended it, and nobody says why; or a queue has yet to.
+        # The job is suspended without a reason, by a user or by a queue that has not reported one.
         (job(STOPPED, SUSPENDED, started=None), [], {"now": 160}, None),
         (job(STOPPED, SUSPENDED, started=None), [], {"now": 211}, Way.WAITS),
         (gang(STOPPED, SUSPENDED, started=None), [], {"pod_groups": [OWN_QUEUE], "now": 152}, Way.WAITS),
-        # The same before it ever ran.
+        # The job has not run before.
         (gang(SUSPENDED, started=None), [], {"pod_groups": [OWN_QUEUE]}, None),
         (job(started=1), LOST, {}, None),
-        # The scheduler has yet to look at it; or there is none.
+        # The scheduler has not set a condition, or does not run.
         (job(RUNNING), [ALL[0], anew(NEVER_LOOKED_AT)], {"now": 170}, None),
         (job(RUNNING), [ALL[0], anew(NEVER_LOOKED_AT)], {"now": 221}, Way.WAITS),
         (job(RUNNING), [ALL[0], anew(NEVER_LOOKED_AT)], {"pod_groups": [INCOMPLETE], "now": 170}, None),
-        # It has a node, and starts.
+        # The new pod is bound to a node and starts.
         (job(RUNNING), [ALL[0], anew(pod("worker-0", "Pending"))], {}, None),
         (job(RUNNING), [ALL[0], anew(pod("worker-0"))], {}, Way.RUNS),
-        # It is not there yet.
+        # The new pod does not exist yet.
         (job(RUNNING), ALL[:1], {}, None),
-        # Those that are done are not waited for.
+        # A succeeded replica counts as complete.
         (job(RUNNING), [ALL[0], pod("worker-0", "Succeeded")], {}, Way.RUNS),
-        # It is about to run again, or has ended.
+        # The job restarts, has ended or does not exist.
         (job(condition("Restarting")), ALL, {}, None),
         (job(RUNNING, SUCCEEDED), ALL, {}, None),
         (None, [], {}, None),
@@ -147,7 +147,7 @@ def test_an_elastic_job_waits_for_those_that_it_has_lost_and_not_for_those_that_
     assert way(said, *ALL, never) is Way.RUNS
     lost = anew(unplaced("worker-1", NO_ROOM))
     assert way(said, *ALL, lost, never) is Way.WAITS
-    # That nobody has looked at one is not said of another.
+    # The reason for one pod does not apply to another pod, which has no condition.
     silent = anew(pod("worker-1", "Pending", node=""))
     assert way(said, *ALL, silent, never, now=170) is None
     assert way(said, *ALL, anew(pod("worker-1", "Pending")), never) is None
@@ -162,15 +162,15 @@ WAITED, RESUMED = told("WaitingForResources", 161), told("Resumed", 161)
     [
         (LOST, [], 200, True),
         (LOST, [WAITED], 200, False),
-        # The first turn has another event; whatever order they come in, it has run again since.
+        # The events report an earlier wait, or a later resumption, in any order.
         (LOST, [told("WaitingForResources", 20)], 200, True),
         (LOST, [RESUMED, WAITED], 200, True),
         (LOST, [told("WaitingForResources", 161, lastTimestamp="")], 200, True),
-        # Of others, or about others.
+        # Events about other objects, or with other reasons.
         (LOST, [{**WAITED, "involvedObject": {"kind": "PyTorchJob", "name": "k"}}], 200, True),
         (LOST, [{**WAITED, "involvedObject": {"kind": "Pod", "name": "j"}}], 200, True),
         (LOST, [told("Unhealthy", 161)], 200, True),
-        # Whether it was told cannot be known after an hour.
+        # Events expire after an hour, so an older change is not reported.
         (LOST, [], 160 + 3600, True),
         (LOST, [], 161 + 3600, False),
         (ALL, [], 200, False),

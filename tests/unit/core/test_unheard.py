@@ -1,4 +1,4 @@
-"""Whether a failed job's pods are asked for once more, and what events say of those that are said to run."""
+"""Tests for unobserved terminations of a failed job, and for events about pods that appear to run."""
 
 import pytest
 from cluster import (

@@ -1,4 +1,4 @@
-"""What is left to do for a job that has ended, or is to end."""
+"""Tests for the cleanup of a job after a terminal verdict."""
 
 from datetime import timedelta
 from typing import Any
@@ -252,7 +252,7 @@ def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
     over["metadata"]["annotations"] = {companions.ANNOTATION: written}
     for groups, kinds in (([], []), ([{"kind": "Workload"}], []), ([{"kind": "PodGroup"}], ["PodGroup"])):
         assert [each["kind"] for each in companions_left(seen(over, pod_groups=groups))] == kinds
-    # While it still counts pods, somebody else would not hear of their end without it.
+    # The pod group still counts running pods, so its deletion must follow later to wake waiting gangs.
     for phase, kinds in (
         ("Scheduling", []),
         ("Running", []),
@@ -261,7 +261,7 @@ def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
     ):
         counting = [{"kind": "PodGroup", "status": {"phase": phase}}]
         assert [each["kind"] for each in companions_left(seen(over, pod_groups=counting))] == kinds
-    # The phase is Failed from the first failure on, while other pods still hold their nodes.
+    # The phase is Failed from the first failure on, while other pods still use resources.
     failed_group = [{"kind": "PodGroup", "status": {"phase": "Failed"}}]
     going = pod("worker-0", metadata={"deletionTimestamp": at(100)})
     for pods, kinds in (
@@ -271,7 +271,7 @@ def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
         ([ended("master-0", 1), ended("worker-0", 143)], ["PodGroup"]),
     ):
         assert [each["kind"] for each in companions_left(seen(over, *pods, pod_groups=failed_group))] == kinds
-    # One that is the operator's is left to it, and that of a job that goes on to the job.
+    # The pod group of the operator, and that of a job that has not ended, are not deleted.
     there = [{"kind": "PodGroup"}]
     assert companions_left(seen(job(SUCCEEDED), pod_groups=there)) == ()
     over["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -283,7 +283,7 @@ def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
 
 
 def placeholder() -> Any:
-    """As YuniKorn has them."""
+    """Return a placeholder pod as YuniKorn creates it."""
     said = running("worker-0")
     return {**said, "metadata": {**said["metadata"], "labels": {PLACE_OF: "j", PLACE: "worker"}}}
 
@@ -293,7 +293,7 @@ def of_another(said: Any) -> Any:
 
 
 def ended_by_order() -> Any:
-    """As `kfpytorch cancel` leaves it, before its operator has seen that."""
+    """Return a job after `kfpytorch cancel`, before the operator has reacted."""
     said = job(RUNNING)
     return {**said, "metadata": {**said["metadata"], "annotations": {ANNOTATION: "said"}}}
 
@@ -375,5 +375,5 @@ def test_of_a_job_that_ran_undisturbed_only_what_is_new_is_looked_at(
     after = [each for each in pods.values() if each is not None]
     assert goes_on_undisturbed(before.job, before.pods, after) is undisturbed, what
     whole = structs.replace(before, pods=tuple(after))
-    # Whatever it passes over, the whole would not have told otherwise.
+    # The full check must agree if the incremental check returns True.
     assert runs_undisturbed(whole) or not undisturbed, what

@@ -1,4 +1,4 @@
-"""What Volcano says of a gang that waits, and what is told of it. It was not run; the texts are published."""
+"""Tests for the messages of Volcano about a waiting gang; the texts are published, not recorded."""
 
 import pytest
 from cluster import condition, verdict

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a case
-"""What is waited for, in the words that a user reads."""
+"""Tests for the messages about pending reasons."""
 
 import pytest
 from cluster import RUNNING, condition, job, pod, running, short, unplaced, verdict, waiting

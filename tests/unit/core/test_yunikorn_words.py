@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a text
-"""What YuniKorn says of a gang that waits, and does in silence; and what is told of it."""
+"""Tests for the messages of YuniKorn about a waiting gang, and for what it does not report."""
 
 import json
 
@@ -167,7 +167,7 @@ def test_how_much_a_queue_lacks_for_one_is_told():
     ("seconds", "said"),
     [
         (60, "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 asked, 1 free"),
-        # It was said of the one in whose place this one came.
+        # The event is about the earlier pod incarnation.
         (40, "worker-0 waiting for a node: neither its queue nor a node has room for it"),
     ],
 )
@@ -219,7 +219,7 @@ def test_members_that_came_after_its_rejection_wait_no_longer():
     assert (told.phase.value, told.reason) == ("FAILED", "ApplicationRejected")
     assert first_line(told) == f"its scheduler has rejected it: {REJECTED}"
     cut = verdict(gang(), rejected, *late)
-    # Until the event comes that says all.
+    # The event with the full message has not arrived.
     assert cut.phase.value == "WAITING_FOR_RESOURCES"
     assert first_line(cut).startswith(
         "its scheduler has rejected it: queue root.small cannot fit application j ("

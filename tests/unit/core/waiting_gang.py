@@ -1,4 +1,4 @@
-"""A job of ours that is a gang, with what its schedulers and queues say of it."""
+"""Builders for a waiting gang and for the objects of its schedulers and queues."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ ASKS = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}
 
 
 def gang(*conditions: Manifest, workers: int = 4, started: float | None = 1, **said: Any) -> Manifest:
-    """A master and some workers, each of whom asks for two GPUs."""
+    """Return a job with a master and some workers that request two GPUs each."""
     roles = [
         {"name": "master", "count": 1, "requests": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}},
         {"name": "worker", "count": workers, "requests": ASKS},
@@ -33,7 +33,7 @@ def told_members(message: str, workers: int = 4, reason: str = "Unschedulable") 
 
 
 def holder(name: str, role: str, *said: Manifest, node: str = "") -> Manifest:
-    """A pod that holds a place."""
+    """Return a placeholder pod for the role."""
     labels = {PLACE: role, PLACE_OF: "j"}
     return {
         "metadata": {"name": f"tg-j-{role}-{name}", "labels": labels, "creationTimestamp": at(2)},
@@ -63,7 +63,7 @@ def first_line(told: TaskPhase) -> str:
 
 
 def waiting_line(*pods: Manifest, job: Manifest | None = None, **said: Any) -> str:
-    """The first line of what is told of a gang that waits."""
+    """Return the first line of the message about a waiting gang."""
     told = verdict(job or gang(), *pods, **said)
     assert told.phase.value == "WAITING_FOR_RESOURCES", told
     return first_line(told)

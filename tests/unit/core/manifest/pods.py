@@ -1,4 +1,4 @@
-"""Requests for pods, each the plainest of its kind; a test says what is special."""
+"""Builders for minimal pod requests, to which a test adds the fields that it is about."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -56,13 +56,13 @@ METADATA = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "f
 
 
 def container(rest: Mapping[str, Any] | None = None, **container: Any) -> TaskTemplate:
-    """A task of one container, as propeller sends it: its args rendered, and nothing else."""
+    """Return a container task as FlytePropeller sends it: only its args are rendered."""
     said = {"type": "pytorch", "container": {"image": "trainer:v1", "args": ["train"], **container}}
     return ParseDict({**said, **(rest or {})}, TaskTemplate())
 
 
 def rendered(spec: Mapping[str, Any], primary: str = "primary", **rest: Any) -> TaskTemplate:
-    """A task of a pod, as propeller sends it: all that is to be added has been added."""
+    """Return a pod task as FlytePropeller sends it, with everything that Flyte adds to a pod."""
     containers = [
         {"image": "trainer:v1", **each, "env": [*each.get("env", ()), OF_RUN[0]]}
         for each in spec["containers"]
@@ -75,7 +75,7 @@ def rendered(spec: Mapping[str, Any], primary: str = "primary", **rest: Any) -> 
 
 
 def pod_template(name: str = "base", namespace: str = "p-d", **spec: Any) -> dict[str, Any]:
-    """A core/v1 PodTemplate, with containers that are patterns, as the API server demands."""
+    """Return a core/v1 PodTemplate with the container ``default``, because the API server requires one."""
     containers = spec.pop("containers", [{"name": "default", "image": "x"}])
     metadata = spec.pop("metadata", {})
     return {
@@ -97,13 +97,13 @@ def pod(
     run: Run = RUN,
     group: ReplicaGroup = WORKER,
 ) -> Any:
-    """The pod template of one group."""
+    """Return the pod template of one group."""
     (made,) = pod_templates(request(template, section, *known, run=run), [group])
     return made
 
 
 def refused(*args: Any, **kwargs: Any) -> list[tuple[str, str, str]]:
-    """The problems of a task: field, value, message."""
+    """Return the problems of an invalid task as field, value and message."""
     try:
         made = pod(*args, **kwargs)
     except InvalidTask as refusal:

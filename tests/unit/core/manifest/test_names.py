@@ -1,4 +1,4 @@
-"""What a job is called."""
+"""Tests for the names of jobs."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""PodTemplates: which one, and what a pod takes from it."""
+"""Tests for the selection of a PodTemplate and for the fields that a pod takes from it."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,7 @@ def labelled(name: str, namespace: str) -> dict[str, Any]:
     return pod_template(name, namespace, metadata={"labels": {"from": f"{namespace}/{name}"}})
 
 
-# name in the task, default name, namespaces that have it -> where the pod's template comes from
+# Name in the task, default name, namespaces that have the template -> namespace of the selected template.
 LOOKUPS: list[tuple[str, str, list[str], str | None]] = [
     ("", "", ["p-d", "flyte"], None),
     ("", "base", [], None),

@@ -1,4 +1,4 @@
-"""The pod of a task with a container target: all that the platform says is ours to add."""
+"""Tests for the pod of a container task, to which the plan must add all settings of the platform."""
 
 from dataclasses import replace
 from typing import Any
@@ -45,7 +45,8 @@ def test_what_the_container_says_is_kept() -> None:
     assert pod(template)["spec"]["containers"] == [{**TRAINER, "command": ["sh"], "env": env}]
 
 
-# One row a setting: the section, and what it changes in the spec of an ordinary, and of an interruptible run.
+# One row per setting: the settings section, and its changes to the pod spec of an ordinary and of an
+# interruptible attempt.
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "tolerations": (
         {"default-tolerations": TOLERATIONS[:1], "interruptible-tolerations": TOLERATIONS[1:2]},
@@ -143,7 +144,7 @@ def test_who_says_what_a_failure_is_means_it() -> None:
 
 
 def training_env(template: Any, group: ReplicaGroup = WORKER, **ours: Any) -> dict[str, str]:
-    """What the training container is given beyond what every container of Flyte has."""
+    """Return the variables of the trainer container that other containers of Flyte do not have."""
     (made,) = pod(template, {"kfpytorch": ours}, group=group)["spec"]["containers"]
     known = {each["name"] for each in [*OF_RUN, *TRUTHFUL]}
     return {each["name"]: each["value"] for each in made["env"] if each["name"] not in known}
@@ -183,7 +184,7 @@ PLATFORM = {
         }
     }
 }
-# requests, limits, requests of the role, limits of the role -> requests, limits
+# Requests and limits of the task, requests and limits of the role -> requests and limits of the pod.
 RESOURCES: list[tuple[Any, Any, Any, Any, Any, Any]] = [
     ({}, {}, None, None, claim(cpu="2", memory="200Mi"), claim(cpu="2", memory="200Mi")),
     ({"CPU": "0.5"}, {}, None, None, claim(cpu="500m", memory="200Mi"), claim(cpu="500m", memory="200Mi")),
@@ -199,7 +200,7 @@ RESOURCES: list[tuple[Any, Any, Any, Any, Any, Any]] = [
         claim(cpu="2", memory="200Mi", ephemeral_storage="10Gi", gpu="2"),
         claim(cpu="2", memory="200Mi", ephemeral_storage="10Gi", gpu="2"),
     ),
-    # The role wins over the task, resource by resource; what it leaves out stays the task's.
+    # The role takes precedence over the task for each resource separately.
     (
         {"CPU": "1", "MEMORY": "1Gi"},
         {"CPU": "4"},
@@ -271,7 +272,7 @@ DEVICE = "k8s.amazonaws.com/accelerator"
 SIZE = "k8s.amazonaws.com/gpu-partition-size"
 IS_A100 = {"key": DEVICE, "operator": "In", "values": ["a100"]}
 FOR_A100 = {"key": DEVICE, "operator": "Equal", "value": "a100", "effect": "NoSchedule"}
-# accelerator, settings -> what nodes must be, what is tolerated
+# Accelerator, settings -> node requirements, tolerations.
 ACCELERATORS: list[tuple[Any, Any, Any, Any]] = [
     ({"device": "a100"}, {}, [IS_A100], [FOR_A100]),
     ({"device": "a100", "unpartitioned": False}, {}, [IS_A100], [FOR_A100]),

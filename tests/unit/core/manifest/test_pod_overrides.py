@@ -1,4 +1,4 @@
-"""What with_overrides says is put into the task, where nobody has done so before."""
+"""Tests for values of `with_overrides`, which are merged into a task that does not contain them."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def pod(*containers: Any, **rest: Any) -> dict[str, Any]:
     return {"k8sPod": {"podSpec": {"containers": list(containers), **rest}}, "config": PRIMARY}
 
 
-# The task, what its node says, and what it then is.
+# The task, the overrides of its Flyte node, and the merged task.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "a container": (
         {

@@ -1,4 +1,4 @@
-"""Tasks that cannot be meant: every problem of them, and where it stands."""
+"""Tests for the problems of invalid tasks and their field paths."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ def memory(**said: str) -> Any:
     return container({"extendedResources": {"sharedMemory": whole}, "metadata": {"podTemplateName": "base"}})
 
 
-# The task, and its problems.
+# The task and its expected problems.
 PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
     "no target": (TaskTemplate(type="pytorch"), [("target", "None", "holds no container to train in")]),
     "sql": (

@@ -1,4 +1,4 @@
-"""The pod of a task with a k8s_pod target: what propeller has added to it is not added again."""
+"""Tests for the pod of a `k8s_pod` task: the plan does not repeat what FlytePropeller has added."""
 
 from dataclasses import replace
 from typing import Any
@@ -38,7 +38,7 @@ EVERYTHING = {
     "non-interruptible-node-selector-requirement": {"key": "spot", "operator": "DoesNotExist"},
     "image-pull-policy": "Always",
 }
-# As the Go plugin writes it.
+# Encoded as in Flyte's Go plugin.
 SECRET = (
     "m4zg54lqhiqcezzcbjvwk5j1eargcxbclrxfymzqgnodenjreifg122vnz1f53tfof1ws3tfnvsw34b1ebdestcfbjsw34s6"
     "ozqxeoraejcsecq"
@@ -120,7 +120,7 @@ def test_a_role_claims_for_the_containers_that_train() -> None:
     assert resources(made, "initContainers") == {"init": more, "proxy": own}
 
 
-# As propeller renders a sidecar, and as it was meant.
+# The resources of a sidecar as FlytePropeller renders them, and as the plan writes them.
 SIDECARS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (
         {"requests": {"cpu": "1", "memory": "0"}, "limits": {"cpu": "0", "memory": "0"}},

@@ -1,4 +1,4 @@
-"""What authors may write into their pods, by the level "baseline" of the Pod Security Standards."""
+"""Tests for the pod fields that authors may set, by the "baseline" Pod Security Standard."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ def in_pod(**said: Any) -> dict[str, Any]:
     return {**in_container(), **said}
 
 
-# A pod's spec, and the field with its value that is refused.
+# A pod spec, and the path and value of the rejected field.
 REFUSED: list[tuple[Mapping[str, Any], str, str]] = [
     (in_pod(hostNetwork=True), f"{SPEC}.hostNetwork", "true"),
     (in_pod(hostPID=True), f"{SPEC}.hostPID", "true"),

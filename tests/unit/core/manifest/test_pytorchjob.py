@@ -1,4 +1,4 @@
-"""TrainingJob and pods → PyTorchJob."""
+"""Tests for the conversion of a TrainingJob and its pods to a PyTorchJob."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a job carries of its gang, and what a name tells of whose an object is."""
+"""Tests for the gang annotation of a job and for the names of objects that belong to a gang."""
 
 import pytest
 from builders import a_run, a_template

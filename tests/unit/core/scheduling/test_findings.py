@@ -1,4 +1,4 @@
-"""What a cluster is found to have, as it is kept."""
+"""Tests for the stored capabilities of a cluster."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ def test_what_could_not_be_tried_is_as_it_was() -> None:
     assert now.after(last) == Findings(
         kubernetes="1.36.1",
         admission_scheduler="yunikorn",
-        # Of these what was said before may be wrong by now.
+        # The earlier values of these may be outdated.
         unknown={"suspends_jobs": "exceeded quota", "operator_scheduler": "none", "kueue": "no"},
     )
     assert now.after(NOTHING) == now

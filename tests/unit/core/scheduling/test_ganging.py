@@ -1,4 +1,4 @@
-"""What the settings say of gangs, what authors may say against it, and what a job becomes."""
+"""Tests for the gang settings of the platform, the gang options of authors, and the resulting job."""
 
 import json
 from typing import Any
@@ -113,7 +113,7 @@ def test_settings_that_cannot_be_meant_are_refused(said: Any, problems: list[str
             {"scheduler": "kai"},
             f'scheduler="kai": {NOT_HERE} coscheduling or none',
         ),
-        # The operator makes a group for every job.
+        # This operator creates a pod group for each job.
         (
             OPERATOR,
             {"scheduler": "none"},
@@ -186,7 +186,7 @@ def test_what_pods_say_of_their_scheduler_must_be_the_gangs() -> None:
 
 
 def test_the_guides_pod_template_makes_a_gang() -> None:
-    """It names the scheduler, and nothing else."""
+    """The PodTemplate of the guide sets only the scheduler name."""
     template = {
         "metadata": {"name": "gang", "namespace": "flyte"},
         "template": {"spec": {"schedulerName": "scheduler-plugins-scheduler", "containers": CONTAINERS}},
@@ -218,7 +218,7 @@ def test_of_a_role_that_may_be_missing_nothing_is_reserved() -> None:
     groups = json.loads(worker["annotations"][of_yunikorn + "task-groups"])
     labels = groups[0].pop("labels")
     assert groups == [{"name": "master", "minMember": 1, "minResource": {"cpu": "1", "memory": "1Gi"}}]
-    # By these the pods that hold the places are seen.
+    # The labels by which placeholder pods are recognized.
     assert labels.keys() == {names.IDENTITY, PLACE, PLACE_OF}
     assert of_yunikorn + "task-group-name" not in worker["annotations"]
     assert of_yunikorn + "queue" not in worker["labels"]
@@ -241,7 +241,7 @@ def test_the_priority_that_all_pods_have_is_the_gangs(priorities: Any, common: s
 
 
 def test_what_a_template_leaves_empty_is_filled_in_and_what_it_contradicts_is_refused() -> None:
-    """The guide's other template has YuniKorn's annotations, all of them empty."""
+    """The other PodTemplate of the guide has empty values for all annotations of YuniKorn."""
     keys = ("task-group-name", "task-groups", "schedulingPolicyParameters")
     empty = {f"yunikorn.apache.org/{key}": "" for key in keys}
     template: Any = {
@@ -373,7 +373,7 @@ def test_two_schedulers_for_one_job_are_refused(ganging: Any, key: str, why: str
         "template": {"metadata": {"labels": {key: "x"}}, "spec": {"containers": CONTAINERS}},
     }
     task = {"metadata": {"podTemplateName": "gang"}}
-    # It stands on every pod, and is told once.
+    # All pods have the label, but the problem is reported once.
     (problem,) = refused(ganging, pod_templates=[template], **task)
     assert problem.startswith(f'metadata.labels.{key}="x": {why}')
     template["template"]["metadata"]["labels"] = {key: ""}

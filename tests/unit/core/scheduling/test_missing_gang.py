@@ -1,4 +1,4 @@
-"""Warnings about jobs whose pods select a gang scheduler, and for which no gang is made."""
+"""Tests for warnings about jobs whose pods select a gang scheduler but that do not form a gang."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def warnings(
     section: dict[str, Any] | None = None,
     found: Findings = NOTHING,
 ) -> list[str]:
-    """Return the warnings about a task whose platform has this PodTemplate for all."""
+    """Return the warnings about a task if `template` is the platform's default PodTemplate."""
     spec = {"containers": [{"name": "default", "image": "i"}], **template.get("spec", {})}
     stored = {"metadata": {"namespace": "flyte", "name": "t"}, "template": {**template, "spec": spec}}
     platform = settings.read({"default-pod-template-name": "t", **(section or {})})

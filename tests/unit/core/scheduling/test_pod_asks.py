@@ -1,4 +1,4 @@
-"""What a pod asks for, case by case; that an API server agrees is shown in tests/cluster."""
+"""Tests for the effective requests of a pod. tests/cluster compares them with a real API server."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def sidecar(cpu: str) -> dict[str, Any]:
         ({"containers": [container("1")], "initContainers": [container("3")]}, {"cpu": "3"}),
         ({"containers": [container("1")], "initContainers": [container("500m")]}, {"cpu": "1"}),
         ({"containers": [container("2")], "initContainers": [sidecar("1")]}, {"cpu": "3"}),
-        # A sidecar counts beside the init containers after it, not beside those before it.
+        # A sidecar is added to the init containers after it, not to those before it.
         ({"containers": [container("1")], "initContainers": [sidecar("2"), container("3")]}, {"cpu": "5"}),
         ({"containers": [container("1")], "initContainers": [container("3"), sidecar("2")]}, {"cpu": "3"}),
         (
@@ -67,7 +67,7 @@ def sidecar(cpu: str) -> dict[str, Any]:
             },
             {"cpu": "5"},
         ),
-        # Of a pod as a whole Kubernetes knows no devices.
+        # Kubernetes ignores devices in pod-level resources.
         ({"containers": [container("1")], "resources": {"requests": {"nvidia.com/gpu": "4"}}}, {"cpu": "1"}),
         (
             {"containers": [container("1")], "resources": {"requests": {"hugepages-2Mi": "4Mi"}}},
@@ -102,7 +102,7 @@ def test_what_a_container_does_not_say_its_namespace_says() -> None:
         "initContainers": [sidecar("1")],
     }
     assert written(of_pod(spec, (), defaults)) == {"cpu": "3100m", "memory": "5Gi"}
-    # The operator's own init container, too.
+    # The defaults also apply to the init container that the operator adds.
     many = amounts({"ephemeral-storage": "1Gi"})
     alone = written(of_replica({"containers": []}, Role.WORKER, [Role.MASTER, Role.WORKER], many))
     assert alone == {"cpu": "50m", "memory": "10Mi", "ephemeral-storage": "1Gi"}

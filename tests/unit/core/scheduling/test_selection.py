@@ -1,4 +1,4 @@
-"""Which scheduler a job is for, by what was said and by what a cluster was found to have, and why."""
+"""Tests for the selection of a scheduler from settings, options and capabilities, and for its reasons."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ AUTO = {"scheduler": "auto"}
 
 
 def has(*groups: str, **said: Any) -> Findings:
-    """A cluster of these API groups, whose operator runs without a gang scheduler."""
+    """Return the capabilities of a cluster with these API groups; its operator has no gang scheduler."""
     facts = {"operator_scheduler": "", **said}
     return Findings(apis=dict.fromkeys((*groups, "kubeflow.org"), ("v1",)), **facts)
 
@@ -37,7 +37,7 @@ def refused(ganging: Any, found: Findings = NOTHING, **said: Any) -> list[str]:
 
 
 def of(made: Plan) -> tuple[str, str]:
-    """Whom the pods are for, and where the job waits."""
+    """Return the scheduler of the pods and the queue of the job."""
     job: Any = made.manifests[0]
     labels = job["metadata"]["labels"]
     said = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"].get("schedulerName", "")
@@ -79,7 +79,7 @@ VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
             "Gangs are for kai: the cluster has scheduling.run.ai, and the queue is a.",
         ),
         (has(*GROUPS), {**AUTO, "queue": "a"}, "kai-scheduler policy", "Gangs are for kai: the cluster has"),
-        # Without a queue of it, KAI is passed over.
+        # KAI is not selected without one of its queues.
         (
             has(*GROUPS),
             AUTO,
@@ -105,7 +105,7 @@ VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
             "",
             "No gang, and jobs of several replicas may block each other: nothing is found; nobod",
         ),
-        # Of an operator of which nothing is known it is not said that it makes none.
+        # If the operator's scheduler is unknown, the reasons do not claim that it does not create pod groups.
         (
             has(*GROUPS, operator_scheduler=None, unknown={"operator_scheduler": "forbidden; add {x}"}),
             AUTO,
@@ -139,7 +139,7 @@ def test_the_others_that_are_there_are_told_of() -> None:
 
 
 def test_what_a_cluster_shows_against_a_sighting_counts() -> None:
-    """An operator that runs with the flag, and kinds that are gone."""
+    """The operator runs with the flag for Volcano, but the cluster does not serve Volcano's kinds."""
     made = planned(AUTO, has(operator_scheduler="volcano"))
     assert of(made) == ("", "")
     assert made.reasons[0].startswith("No gang, and jobs of several replicas may block each other: nothing")
@@ -181,7 +181,7 @@ def test_a_job_may_wait_to_be_let_go_before_its_pods_are_placed(
     assert of(made) == expected
     job: Any = made.manifests[0]
     assert job["spec"]["runPolicy"].get("suspend", False) is bool(expected[1])
-    # It counts the priority of the pods.
+    # Kueue uses the priority of the pods.
     assert "kueue.x-k8s.io/priority-class" not in job["metadata"]["labels"]
 
 
@@ -288,7 +288,7 @@ def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
 def test_what_a_cluster_shows_to_be_impossible_is_refused(ganging: Any, found: Findings, begins: str) -> None:
     (problem,) = refused(ganging, found)
     assert problem.startswith(f"kfpytorch.gang.{begins}")
-    # The same words mean something where nobody has looked.
+    # The same settings are valid if the capabilities are unknown.
     planned(ganging)
 
 

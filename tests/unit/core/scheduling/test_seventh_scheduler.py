@@ -1,4 +1,4 @@
-"""A seventh scheduler is a module and a row: this is the module, and the row is added for the test."""
+"""Tests that a new scheduler needs only a module and a registry entry; this file is the module."""
 
 from typing import Any, Final
 
