@@ -1,4 +1,4 @@
-"""KAI, as far as a backend can see it: how it groups a PyTorchJob, what its queues give, and what it says."""
+"""Simulates the parts of KAI that a backend observes: pod groups, queues and status messages."""
 
 import time
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ QUEUE = "kai.scheduler/queue"
 
 @dataclass
 class Kai:
-    """`step` is a cycle of its grouper and its scheduler."""
+    """A simulated KAI. `step` is one cycle of its grouper and its scheduler."""
 
     queues: dict[str, str]
-    """How many processors each gives, ``-1`` without end."""
+    """The CPUs of each queue, ``-1`` for no limit."""
     stale: float = 60.0
-    """Seconds after which a gang that has lost members is taken back as a whole."""
+    """Seconds after which KAI evicts a gang that has fewer pods than its minimum."""
     _short: dict[str, float] = field(default_factory=dict)
 
     def step(self, objects: Objects) -> None:

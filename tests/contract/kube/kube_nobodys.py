@@ -1,4 +1,4 @@
-"""Jobs as a server has made them an age ago, whose execution may be gone."""
+"""Old jobs whose execution may be gone."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ def prefix(execution: str) -> str:
 
 
 def ours(execution: str, **metadata: Any) -> Any:
-    """A job that a server has made an age ago for the first attempt of a node."""
+    """Return an old job of the first attempt of a node."""
     said = job(f"{execution}-n0-0-0123456789ab")
     return {
         **said,

@@ -1,4 +1,4 @@
-"""What a fake API server holds: objects with versions, and the history that watches are served from."""
+"""The objects of a fake API server with their versions and the history for watches."""
 
 import base64
 import itertools
@@ -16,7 +16,7 @@ SPEC = {"pytorchReplicaSpecs", "runPolicy", "elasticPolicy", "nprocPerNode"}
 
 
 class Refusal(Exception):
-    """A `Status` other than a success."""
+    """An error response with a `Status`."""
 
     def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ def expired(**details: Any) -> Refusal:
 
 @dataclass
 class Entry:
-    """One change."""
+    """A change."""
 
     version: int
     type: str
@@ -50,29 +50,29 @@ class Entry:
 
 @dataclass
 class Objects:
-    """Everything, as of all versions since the last compaction."""
+    """The objects, with their versions since the last compaction."""
 
     now: dict[Key, Any] = field(default_factory=dict)
     history: list[Entry] = field(default_factory=list)
     compacted: int = 0
     namespaces: dict[str, str] = field(default_factory=lambda: {"ns": "Active"})
     quota: str = ""
-    """A sentence: nothing more fits."""
+    """The message of an exceeded quota. Every creation fails with it."""
     admission_scheduler: str = ""
-    """Which scheduler a webhook gives every pod."""
+    """The scheduler that a webhook sets in every pod."""
     keeps_scheduling_group: bool = False
-    """Whether the API server knows the field."""
+    """True if the API server supports the field."""
     admit: Callable[[str, Any], None] = lambda _, __: None
-    """A webhook that looks at what is made, by its plural; it may refuse it."""
+    """A validating webhook for new objects by plural. It may raise `Refusal`."""
     manages_jobs: bool = False
-    """Whether Kueue's webhook suspends PyTorchJobs that name a queue."""
+    """True if Kueue's webhook suspends PyTorchJobs with a queue."""
     _versions: Any = field(default_factory=lambda: itertools.count(101))
     version: int = 100
 
-    # ---- what happens to objects
+    # ---- changes by controllers
 
     def put(self, key: Key, manifest: Any) -> Any:
-        """As a controller would: made, or written anew."""
+        """Create or replace an object as a controller would."""
         old = self.now.get(key)
         self.version = next(self._versions)
         meta = {
@@ -96,11 +96,11 @@ class Objects:
         return gone
 
     def compact(self) -> None:
-        """What was before can no longer be watched, nor listed on."""
+        """Expire all versions: watches and `continue` tokens from before fail."""
         self.version = self.compacted = next(self._versions)
         self.history = []
 
-    # ---- what is asked
+    # ---- requests
 
     def create(self, key: Key, manifest: Any, query: Any) -> Any:
         group, plural, namespace, name = key
@@ -126,7 +126,7 @@ class Objects:
         return admitted if query.get("dryRun") == "All" else self.put(key, admitted)
 
     def admitted(self, plural: str, manifest: Any) -> Any:
-        """With what the server and its webhooks write into it."""
+        """Return the object with the changes of the API server and its webhooks."""
         spec = manifest.get("spec", {})
         if plural == "pods":
             dropped = set() if self.keeps_scheduling_group else {"schedulingGroup"}
@@ -167,7 +167,7 @@ class Objects:
         return self.remove(key)
 
     def page(self, group: str, plural: str, namespace: str, query: Any) -> Any:
-        """A page of a list; those that follow show the same moment."""
+        """Return a page of a list. Later pages show the same version."""
         rest, version = "", self.version
         if "continue" in query:
             token = json.loads(base64.b64decode(query["continue"]))
@@ -202,7 +202,7 @@ class Objects:
         return there
 
     def changes(self, place: tuple[str, str, str], query: Any, since: int) -> list[tuple[int, Any]]:
-        """The lines of a watch after a version."""
+        """Return the watch events after a version."""
         if since < self.compacted:
             raise expired()
         group, plural, namespace = place

@@ -1,4 +1,4 @@
-"""``kfpytorch serve --cluster kubernetes`` as a process, before a fake API server."""
+"""Runs ``kfpytorch serve --cluster kubernetes`` as a process with a fake API server."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class Serving:
 def serve(
     server: KubeServer, folder: Path, flags: Sequence[str | Path] = (), **environment: str
 ) -> Iterator[Serving]:
-    """Start a server with its defaults and end it; a state directory that is there is used again."""
+    """Start a server with its default settings and end it. An existing state directory is used again."""
     state = folder / "state"
     state.mkdir(exist_ok=True)
     config = kubeconfig(server, folder / "kubeconfig")

@@ -1,4 +1,4 @@
-"""A fake API server over real HTTP and TLS, in a thread of its own, which has bad days on order."""
+"""A fake API server with HTTP and TLS in its own thread, which can simulate failures."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ GROUPS = {
 
 @dataclass
 class Fault:
-    """What befalls the next requests of a method whose path has a word in it."""
+    """A failure of the next requests with this method and this text in the path."""
 
     method: str = "GET"
     path: str = ""
@@ -35,11 +35,11 @@ class Fault:
     body: bytes | None = None
     status: dict[str, Any] | None = None
     reset: str = ""
-    """``before`` or ``after`` it was done."""
+    """Reset the connection ``before`` or ``after`` the request takes effect."""
     hang: float = 0.0
     truncate: bool = False
     first: Callable[[], None] | None = None
-    """Happens before it is answered."""
+    """Called before the response."""
 
     def befalls(self, request: web.Request) -> bool:
         is_watch = "watch" in request.query
@@ -52,29 +52,29 @@ class Fault:
 
 
 class KubeServer:
-    """One API server; what is public may be called from any thread."""
+    """A fake API server. Public methods may be called from any thread."""
 
     def __init__(self, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         self.objects = Objects()
         self.groups = {group: dict(plurals) for group, plurals in GROUPS.items()}
         self.version = "v1.36.1"
         self.tokens: set[str] | None = None
-        """Those that are accepted; None: everybody is."""
+        """The accepted tokens. None accepts all requests."""
         self.forbidden: set[str] = set()
-        """``verb plural``."""
+        """Entries of the form ``verb plural``."""
         self.asked: list[str] = []
         self.bodies: list[Any] = []
         self.peers: list[str] = []
-        """Who has come with a certificate."""
+        """The names in client certificates."""
         self.faults: list[Fault] = []
         self.logs: dict[str, list[list[str]]] = {}
-        """By pod: what each answer of a followed log has."""
+        """The lines of successive responses for a log, by pod."""
         self.protobuf = True
-        """As the real one: pods, and whatever it says instead of them, to who accepts it."""
+        """Serve pods as protobuf to clients that accept it, as the real server does."""
         self.mute = False
-        """Watches are open, and nothing is sent."""
+        """Keep watches open without sending data."""
         self.muted: set[str] = set()
-        """By plural: those of which that holds."""
+        """The plurals for which watches send no data."""
         self.watches = 0
         self._tls = tls
         self._port = 0
@@ -95,7 +95,7 @@ class KubeServer:
         self._run(self._begin())
 
     def stop(self) -> None:
-        """All connections are cut."""
+        """Stop the server and cut all connections."""
         self._run(self._end())
 
     def end(self) -> None:
@@ -105,7 +105,7 @@ class KubeServer:
         self._loop.close()
 
     def do(self, what: Callable[[Objects], Any]) -> Any:
-        """Something happens in the cluster."""
+        """Change the objects and wake the watches."""
 
         async def done() -> Any:
             said = what(self.objects)
@@ -115,7 +115,7 @@ class KubeServer:
         return self._run(done())
 
     def cut(self) -> None:
-        """Every connection is reset."""
+        """Reset all connections."""
 
         async def done() -> None:
             self._abort()
@@ -137,7 +137,7 @@ class KubeServer:
 
     async def _end(self) -> None:
         if self._runner is not None:
-            # Who is taken in, and whose server ends before his turn comes, is dropped with his socket open.
+            # aiohttp leaves a connection open that was accepted but not handled before the end of the server.
             self._loop.remove_reader(self._listening)
             await asyncio.sleep(0.05)
             self._abort()
@@ -235,7 +235,7 @@ class KubeServer:
         return self._told(request, kind, said, 201 if request.method == "POST" else 200)
 
     def _type(self, request: web.Request) -> str:
-        """Of the answer: what is accepted, if we have it."""
+        """Return the media type of the response: the accepted one, if it is supported."""
         accepted = request.headers.get("Accept", "").partition(",")[0]
         has = self.protobuf and request.path.endswith("/pods")
         return messages.MEDIA_TYPE if has and accepted == messages.MEDIA_TYPE else "application/json"
@@ -287,7 +287,7 @@ class KubeServer:
             raise Refusal(403, "Forbidden", f"{plural} is forbidden: {said}")
 
     def _review(self, asked: Any) -> Any:
-        """Whether whoever asks may do something."""
+        """Return whether the user has a permission."""
         plural = "/".join(filter(None, (asked["resource"], asked["subresource"])))
         return {"status": {"allowed": f"{asked['verb']} {plural}" not in self.forbidden}}
 
@@ -313,7 +313,7 @@ class KubeServer:
         since = int(query["resourceVersion"])
         if since > self.objects.version + 1_000:
             raise Refusal(504, "Timeout", "Too large resource version")
-        self.objects.changes(place, query, since)  # What is expired is said by the status.
+        self.objects.changes(place, query, since)  # Raises an error for an expired version.
         response = await _begun(request, self._type(request))
         self.watches += 1
         loop = asyncio.get_running_loop()
@@ -335,7 +335,7 @@ class KubeServer:
         return response
 
     async def _changes(self, request: web.Request, response: Any, place: Any, since: int) -> int:
-        # What happens while it is written comes after the bookmark.
+        # Changes during the write come after the bookmark.
         query, newest = request.query, self.objects.version
         for version, change in self.objects.changes(place, query, since):
             await response.write(self._change(request, change["type"], "Pod", change["object"]))
@@ -375,7 +375,7 @@ async def _begun(request: web.Request, media_type: str = "application/json") -> 
 
 @contextmanager
 def served(tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[KubeServer]:
-    """A server while inside."""
+    """Run a fake API server within the context."""
     server = KubeServer(tls)
     server.begin()
     try:
@@ -385,7 +385,7 @@ def served(tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[KubeServ
 
 
 def kubeconfig(server: KubeServer, path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str:
-    """A kubeconfig for it."""
+    """Write a kubeconfig for the server."""
     said = {
         "apiVersion": "v1",
         "kind": "Config",

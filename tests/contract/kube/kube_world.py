@@ -1,4 +1,4 @@
-"""Objects as clusters have them, whoever follows, and a client that is opened and closed."""
+"""Kubernetes objects, a sink, and a client that is opened and closed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -69,7 +69,7 @@ def remove(place: tuple[str, str], name: str) -> Callable[[Any], Any]:
 
 
 class Heard:
-    """A sink: what is there by now, by kind and name, and how often all of it was told."""
+    """A sink that stores the records by kind and name, and counts replacements."""
 
     def __init__(self) -> None:
         self.there: dict[str, dict[tuple[str, str], Record]] = {}
@@ -118,7 +118,7 @@ async def opened(said: KubernetesOptions) -> AsyncIterator[KubernetesCluster]:
 
 @asynccontextmanager
 async def following(cluster: KubernetesCluster) -> AsyncIterator[Heard]:
-    """Everything is told before it is entered."""
+    """Follow the cluster and yield its sink after all records have arrived."""
     heard = Heard()
     task = asyncio.create_task(cluster.follow(heard))
     try:
@@ -131,7 +131,7 @@ async def following(cluster: KubernetesCluster) -> AsyncIterator[Heard]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait for something that is to come about by itself."""
+    """Wait until the condition holds."""
     for _ in range(1_000):
         if true():
             return

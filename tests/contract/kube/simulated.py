@@ -1,4 +1,4 @@
-"""What every simulated scheduler needs around it: an operator that makes pods, a binding, an event."""
+"""The parts that all simulated schedulers need: an operator that creates pods, bindings and events."""
 
 from datetime import datetime, timezone
 from typing import Any
@@ -21,7 +21,7 @@ def now() -> str:
 
 
 def operate(objects: Objects) -> None:
-    """The training-operator: pods for every job that is not over, and its conditions."""
+    """Simulate the training-operator: create the pods of unfinished jobs and set their conditions."""
     for key, job in of(objects, *JOBS[::-1]):
         name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
         made = []
@@ -45,7 +45,7 @@ def operate(objects: Objects) -> None:
                 objects.put(where, {**pod, "status": {"phase": "Pending"}})
         running = any(each["status"]["phase"] == "Running" for _, each in of(objects, "pods"))
         before = [each["type"] for each in job.get("status", {}).get("conditions", [])]
-        # Once it has run it has run, whatever becomes of its pods.
+        # The condition stays, even if the pods are deleted.
         kinds = ["Created", *(["Running"] if running or "Running" in before else [])]
         said = [{"type": each, "status": "True", "lastTransitionTime": now()} for each in kinds]
         if before != kinds:
@@ -53,7 +53,7 @@ def operate(objects: Objects) -> None:
 
 
 def bind(objects: Objects, pods: list[tuple[Any, Any]]) -> None:
-    """All of them have a node, and run."""
+    """Bind the pods to a node and run them."""
     for key, pod in pods:
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}
         running = {"name": "pytorch", "state": {"running": {"startedAt": now()}}}
@@ -62,7 +62,7 @@ def bind(objects: Objects, pods: list[tuple[Any, Any]]) -> None:
 
 
 def tell(objects: Objects, about: Any, kind: str, reason: str, message: str) -> None:
-    """An event; the same is told once."""
+    """Create an event unless it exists."""
     meta = about["metadata"]
     key = ("", "events", meta["namespace"], f"{meta['name']}.{reason}.{abs(hash(message))}")
     if key not in objects.now:
@@ -81,7 +81,7 @@ def tell(objects: Objects, about: Any, kind: str, reason: str, message: str) -> 
 
 
 def asked(pods: list[tuple[Any, Any]], resource: str) -> Quantity:
-    """How much of it the containers of all pods ask for."""
+    """Return the total requests of all pods for one resource."""
     containers = [each for _, pod in pods for each in pod["spec"]["containers"]]
     requests = [each.get("resources", {}).get("requests", {}) for each in containers]
     return total([parse(each[resource]) for each in requests if resource in each] or [parse("0")])

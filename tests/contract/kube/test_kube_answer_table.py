@@ -1,4 +1,4 @@
-"""Every row of the table of answers, as calls of a cluster see it."""
+"""Tests each row of the table of API errors with calls of a cluster."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ MODIFIED = "Operation cannot be fulfilled: the object has been modified; please 
 
 @dataclass(frozen=True)
 class Example:
-    """One answer and the expected results of create, get and delete: an error, or the value."""
+    """An API error and the expected results of create, get and delete: an error, or the value."""
 
     row: str
     code: int
@@ -34,7 +34,7 @@ class Example:
     body: bytes | None = None
     expected: tuple[Any, Any, Any] = (Unavailable, Unavailable, Unavailable)
     requests: int | None = 1
-    """How often each request is sent; None: more than once."""
+    """The number of requests. None for more than one."""
 
     @property
     def status(self) -> dict[str, Any]:

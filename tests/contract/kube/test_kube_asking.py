@@ -1,4 +1,4 @@
-"""What is asked of a cluster, and what its answers are for whoever asked."""
+"""Requests to a cluster and the results of API errors for the caller."""
 
 import asyncio
 import contextlib
@@ -379,7 +379,7 @@ def test_clocks_that_differ_mean_nothing(server, tmp_path):
 
 @contextlib.asynccontextmanager
 async def under_way(many, seen):
-    """Questions that hang, once as many of them are asked as are asked at a time."""
+    """Start requests that hang, and yield them when the maximum number is being sent."""
     tasks = [asyncio.ensure_future(each) for each in many]
     try:
         await until(seen)
@@ -442,7 +442,7 @@ def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_p
 
 
 def test_who_waits_for_hundreds_before_him_is_not_given_up(server, tmp_path):
-    """Twelve at a time, and 0.2 s for each: the API server is slow, and never silent."""
+    """Twelve concurrent requests of 0.2 s each: the API server is slow but always responds."""
     server.do(put(JOBS, job()))
     server.faults.append(Fault("PATCH", hang=0.2, times=1_000))
     name = Name(namespace="ns", name=NAME)

@@ -1,4 +1,4 @@
-"""``kfpytorch serve --cluster kubernetes`` with its defaults: what a caller without credentials may do."""
+"""Permissions of a caller without credentials, with the default settings of ``kfpytorch serve``."""
 
 import grpc
 import pytest

@@ -1,4 +1,4 @@
-"""A burn-in's job is made, told of and deleted, however it ends."""
+"""A burn-in job is created, reported and deleted, however it ends."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def replica(role, node, exit_code=0):
 
 
 def failed(server):
-    """What the operator writes."""
+    """Set the condition of a failed job as the operator does."""
     key = (*JOBS, "ns", NAME)
     there = server.do(lambda objects: objects.now[key])
     condition = {"type": "Failed", "status": "True", "message": "PyTorchJob has failed"}
@@ -75,7 +75,7 @@ def jobs(server):
 
 
 def played(server, play):
-    """What happens in the cluster once the job is there."""
+    """Call `play` in a thread when the job exists."""
 
     def wait():
         while not there_is(server):
@@ -227,7 +227,7 @@ def command(server, tmp_path, *flags):
     task.write_bytes(TEMPLATE.SerializeToString())
     said = ["--kubeconfig", kubeconfig(server, tmp_path / "config"), "--namespace", "ns"]
     environment = {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    # Whoever runs tests in the background has SIGINT ignored, and so would the command.
+    # A test run in the background ignores SIGINT, and the command would inherit that.
     heeds = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
     asked = [sys.executable, "-c", heeds, KFPYTORCH, "doctor", *said, "--for", str(task), "train", *flags]
     return subprocess.Popen(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-"""What stands beside a job: made after it, made again when missing, and what is said if it cannot be."""
+"""Companion objects are created after the job, recreated if missing, and reported if that fails."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def server():
 
 
 def tell(server: KubeServer, folder: Path, *stories: Story) -> None:
-    """Each before a server of its own, which ends as one does that is killed: without finishing anything."""
+    """Run each story with its own server, which ends as if killed."""
 
     async def told() -> None:
         for story in stories:
@@ -57,7 +57,7 @@ def test_the_job_comes_first_and_owns_its_group(server, tmp_path):
         assert owner["uid"] == job["metadata"]["uid"]
         assert group["metadata"]["name"] == job["metadata"]["name"]
         assert group["spec"] == {"minMember": 5, "minResources": {"cpu": "5", "memory": "5Gi"}}
-        # Asked for once more, both are there.
+        # A second call creates nothing.
         await here.create(workers=4)
         assert (len(there(server, "pytorchjobs")), len(there(server, "podgroups"))) == (1, 1)
 
@@ -67,12 +67,12 @@ def test_the_job_comes_first_and_owns_its_group(server, tmp_path):
 def test_a_server_that_ends_between_the_two_has_the_next_one_make_the_group(server, tmp_path):
     async def first(here: Served) -> None:
         server.faults.append(Fault(method="POST", path="podgroups", times=1_000, reset="before"))
-        await here.create(workers=4)  # It goes on behind the call.
+        await here.create(workers=4)  # The server continues the creation after the call.
         assert (len(there(server, "pytorchjobs")), there(server, "podgroups")) == (1, [])
 
     async def second(here: Served) -> None:
         server.faults.clear()
-        # Nobody asks for it.
+        # Without any call.
         await until(lambda: len(there(server, "podgroups")) == 1)
 
     tell(server, tmp_path, first, second)
@@ -88,14 +88,14 @@ def test_a_group_that_somebody_deletes_is_made_again_until_its_job_ends(server, 
         await until(lambda: any(each["metadata"]["uid"] != uid for each in there(server, "podgroups")))
         (entry,) = here.cache
         await until(lambda: bool(entry.pod_groups))
-        # When the job is over, it goes, and nothing is made any more.
+        # After the job has ended, the group is deleted and not recreated.
         (job,) = there(server, "pytorchjobs")
         ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
         here.leave("outputs.pb")
         made = creations(server).count("PodGroup")
         server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
         await until(lambda: there(server, "podgroups") == [])
-        # Such a deletion updates the group first, and only an update wakes the gangs that wait.
+        # A foreground deletion updates the group first, and only an update wakes waiting gangs.
         deletions = [each for each in server.bodies if each.get("kind") == "DeleteOptions"]
         assert [each["propagationPolicy"] for each in deletions] == ["Foreground"]
         await until(lambda: not entry.pod_groups)
@@ -176,7 +176,7 @@ def test_a_group_of_a_job_that_ended_unseen_goes_too(server, tmp_path):
 
     async def second(here: Served) -> None:
         await until(lambda: there(server, "podgroups") == [])
-        # Asked for once more, it has no use for one.
+        # A second call does not create a group.
         await here.create(workers=4)
         await asyncio.sleep(0.2)
         assert there(server, "podgroups") == []
@@ -230,7 +230,7 @@ def test_where_groups_cannot_be_seen_they_are_made_once(server, tmp_path):
             await until(lambda a=annotation: entry.job is not None and a in entry.job.annotations)
             await asyncio.sleep(0.2)
         assert len(there(server, "podgroups")) == 1
-        # The call, and the round that came while it was under way.
+        # One for the call and one for the concurrent pass.
         assert creations(server).count("PodGroup") <= 2
 
     tell(server, tmp_path, first)

@@ -1,4 +1,4 @@
-"""Who we are is read again when it changes: tokens, certificates, plugins, kubeconfigs."""
+"""Credentials are reloaded after changes of tokens, certificates, plugins and kubeconfigs."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from backend_plugin.kube.credentials import Access, CredentialsUnusable, InClust
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell.cluster import Name, Unavailable
 
-# The official package asks for the time in a way that Python 3.12 warns of.
+# The official package calls `utcnow`, for which Python 3.12 emits a warning.
 pytestmark = pytest.mark.filterwarnings("ignore:.*utcnow:DeprecationWarning")
 JOB = Name(namespace="ns", name=NAME)
 
@@ -134,7 +134,7 @@ def test_a_plugin_that_takes_longer_than_a_question_is_run_once_and_heard(server
 
 
 def hanging(server, tmp_path):
-    """A kubeconfig whose plugin starts a process and waits for it, and where both say who they are."""
+    """Write a kubeconfig with a plugin that starts a process, writes both pids and waits."""
     plugin = tmp_path / "plugin"
     plugin.write_text(
         f"#!/bin/sh\nsleep 600 &\necho $$ $! > {tmp_path}/new\nmv {tmp_path}/new {tmp_path}/pids\nwait\n"
@@ -153,7 +153,7 @@ def is_over(pid):
 
 async def all_are_over(tmp_path):
     plugin, child = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-    # The event loop reaps the plugin, and may end only then.
+    # The plugin exists until the event loop has reaped it.
     await until(lambda: not psutil.pid_exists(plugin) and is_over(child))
 
 
@@ -179,7 +179,7 @@ def test_a_plugin_that_hangs_ends_when_nobody_waits_any_more(server, tmp_path):
 
 
 class Paper:
-    """A server's and a client's certificates, which may be renewed."""
+    """The certificates of a server and a client, which can be renewed."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -192,7 +192,7 @@ class Paper:
         self.authority.issue(name, self.cert, self.key)
 
     def context(self):
-        """Of the server."""
+        """Return the TLS context of the server."""
         self.authority.issue("server", self.directory / "s.crt", self.directory / "s.key")
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
         context.load_cert_chain(self.directory / "s.crt", self.directory / "s.key")
@@ -214,7 +214,7 @@ def test_a_certificate_that_was_renewed_is_used(paper, tmp_path):
         async def check(cluster):
             assert await cluster.get(JOB)
             paper.renew("us-renewed")
-            # What had expired is not accepted any more.
+            # An expired certificate is not accepted.
             server.faults.append(Fault(code=401))
             assert await cluster.get(JOB)
 
@@ -261,7 +261,7 @@ def test_the_name_of_a_certificate_may_be_another_than_the_address(paper, tmp_pa
 
 
 class Accounts:
-    """Credentials that a test gives, and takes away."""
+    """Credentials that a test sets and removes."""
 
     def __init__(self, access):
         self.access = access
@@ -287,7 +287,7 @@ def test_credentials_that_cannot_be_read_for_a_moment_stay_as_they_were(server):
         await held.renew()
         assert (await held.ask(Question(path="/api/v1/pods"), 5)).status == 200
         await held.close()
-        assert accounts.asked == 2  # Who is refused at every question does not ask each time.
+        assert accounts.asked == 2  # Repeated rejections do not cause a reload each time.
 
     asyncio.run(check())
 

@@ -1,4 +1,4 @@
-"""How a server ends that has deletions to make, as a process: none is lost that could be made in time."""
+"""The end of a server process with pending deletions: those that are possible in time are executed."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class Serving:
     endpoint: str
 
     def delete(self) -> None:
-        """DeleteTask for every job, all of them at once."""
+        """Call DeleteTask for all jobs concurrently."""
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
             calls = [stub.DeleteTask.future(_asked(execution), timeout=10) for execution in EXECUTIONS]
@@ -52,7 +52,7 @@ class Serving:
                 call.result()
 
     def ended(self) -> Sequence[dict[str, Any]]:
-        """What it has said until its end, which is a good one."""
+        """Wait for a successful end and return the log records."""
         _, said = self.process.communicate(timeout=40)
         assert self.process.returncode == 0, said
         return [json.loads(line) for line in said.splitlines()]
@@ -85,7 +85,7 @@ def serve(server: KubeServer, folder: Path, **environment: str) -> Iterator[Serv
 
 
 def busy(server: KubeServer) -> None:
-    """Whatever is asked about a job is to be asked again later."""
+    """Let all requests for jobs fail with 429."""
     for method in ("GET", "DELETE"):
         server.faults.append(
             Fault(method=method, path="/pytorchjobs/", times=10**6, code=429, headers={"Retry-After": "1"})
@@ -93,7 +93,7 @@ def busy(server: KubeServer) -> None:
 
 
 def given_up(said: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    """The jobs of which is said that somebody should delete them."""
+    """Return the level and job of each record about an abandoned deletion."""
     word = "delete it by hand: the order is given up, and nobody knows of it"
     return sorted((each["level"], each["job"]) for each in said if each["message"] == word)
 
@@ -122,7 +122,7 @@ def test_who_reads_the_log_is_told_which_jobs_are_still_to_be_deleted(
         begun = time.monotonic()
         serving.process.send_signal(signal.SIGTERM)
         said = serving.ended()
-        # No less than it ever had.
+        # Background operations get at least 3 s, even with a shorter drain.
         assert 2.9 < time.monotonic() - begun < 10
     assert names(server) == NAMES
     assert given_up(said) == [("WARNING", name) for name in NAMES]

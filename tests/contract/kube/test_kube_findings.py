@@ -1,4 +1,4 @@
-"""What a cluster is found to have, with what rights there are, and what a server makes of it."""
+"""The detected capabilities of a cluster with various permissions, and their use by a server."""
 
 import asyncio
 import logging
@@ -61,7 +61,7 @@ def test_an_empty_cluster_shows_its_version_its_kinds_and_what_becomes_of_a_pod(
         keeps_scheduling_group=False,
         unknown={"operator_scheduler": "no Deployment training-operator is seen"},
     )
-    # Nothing of it is there afterwards.
+    # The dry runs have created nothing.
     assert not server.objects.now
 
 
@@ -114,7 +114,7 @@ def test_queues_webhooks_and_who_binds_pods_are_seen(server, tmp_path):
     assert seen.keeps_scheduling_group is True
     server.objects.manages_jobs = False
     assert look(server, tmp_path).suspends_jobs is False
-    # Of so many it is not said which there are.
+    # The names are not reported if there are too many.
     server.faults.append(
         Fault(path="localqueues", code=200, body=b'{"metadata": {"continue": "x"}, "items": []}')
     )
@@ -190,7 +190,7 @@ def test_a_server_that_does_not_answer_tells_nothing(server, tmp_path):
         look(server, tmp_path, patience=0.5)
 
 
-# ---- what a server makes of it
+# ---- use by a server
 
 Story = Callable[[Served], Awaitable[None]]
 
@@ -227,7 +227,7 @@ def test_a_job_gets_the_scheduler_that_its_cluster_has_and_the_log_says_why_once
         f"gangs of flytesnacks/development in namespace {NAMESPACE}: Gangs are for coscheduling (plugin): "
         "the cluster has scheduling.x-k8s.io, and the training-operator runs without --gang-scheduler-name."
     ]
-    # The second task has not asked again.
+    # The second task has not repeated the detection.
     assert server.asked.count("GET /apis") == 1
 
 
@@ -309,7 +309,7 @@ def test_the_cluster_is_looked_at_from_the_start_and_now_and_then(server, tmp_pa
             operator(server, "--gang-scheduler-name=volcano")
             await until(lambda: '"operator-scheduler":"volcano"' in caplog.text)
             assert (await found.of(NAMESPACE)).operator_scheduler == "volcano"
-            # Nobody comes for the other one any more.
+            # No task uses the other namespace any more.
             await until(lambda: set(found._seen) == {NAMESPACE})
             server.stop()
             await until(lambda: "cannot be told, and is asked for again" in caplog.text)

@@ -1,4 +1,4 @@
-"""What is in a cluster is told as it is, whatever happens to lists and watches."""
+"""Records are complete and correct despite failures of lists and watches."""
 
 import asyncio
 import json
@@ -113,7 +113,7 @@ def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(se
     server.do(put(JOBS, job(OTHER)))
     for each in names:
         server.do(put(PODS, pod(each)))
-    # A state that is no message, in what says that there is more.
+    # A state that is not a valid message, in a page that is not the last one.
     broken = pods_pb2.Pod(metadata={"name": b"p"}, status={"container_statuses": [{"state": b"\xff"}]})
     page = pods_pb2.PodList(metadata={"resource_version": b"1", "rest": b"more"}, items=[broken])
     envelope = Unknown(type_meta=TypeMeta(kind=b"PodList").SerializeToString(), raw=page.SerializeToString())
@@ -204,7 +204,7 @@ def test_a_watch_that_breaks_loses_nothing(server, tmp_path, fault):
     async def check(heard):
         server.do(put(PODS, pod(phase="Running")))
         await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
-        await until(lambda: fault.times == 0)  # A list between two of them may have told it already.
+        await until(lambda: fault.times == 0)  # A list may have delivered the change before.
 
     followed(server, tmp_path, check)
 
@@ -382,7 +382,7 @@ def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
         ]
         server.do(lambda objects: objects.compact())
         server.cut()
-        # A list of one namespace says nothing of the other.
+        # A list of one namespace does not affect the other one.
         await until(lambda: heard.replaced.count("Job") >= 3)
         assert heard.names() == [NAME, OTHER]
 

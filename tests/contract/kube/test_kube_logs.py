@@ -1,4 +1,4 @@
-"""What containers wrote comes line by line, across restarts of containers and connections."""
+"""Container logs are complete across restarts of containers and connections."""
 
 import asyncio
 from contextlib import aclosing

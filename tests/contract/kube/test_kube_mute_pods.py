@@ -1,4 +1,4 @@
-"""A job fails while the watch of its pods is mute: why is asked for, once, before anybody is told."""
+"""A job fails while the watch of its pods sends no data: the server lists the pods once before it reports."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -67,7 +67,7 @@ def pod(server: KubeServer, name: str, replica: str, phase: str, state: Any) -> 
 
 
 def becomes(server: KubeServer, name: str, kind: str, since: float) -> None:
-    """The operator's word on the job."""
+    """Set a condition of the job as the operator does."""
     said = {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": ago(since)}
     status = {"startTime": ago(60), "conditions": [said]}
     put(server, JOBS, {**the_job(server, name), "status": status})
@@ -85,10 +85,10 @@ async def running(server: KubeServer, here: Served) -> tuple[bytes, str]:
 
 
 def fails(server: KubeServer, name: str) -> None:
-    """As by `sys.exit(3)`: there is no error file."""
+    """Fail a worker with `sys.exit(3)`, which writes no error file."""
     ended = {"exitCode": 3, "reason": "Error", "startedAt": ago(30), "finishedAt": ago(8)}
     pod(server, name, "worker-0", "Failed", {"terminated": ended})
-    # So long ago that no news of pods is waited for.
+    # Long enough ago that the server does not wait for changes of pods.
     becomes(server, name, "Failed", 7)
 
 
@@ -97,7 +97,7 @@ async def is_phase(here: Served, meta: bytes, phase: str) -> bool:
 
 
 async def ended(here: Served, meta: bytes) -> list[str]:
-    """Every phase until the last one, which is written down."""
+    """Return the last phase, after the verdict was stored."""
     phases = ["RUNNING"]
     while phases[-1] == "RUNNING":
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Jobs whose execution is gone: which they are, that no other is touched, and what a server and people do."""
+"""Orphans: detection, protection of other jobs, and deletion by a server or a command."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ async def orphanage(server, tmp_path, *namespaces, **said):
 
 
 def found(server, tmp_path, *namespaces, **said):
-    """Names of orphans, why it cannot be told of others, and how many have an owner."""
+    """Return the names of orphans, the reasons for unclear jobs, and the number of owned jobs."""
 
     async def look():
         async with orphanage(server, tmp_path, *namespaces, **said) as here:
@@ -54,7 +54,7 @@ def found(server, tmp_path, *namespaces, **said):
     return [each.job.name for each in seen.orphans], [*seen.unclear], len(seen.owned)
 
 
-# ---- which they are
+# ---- detection
 
 
 def test_a_job_is_an_orphan_when_its_workflow_is_gone(server, tmp_path):
@@ -137,7 +137,7 @@ def test_without_all_of_the_jobs_there_is_no_answer(server, tmp_path, trouble):
         found(server, tmp_path)
 
 
-# ---- that no other is deleted
+# ---- protection of other jobs
 
 
 def owned_meanwhile(server):
@@ -184,12 +184,15 @@ def test_what_is_deleted_is_that_job_and_no_other(server, tmp_path):
     assert (how["preconditions"], how["propagationPolicy"]) == ({"uid": uid}, "Background")
 
 
-# ---- what a server does
+# ---- deletion by a server
 
 
 @asynccontextmanager
 async def living(here, *asked):
-    """A server's, and jobs asked about to its very end: before Python 3.12 that may take a second."""
+    """Run the server's scans, and request the status of jobs until their end.
+
+    Before Python 3.12 the end may take a second.
+    """
     orphans = Orphans(here, Metrics(), SOON)
     life = asyncio.create_task(orphans.run())
     try:
@@ -209,7 +212,7 @@ async def collecting(server, tmp_path, *asked):
 
 
 async def asked_until(orphans, there, true):
-    """Propeller asks for its jobs again and again."""
+    """Request the status of the jobs repeatedly, as FlytePropeller does, until the condition holds."""
     await until(lambda: [orphans.asked(each) for each in there] and true())
 
 
@@ -229,7 +232,7 @@ def test_a_server_deletes_what_was_an_orphan_twice_in_a_row(server, tmp_path, ca
 
     asyncio.run(check())
     assert names(server) == [LIVES]
-    # Once for each look, and once for the one whose owner was found by the first.
+    # One request per scan, and one for the job whose owner the first scan set.
     assert lookups(server) == 3
     (owner,) = metadata(server, LIVES)["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("FlyteWorkflow", "lives")
@@ -315,7 +318,7 @@ def test_several_servers_at_once_do_no_harm(server, tmp_path):
     assert len(metadata(server, LIVES)["ownerReferences"]) == 1
 
 
-# ---- what people do
+# ---- deletion by a command
 
 
 def gc(server, tmp_path, *flags):

@@ -1,4 +1,4 @@
-"""Who a job's owner is, and that a job does not wait for it."""
+"""The owner of a job, for which the creation of the job does not wait."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""``kfpytorch serve --cluster kubernetes`` as a process: who is let in, and what its commands see."""
+"""Authentication and commands of ``kfpytorch serve --cluster kubernetes`` as a process."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def server():
 def serve(
     server: KubeServer, folder: Path, **environment: str
 ) -> tuple["subprocess.Popen[str]", str, list[str]]:
-    """The process when it is ready, where it listens, and how commands of other users reach it."""
+    """Start a server and return the process, its endpoint and the flags for commands of other users."""
     config = kubeconfig(server, folder / "kubeconfig")
     command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--kubeconfig", config]
     command += ["--host", "127.0.0.1", "--port", "0", "--state", folder / "state", "--log-format", "json"]
@@ -107,7 +107,7 @@ def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, t
             said = shown.read().decode().splitlines()
         assert 'kfpytorch_watches{kind="pods",state="in_sight"} 1.0' in said
         assert 'kfpytorch_orphans_total{result="deleted"} 1.0' in said
-        # A machine that is slow may look twice before it has written down, or heard.
+        # A slow machine may scan twice before the annotation is written or received.
         for result in ("elsewhere", "suspected"):
             assert any(f'kfpytorch_orphans_total{{result="{result}"}}' in line for line in said)
     finally:

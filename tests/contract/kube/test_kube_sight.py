@@ -1,4 +1,4 @@
-"""What only looks like a list is none, what says nothing is out of sight, what appears is seen at once."""
+"""Invalid lists are rejected, silent watches are stale, and new kinds are discovered immediately."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ FALSE_LISTS = {
     "as of no time": b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}',
     "of no kind": json.dumps(EMPTY).encode(),
     "of no items": json.dumps({**EMPTY, "kind": "PodList", "items": {"a": 1}}).encode(),
-    # The envelope says what would be in it, and that is all.
+    # The envelope contains the type of the object only.
     "protobuf without a list": wrapped("PodList", {}).removesuffix(b"\x12\0"),
     "protobuf without a version": wrapped("PodList", {}),
 }
@@ -54,12 +54,12 @@ def test_what_is_no_list_is_asked_for_again_and_what_was_known_stays(server, tmp
             assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
 
     asyncio.run(check())
-    # Once at its start, and once when it was listed anew.
+    # Once at the start and once at the relist.
     assert caplog.text.count("is out of sight, and is asked for again") == 2
 
 
 def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(server, tmp_path, caplog):
-    """As behind a proxy that hoards what it is to hand on; what a watch does not tell a list does."""
+    """A proxy may buffer the watch. A list then delivers the changes."""
     caplog.set_level(logging.INFO)
     server.mute = True
     server.do(put(JOBS, job()))
@@ -78,7 +78,7 @@ def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(s
             async with following(cluster) as heard:
                 server.do(put(PODS, pod(phase="Running")))
                 await until(lambda: counts().get(("pods", "out_of_sight")) == 1)
-                # One of jobs, of pods and of three kinds of events, and one again of the kind that is told.
+                # Watches of jobs, pods and three kinds of events, and one repeated watch.
                 assert begun[0] >= ("Silent", 6)
                 assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
                 await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")

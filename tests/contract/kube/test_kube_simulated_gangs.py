@@ -1,4 +1,4 @@
-"""Gangs of Volcano and KAI, which cannot be run here, before simulators of what they do and say."""
+"""Gangs with simulators of Volcano and KAI, which cannot be run in tests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -41,7 +41,7 @@ def tell(server: KubeServer, folder: Path, gang: dict[str, str], story: Story) -
 
 
 async def said(here: Served, server: KubeServer, meta: bytes, step: Step, begin: str) -> str:
-    """What is told of a job once that begins so, while the cluster goes on."""
+    """Advance the cluster until the message of a job starts with `begin`; return the message."""
 
     async def told() -> str:
         server.do(simulated.operate)
@@ -142,7 +142,7 @@ def test_a_gang_that_kai_takes_back_as_a_whole_runs_on_for_flyte_and_waits_for_p
     async def story(here: Served) -> None:
         meta = await here.create(workers=4)
         await said(here, server, meta, kai.step, "5 of 5")
-        # Times are whole seconds: what is made in the first is no replacement.
+        # Times are whole seconds: a pod of the first second does not count as a replacement.
         await asyncio.sleep(1.1)
         kai.queues["team"] = "0"
 
@@ -152,7 +152,7 @@ def test_a_gang_that_kai_takes_back_as_a_whole_runs_on_for_flyte_and_waits_for_p
             )
 
         server.do(lose)
-        # One pod after the other is seen to be gone.
+        # The deletions of the pods arrive one by one.
         line = (
             "queue team: it asks for 5 cpu, and its queue may never have more than 0 (0 of 5 replicas ready)"
         )

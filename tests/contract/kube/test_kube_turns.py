@@ -1,4 +1,4 @@
-"""An event on the job says that it waits again, and one that it runs again: each once, whoever serves it."""
+"""Events on the job report that it waits again or runs again: once each, also with several servers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -38,7 +38,7 @@ def server() -> Iterator[KubeServer]:
 
 
 def tell(server: KubeServer, folder: Path, story: Story, count: int = 1, settings: Any = NOTHING_SET) -> None:
-    """Before so many servers at a time, which end as those do that are killed."""
+    """Run a story with this number of servers, which end as if killed."""
 
     async def told() -> None:
         async with AsyncExitStack() as stack:
@@ -74,7 +74,7 @@ def put(server: KubeServer, place: tuple[str, str], manifest: Any) -> None:
 
 
 class Playing:
-    """The operator, the scheduler and the nodes of the job that is there."""
+    """Simulates the operator, the scheduler and the nodes for the only job."""
 
     def __init__(self, server: KubeServer) -> None:
         self._server = server
@@ -109,14 +109,14 @@ class Playing:
         put(self._server, PODS, {"metadata": metadata, "spec": spec, "status": status})
 
     def loses(self) -> None:
-        """A worker, in whose place there is another, for which there is no room."""
+        """Replace a worker by one that does not fit any node."""
         key = (*PODS, NAMESPACE, f"{self.name}-worker-0")
         self._server.do(lambda objects: objects.remove(key))
         self.pod("worker-0", created=10, placed=False)
 
 
 async def turned(server: KubeServer, here: Served) -> tuple[Playing, bytes]:
-    """A job that runs, and then waits again."""
+    """Create a job that runs and then waits again."""
     meta = await here.create()
     play = Playing(server)
     play.runs()
@@ -140,7 +140,7 @@ def test_two_servers_write_it_once_and_a_third_after_them_does_not(server, tmp_p
         about = event["involvedObject"]
         assert (about["name"], about["uid"]) == (play.name, play.job["metadata"]["uid"])
         assert await one.phase(meta) == "RUNNING"
-        # Both have looked.
+        # Both servers have processed the change.
         await until(
             lambda: [entry.turned for here in (one, other) for entry in here.cache] == [Way.WAITS] * 2
         )
@@ -155,7 +155,7 @@ def test_two_servers_write_it_once_and_a_third_after_them_does_not(server, tmp_p
         Playing(server).pod("worker-0", created=10)
         await until(lambda: "Resumed" in reasons(server))
         assert sorted(reasons(server)) == ["Resumed", "WaitingForResources"]
-        # The next turn is another.
+        # The next wait is a new event.
         Playing(server).pod("worker-0", created=0, placed=False)
         await until(lambda: len(reasons(server)) == 3)
         assert sorted(reasons(server))[1:] == ["WaitingForResources"] * 2
@@ -176,7 +176,7 @@ def test_a_permission_that_is_missing_is_named_once_and_costs_nothing_else(serve
         play.pod("worker-0", created=0, placed=False)
         await until(lambda: posts(server) == 2)
         await until(lambda: len(here.orders) == 0)
-        # It is written as soon as that is permitted, of the next turn.
+        # The event is written with the next change after the permission was granted.
         server.forbidden.clear()
         play.pod("worker-0", created=10)
         await until(lambda: all(entry.turned is Way.RUNS for entry in here.cache))
@@ -207,7 +207,7 @@ def test_who_asks_does_not_wait_for_it_and_it_is_written_when_the_server_answers
 def test_what_was_said_before_many_others_spoke_is_remembered(server, tmp_path):
     async def story(here: Served) -> None:
         play, _ = await turned(server, here)
-        # Seen, and not only written: what the others say comes by another watch.
+        # Wait for the event to arrive, because other events use a different watch.
         await until(lambda: all("WaitingForResources" in heard(entry) for entry in here.cache))
         for number in range(60):
             said = event(f"Other{number}", name=f"{play.name}-master-0")
@@ -288,11 +288,11 @@ def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
     asked(server, tmp_path, story)
 
 
-# ---- a job that runs undisturbed is left alone, but not in everything
+# ---- a job that runs is checked rarely, apart from some changes
 
 
 async def trains_among_many(server: KubeServer, here: Served) -> tuple[Playing, Entry]:
-    """A job that is looked at twice a minute, and was a moment ago."""
+    """Create a job that was checked recently and is checked twice a minute."""
     meta = await here.create()
     play = Playing(server)
     play.runs()
@@ -301,7 +301,7 @@ async def trains_among_many(server: KubeServer, here: Served) -> tuple[Playing, 
     await until(lambda: entry.told is Phase.RUNNING)
     for number in range(600):
         here.cache.put(NAMESPACE, Job(name=f"other-{number}", namespace=NAMESPACE))
-    # The round of few ends; in that of many the first one comes first.
+    # The pass over few jobs ends; the pass over many jobs starts with the first one.
     await asyncio.sleep(2.5)
     return play, entry
 

@@ -1,4 +1,4 @@
-"""Volcano, as far as a backend can see it: who may be queued, who is admitted, who runs, and what is said."""
+"""Simulates the parts of Volcano that a backend observes: queue admission, scheduling and status messages."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,12 +15,12 @@ LIVING = ("Inqueue", "Running")
 
 @dataclass
 class Volcano:
-    """`admit` is its webhook, `step` a cycle of its scheduler."""
+    """A simulated Volcano. `admit` is its webhook, `step` is one cycle of its scheduler."""
 
     free: dict[str, str]
-    """What the nodes have."""
+    """The capacity of the nodes."""
     queues: dict[str, dict[str, str]] = field(default_factory=dict)
-    """What each may have; none for without limit."""
+    """The limits of each queue. Empty for no limit."""
     closed: set[str] = field(default_factory=set)
 
     def admit(self, plural: str, manifest: Any) -> None:
@@ -59,7 +59,7 @@ class Volcano:
             objects.put(key, {**group, "status": {"phase": phase}})
 
     def _over(self, group: Any, limits: dict[str, str], living: list[Any]) -> list[str]:
-        """The resources of which there is too little, beside those who have theirs."""
+        """Return the resources that exceed the limits, given the admitted groups."""
         wanted = group["spec"]["minResources"]
         return sorted(
             name
