@@ -1,4 +1,4 @@
-"""Bound pods as JSON, with only what a test is about, and a machine to run them."""
+"""Builders for bound pods with few fields, and for the containers that the kubelet derives from them."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ PLACE = Place("/pods/u", "/tmp/u")
 
 
 def replica(name: str = "j-worker-1", *, port: str = "40001", **spec: Any) -> Manifest:
-    """A pod of job `j` in namespace `a`."""
+    """Build a pod of job `j` in namespace `a`."""
     metadata = {
         "name": name,
         "namespace": "a",
@@ -36,7 +36,7 @@ def replica(name: str = "j-worker-1", *, port: str = "40001", **spec: Any) -> Ma
 def container(
     *args: str, name: str = "pytorch", env: dict[str, Any] | None = None, **fields: Any
 ) -> Manifest:
-    """A container that runs `args`; a value of `env` that is no text is what `valueFrom` says."""
+    """Build a container that runs `args`. A value of `env` that is not text becomes its `valueFrom`."""
     said = [
         {"name": key, **({"value": value} if isinstance(value, str) else {"valueFrom": value})}
         for key, value in (env or {}).items()
@@ -45,14 +45,14 @@ def container(
 
 
 def launched(pod: Manifest, **options: Any) -> list[Manifest]:
-    """What the containers of a pod are to be."""
+    """Return the containers in the launch file of a pod."""
     options = {"code": Path("/code"), **options}
     launch = pod_launch.launch(pod, PLACE, KubeletOptions(**options), MACHINE)
     return launch["containers"]
 
 
 def only(one: Manifest, pod: Manifest | None = None, **options: Any) -> Manifest:
-    """What this container of a pod is to be."""
+    """Return the launch entry of this container in a pod."""
     pod = pod or replica()
     pod = {**pod, "spec": {**pod["spec"], "containers": [one]}}
     return launched(pod, **options)[-1]

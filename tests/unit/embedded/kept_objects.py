@@ -1,4 +1,4 @@
-"""Objects of an emulated cluster as JSON, with only what a test is about; a clock that stands."""
+"""Builders for objects of an embedded cluster with few fields, and a manual clock."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone

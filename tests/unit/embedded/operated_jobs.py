@@ -1,4 +1,4 @@
-"""Jobs and their pods as the controller sees them, and what it makes of them."""
+"""Builders for jobs and pods as input of the controller, and accessors for its result."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -17,7 +17,7 @@ def a_role(**fields: Any) -> Manifest:
 
 
 def a_job(*, master: Any = None, worker: Any = None, status: Any = None, **spec: Any) -> Manifest:
-    """A stored job; `master` and `worker` are the fields of their roles."""
+    """Build a stored job; `master` and `worker` contain the fields of their replica roles."""
     roles = {
         name: a_role(**role) for name, role in (("Master", master), ("Worker", worker)) if role is not None
     }
@@ -50,7 +50,7 @@ def a_condition(kind: str, status: str = "True", reason: str = "") -> Manifest:
 
 
 def a_pod(short: str, phase: str, **said: Any) -> Manifest:
-    """A pod of the job: `exit`, `restarts`, `reason`, and `deleted` (in how many seconds from NOW)."""
+    """Build a pod of the job. Options: `exit`, `restarts`, `reason`, `deleted` (seconds from NOW)."""
     role, _, index = short.partition("-")
     labels = {"operator-name": "pytorchjob-controller", "job-name": "job", "replica-type": role}
     metadata: Manifest = {
@@ -82,19 +82,19 @@ def services_of(pods: Sequence[Manifest]) -> list[Manifest]:
 
 
 def look(job: Manifest, *pods: Manifest, now: datetime = NOW, upstream: bool = False) -> Step:
-    """One pass; there is a service for every pod."""
+    """Run one reconcile pass with a service for every pod."""
     seen = Seen(job=job, pods=pods, services=services_of(pods), now=now)
     return reconcile(seen, upstream=upstream)
 
 
 def conditions(step: Step) -> list[str]:
-    """Of the status that a pass writes, in their order."""
+    """Return the conditions of the new status, in order."""
     assert step.status is not None
     return [f"{each['type']}={each['status']}" for each in step.status["conditions"]]
 
 
 def replicas(step: Step) -> Manifest:
-    """The numbers of the status that a pass writes."""
+    """Return the replica statuses of the new status."""
     assert step.status is not None
     statuses = step.status["replicaStatuses"]
     return {
@@ -104,7 +104,7 @@ def replicas(step: Step) -> Manifest:
 
 
 def wanted(step: Step) -> list[str]:
-    """The actions of a pass, in words."""
+    """Return the actions of a pass as text."""
     return [f"{type(action).__name__} {_name(action)}".strip() for action in step.actions]
 
 

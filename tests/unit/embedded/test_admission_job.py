@@ -1,4 +1,4 @@
-"""What the API server and the operator's webhook refuse of a PyTorchJob, and as what they store it."""
+"""API admission of PyTorchJobs: errors of the API server and the operator's webhook, and defaults."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def a_job(spec: Any = None, **metadata: Any) -> dict[str, Any]:
 
 
 def a_pod(**spec: Any) -> dict[str, Any]:
-    """A job whose workers' pods are so."""
+    """Build a job with worker pods that have this spec."""
     return a_job(a_spec(template={"spec": {"containers": [{"name": "pytorch", "image": "a"}], **spec}}))
 
 
@@ -109,7 +109,7 @@ def test_what_is_sent_is_not_changed() -> None:
     assert job == a_job({**a_spec(), "runPolicy": {}})
 
 
-# Each with the first of the causes; the last is added wherever a type is wrong or something missing.
+# Each case contains the first cause. The API server adds `MORE` after a wrong type or a missing field.
 MALFORMED = {
     "a number for a text": ({**a_spec(), "nprocPerNode": 2}, "spec.nprocPerNode", "string", "integer"),
     "a text for a number": (
@@ -387,7 +387,7 @@ def test_another_kind_is_a_bad_request(changed: Any) -> None:
     assert refusal({**a_job(), **changed})[:2] == (400, "BadRequest")
 
 
-# ---- changes
+# ---- updates
 
 
 def stored(job: dict[str, Any]) -> dict[str, Any]:
@@ -443,7 +443,7 @@ def test_a_queue_may_be_kept_or_left(queue: Any) -> None:
     assert admit_update(old, new) == new
 
 
-# The examples of RFC 7386, appendix A, whose targets are objects.
+# The examples from RFC 7386, appendix A, that have an object as target.
 @pytest.mark.parametrize(
     ("old", "patch", "new"),
     [

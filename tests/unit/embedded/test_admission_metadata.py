@@ -1,4 +1,4 @@
-"""What the API server refuses of a PyTorchJob's metadata before it looks at anything else."""
+"""Errors of the API server for the metadata of a PyTorchJob, which it reports before all other errors."""
 
 from typing import Any
 

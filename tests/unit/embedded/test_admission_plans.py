@@ -1,4 +1,4 @@
-"""What we ask of a cluster passes the emulated one's admission as it is; so do the pods made of it."""
+"""Manifests of a plan, and the pods that result from them, pass the admission of the embedded cluster."""
 
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_a_planned_job_is_admitted_as_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_pods_and_services_of_a_planned_job_are_admitted(name: str) -> None:
-    """Of one that a queue holds back: once it may begin."""
+    """Suspended jobs are resumed first."""
     for job in jobs(name):
         job["spec"]["runPolicy"].pop("suspend", None)
         stored = {**job, "metadata": {**job["metadata"], "uid": "uid"}}
@@ -46,7 +46,7 @@ def test_the_pods_and_services_of_a_planned_job_are_admitted(name: str) -> None:
 
 
 def with_protocols(job: Any) -> Any:
-    """With the protocol that the definition fills into every port, and the names into every reference."""
+    """Add the default protocol to every port, as the CRD does."""
     if isinstance(job, dict):
         named = {"protocol": "TCP"} if "containerPort" in job else {}
         return {**named, **{key: with_protocols(value) for key, value in job.items()}}

@@ -1,4 +1,4 @@
-"""What the API server refuses of the pods and services that the operator makes."""
+"""Errors of the API server for the pods and services that the operator creates."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from backend_plugin.embedded.admission import admit_pod, admit_service
 
 
 def a_pod(container: Any = None, **spec: Any) -> dict[str, Any]:
-    """A pod of one container."""
+    """Build a pod with one container."""
     containers = [{"name": "c", "image": "a:1", **(container or {})}]
     return {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""The tables of the custom resource definition name only what there is."""
+"""The tables for the custom resource definition contain only existing fields."""
 
 from backend_plugin.core import shapes
 from backend_plugin.core.pod_types import PARTS

@@ -1,4 +1,4 @@
-"""Where the default mode is better than the operator: each deviation, beside what the operator does."""
+"""The default mode compared with the operator: one test for each deviation."""
 
 import dataclasses
 from typing import Any
@@ -37,7 +37,7 @@ def test_created_is_written_with_the_first_status() -> None:
     step = look(job, upstream=True)
     assert step.status is not None
     assert "conditions" not in step.status
-    # It is in the operator's cache only.
+    # The operator has this condition only in its cache.
     assert conditions(look(created(job, NOW), upstream=True)) == ["Created=True"]
 
 
@@ -131,7 +131,7 @@ def test_what_a_suspension_left_behind_is_not_the_resumed_jobs() -> None:
     old = a_pod("worker-0", "Running", deleted=35)
     steps = [look(job, old, now=after(20), upstream=mode) for mode in MODES]
     assert [step.status and conditions(step)[-1] for step in steps] == ["Suspended=False", "Failed=True"]
-    # Deleted by somebody after it was resumed.
+    # This pod was deleted after the job was resumed.
     new = {**old, "metadata": {**old["metadata"], "creationTimestamp": stamp(12)}}
     assert conditions(look(job, new, now=after(20)))[-1] == "Failed=True"
 

@@ -1,4 +1,4 @@
-"""What is said of a job: of actions, and of pods that are in trouble."""
+"""Events of a job: for actions, and for pods with problems."""
 
 from typing import Any
 

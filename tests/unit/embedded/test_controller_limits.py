@@ -1,4 +1,4 @@
-"""Deadlines, restarts, expiry; suspension and scaling."""
+"""Deadlines, restart limits, expiry, suspension and scaling of jobs."""
 
 from typing import Any
 

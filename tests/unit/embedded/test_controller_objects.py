@@ -1,4 +1,4 @@
-"""The pods and services that the operator makes."""
+"""The pods and services that the operator creates."""
 
 from typing import Any
 
@@ -146,7 +146,7 @@ def test_a_service_has_the_named_ports_of_the_training_container() -> None:
             "spec": {
                 "clusterIP": "None",
                 "selector": labels,
-                # Those without a name are one, the last.
+                # Ports without a name count as equal; the last one is kept.
                 "ports": [
                     {"name": "metrics", "port": 9000},
                     {"port": 2},

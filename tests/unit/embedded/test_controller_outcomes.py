@@ -1,4 +1,4 @@
-"""What becomes of a job: the table of its outcomes, in the default mode and as the operator has it."""
+"""The table of job outcomes, in the default mode and in the mode of the operator."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_a_new_job_is_created_and_has_started() -> None:
     }
 
 
-# Policy, pods; conditions, numbers, whether it is over, what is done.
+# Restart policy and pods; conditions, replica statuses, whether the job has finished, actions.
 OUTCOMES = {
     "the master runs": (
         ("Never", [a_pod("master-0", "Running"), a_pod("worker-0", "Pending")]),
@@ -199,7 +199,7 @@ SENTENCES = [
         [("Normal", "PyTorchJobFailed", "PyTorchJob job is failed because 1 Worker replica(s) failed.")],
     ),
     (
-        # The first of the two sentences stands, for the second has the same reason.
+        # The first message is kept, because the second one has the same reason.
         "job job is restarting because Worker replica(s) failed.",
         [
             (
@@ -284,7 +284,7 @@ def test_the_clean_pod_policy_decides_what_stays(policy: str, expected: list[str
     assert wanted(step) == [
         f"{verb} job-{each}" for each in expected for verb in ("DeletePod", "DeleteService")
     ]
-    # Whoever ran when the job succeeded has succeeded, too.
+    # Pods that ran when the job succeeded count as succeeded.
     assert replicas(step) == {"Worker": {"succeeded": 3}}
 
 

@@ -1,4 +1,4 @@
-"""Which condition replaces which, and when its times move."""
+"""Replacement of conditions, and their transition times."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is started in a pod, and when. Nobody waits here: the clock is a number."""
+"""The start order of the containers in a pod. The clock is a number, so the tests do not wait."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def due(of, now=0.0):
 
 
 def run(of, now=0.0):
-    """Start all that is due, as often as there is something; their names, in order."""
+    """Start all containers that are due, until none remains. Return their names in order."""
     names = []
     while found := of.due(0, now):
         for each in found:

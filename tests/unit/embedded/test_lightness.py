@@ -1,4 +1,4 @@
-"""What an embedded cluster does not need is not loaded for it."""
+"""An embedded cluster does not import modules that it does not need."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The nodes that an emulated cluster has."""
+"""The nodes of an embedded cluster."""
 
 import os
 

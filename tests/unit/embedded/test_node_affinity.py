@@ -1,4 +1,4 @@
-"""Which nodes a pod accepts, and which accept it."""
+"""Node selectors, node affinity, taints and tolerations."""
 
 import pytest
 

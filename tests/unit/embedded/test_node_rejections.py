@@ -1,4 +1,4 @@
-"""Whether a node's kubelet takes a pod that its author has sent there, and in which words it does not."""
+"""Pods that name their node: acceptance by the kubelet, and its messages."""
 
 import pytest
 from kept_objects import container, node, pod, stored
@@ -41,10 +41,10 @@ def failed(predicate):
         (claim(gpu="9", cpu="9", memory="9Gi"), [], {"gpu": "1"}, lack("cpu", 9000, 0, 4000)),
         (claim(cpu="9", selector={"zone": "b"}), [], {}, lack("cpu", 9000, 0, 4000)),
         (claim(selector={"zone": "b"}), [], {}, failed("NodeAffinity")),
-        # As kubelets do with what nobody has told them of.
+        # A kubelet ignores resources that its node does not list.
         (claim(gpu="1"), [], {}, Binding(uid="u", node="node-1", gpus=[])),
         (claim(gpu="1"), [claim(gpu="1", gpus="0")], {"gpu": "2"}, Binding(uid="u", node="node-1", gpus=[1])),
-        # What its author says of GPUs is nothing that it has.
+        # GPU indices that the author sets are ignored.
         (claim(gpus="0,1"), [], {"gpu": "2"}, Binding(uid="u", node="node-1", gpus=[])),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a node says of itself after what was done to it."""
+"""Node objects after each command."""
 
 from kept_objects import AT_ONCE, BEGAN
 

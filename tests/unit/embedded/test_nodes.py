@@ -1,5 +1,5 @@
-# ruff: noqa: E501 - a row a case
-"""Where pods go, and in which words the scheduler says that they go nowhere."""
+# ruff: noqa: E501 - one case per line
+"""The node that the scheduler selects for a pod, and its messages for unschedulable pods."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a container's environment and arguments are."""
+"""The environment and the arguments of a container."""
 
 import pytest
 from bound_pods import container, only, replica

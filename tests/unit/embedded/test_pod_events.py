@@ -1,4 +1,4 @@
-"""What the kubelet says while containers come and go."""
+"""The kubelet's events when containers start and end."""
 
 import pytest
 from kept_objects import pod, stored
@@ -37,7 +37,7 @@ STARTED = ("Started", "Started container pytorch", False)
         (status(waiting("ContainerCreating")), status(UNSTARTED), [NOT_STARTED]),
         (status(UNSTARTED), status(waiting("CrashLoopBackOff"), lastState=UNSTARTED), [BACK_OFF]),
         (status(waiting("CrashLoopBackOff"), lastState=ENDED), status(UNSTARTED, 1), [NOT_STARTED]),
-        # Seen late: it was started and has ended in between.
+        # A late update: the container was started and has ended in between.
         ({}, status(waiting("CrashLoopBackOff"), lastState=UNSTARTED), [NOT_STARTED, BACK_OFF]),
         (status(UNSTARTED), status(RUNNING, 1, lastState=UNSTARTED), [STARTED]),
         (status(RUNNING), status(ENDED), []),

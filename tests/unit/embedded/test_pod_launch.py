@@ -1,4 +1,4 @@
-"""What a pod's containers run in: image, environment, order, patience."""
+"""The launch file of a pod: image, environment, order and time limits."""
 
 import json
 

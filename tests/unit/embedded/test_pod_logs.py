@@ -1,4 +1,4 @@
-"""Output, from a container's pipe to whoever reads it."""
+"""Container output, from the pipe of a container to the client that reads the log."""
 
 import asyncio
 import re
@@ -18,13 +18,13 @@ LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z (stdout|stderr) [FP] 
 
 
 class Written:
-    """A container's logs, written as a shim does; its pod's state is what a test says."""
+    """The logs of a container, written as a shim does. The test sets the state of the pod."""
 
     def __init__(self, path, limit=1 << 20, kept=5):
         self.path, self.limit, self.kept = path, limit, kept
         self.container = ContainerState(kind="app")
         self.later = []
-        """What happens while somebody waits for news, one at a time."""
+        """Functions that run during `news`, one per call."""
 
     def run(self, number, *outputs):
         log = LogFile(str(self.path), number, self.limit, self.kept)

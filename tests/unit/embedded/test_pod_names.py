@@ -1,4 +1,4 @@
-"""Replicas' names and ports, as they are on one machine."""
+"""Replica names and ports, rewritten for one machine."""
 
 import pytest
 from bound_pods import container, only, replica
@@ -14,14 +14,14 @@ from backend_plugin.embedded.pod_names import Names
         ("tcp://j-master-0:23456", "tcp://127.0.0.1:40001"),
         ("--rdzv-endpoint=j-worker-0:23456,x", "--rdzv-endpoint=127.0.0.1:40001,x"),
         ("j-master-0.a.svc.cluster.local:23456", "127.0.0.1:40001"),
-        # A program's own.
+        # Ports of a program.
         ("http://j-master-0:8080/x", "http://127.0.0.1:8080/x"),
         ("j-worker-1:234567", "127.0.0.1:234567"),
         ("j-master-0.a.svc", "127.0.0.1"),
         ("j-master-0.a", "127.0.0.1"),
         ("[j-master-0, j-worker-0]", "[127.0.0.1, 127.0.0.1]"),
         ("ask j-master-0.", "ask 127.0.0.1."),
-        # What only looks like one.
+        # Similar names that are not replicas.
         ("j-master-1", "j-master-1"),
         ("j-worker-", "j-worker-"),
         ("other-j-master-0", "other-j-master-0"),
@@ -107,7 +107,7 @@ def test_the_operators_variables():
         "URL": "tcp://$(MASTER_ADDR):$(MASTER_PORT)",
     }
     found = only(container("--port=$(MASTER_PORT)", "$(MASTER_ADDR):1234", env=said))
-    # Nobody in the job has said that it listens there.
+    # Port 1234 is not declared, so it is kept in the argument.
     assert {name: found["env"][name] for name in said} == {
         "MASTER_PORT": "40001",
         "PET_MASTER_PORT": "40001",

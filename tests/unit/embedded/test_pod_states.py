@@ -1,4 +1,4 @@
-"""A pod after what happened to it."""
+"""Pod objects after each transition."""
 
 import pytest
 from kept_objects import AT_ONCE, BEGAN, container, pod

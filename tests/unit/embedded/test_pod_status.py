@@ -1,4 +1,4 @@
-"""What a kubelet says of a pod."""
+"""The pod status that the kubelet reports."""
 
 import pytest
 from bound_pods import container, replica

@@ -1,4 +1,4 @@
-"""Volumes, and the paths below their mounts."""
+"""Volumes, and paths below their mounts."""
 
 import pytest
 from bound_pods import container, launched, only, replica
@@ -31,7 +31,7 @@ def refused(volume):
         ("cp /data/x '/data/y'", f"cp {HERE}/x '{HERE}/y'"),
         ("echo hi >/data/x; ls /data.", f"echo hi >{HERE}/x; ls {HERE}."),
         ("file:///data/x", f"file://{HERE}/x"),
-        # Another directory, or none.
+        # Other directories, and text that is not a path.
         ("/database", "/database"),
         ("/data-2", "/data-2"),
         ("/data.old", "/data.old"),

@@ -1,4 +1,4 @@
-"""A port for every job, and for no other."""
+"""Each job has its own port."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What is said of objects: once, for a while, and not without end."""
+"""The event recorder: equal events, limits and expiry."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Pods that wait are decided on a few at a time, and what happens in between is not forgotten."""
+"""Changes between two batches of scheduling decisions."""
 
 import asyncio
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""There may be hundreds of shims, and one kubelet must not make a server heavy."""
+"""A shim and a kubelet import few modules, because there may be hundreds of shims."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Which directories an embedded cluster uses, and what it changes and removes there."""
+"""State directories: which ones are accepted, and which files are changed or removed there."""
 
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def test_a_link_in_place_of_a_file_of_ours_is_not_written_to(tmp_path: Path, nam
     assert mine.read_text() == "mine"
 
 
-# ---- the directories of pods
+# ---- pod directories
 
 
 def test_only_marked_directories_are_those_of_pods(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_its_own_short_temporary_directory_goes_with_a_pod(tmp_path: Path) -> No
     (shorts[0] / "file").touch()
     link = pods[1].path / "tmp"
     link.unlink()
-    link.symlink_to(shorts[0])  # Another pod's.
+    link.symlink_to(shorts[0])  # The link now points to the directory of another pod.
     pods[1].remove()
     assert (shorts[0] / "file").exists()
     pods[0].remove()

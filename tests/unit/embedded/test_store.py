@@ -1,4 +1,4 @@
-"""Objects that are found again, in their versions, by one server at a time."""
+"""The object store: durability, versions and the lock of a server."""
 
 import os
 import signal
@@ -190,7 +190,7 @@ def test_the_state_of_a_later_release_is_left_alone(state):
     file = sqlite3.connect(state / "objects.sqlite")
     file.execute("PRAGMA user_version = 99")
     file.close()
-    for _ in "twice":  # The lock of the first attempt is not kept.
+    for _ in "twice":  # The first attempt must release the lock.
         with pytest.raises(StateUnusable, match=r"written by a later release \(schema 99,"):
             Store.open(state)
 
@@ -295,7 +295,7 @@ def test_a_server_that_is_killed_in_between_has_done_nothing_of_it(state):
 
 
 def write_in_another_process(state, code):
-    """Run code with a `store`, and kill the process, so that its write-ahead log stays."""
+    """Run code with a `store` and kill the process, so that its write-ahead log remains."""
     program = (
         "import os, sys\nfrom pathlib import Path\nfrom backend_plugin.embedded.store import Store\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom kept_objects import pod\n"

@@ -1,4 +1,4 @@
-"""Keys are looked at once, in turn, and again when it is time."""
+"""The work queue: each queued key is processed once, in order, and again when it is due."""
 
 import asyncio
 from datetime import timedelta
@@ -13,7 +13,7 @@ ONE, TWO = Key("PyTorchJob", "a", "one"), Key("PyTorchJob", "a", "two")
 
 
 class Looking:
-    """Answers in the order given, then None; sets `done` when that is used up."""
+    """A function that returns the given results in order, then None. It sets `done` after the last one."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
