@@ -34,14 +34,14 @@ _TOLD: Final = {
 
 
 def tell_all(store: Store, sink: Sink) -> None:
-    """Deliver all labelled objects of the store to `sink`."""
+    """Deliver all objects with the label `IDENTITY` to `sink`."""
     for kind, told in _TOLD.items():
         ours = [each for each in store.all(kind) if _is_ours(each)]
         sink.replace(told.record, [(key_of(each).namespace, told.read(each)) for each in ours])
 
 
 def tell(change: Change, sink: Sink) -> None:
-    """Deliver a change of a labelled object to `sink`."""
+    """Deliver a change of an object with the label `IDENTITY` to `sink`."""
     told = _TOLD.get(change.key.kind)
     if told is None or not _is_ours(change.last):
         return

@@ -56,7 +56,7 @@ class Jobs:
         self._clock = clock
         self._work = Work(self._look, backoff, clock)
         self._rests: dict[str, _Rest] = {}
-        """By job uid."""
+        """The unfinished passes by job uid."""
         self._gone: dict[str, None] = {}
         """The uids of deleted jobs that may still own objects."""
         self._ports = Ports(

@@ -16,7 +16,7 @@ from kfpytorch_common.environment import LOOPBACK_INTERFACE
 class BackOff:
     """The delay before a container is restarted, in seconds, with the kubelet's defaults.
 
-    The first restart has no delay.
+    The first restart has no delay. Later delays start at `first` and double up to `most`.
     """
 
     first: float = 10

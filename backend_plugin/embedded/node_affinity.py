@@ -22,7 +22,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One expression of a node selector term."""
+    """An expression in a node selector term."""
 
     key: str
     operator: str
@@ -80,7 +80,7 @@ _OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One alternative of a required node affinity; all its expressions must match."""
+    """An alternative of the required node affinity; all its expressions must match."""
 
     labels: Sequence[Requirement] = ()
     fields: Sequence[Requirement] = ()

@@ -209,7 +209,7 @@ class _Room:
         )
 
     def score(self, claim: Claim) -> tuple[float, float]:
-        """Return the score of this node for a pod: its mean share of free resources, then its pod count."""
+        """Return the score of this node for a pod: the mean share of free resources, then few pods."""
         after, has = plus(self.used, claim.requests), self.node.allocatable
         free = [1 - after.get(each, 0) / has[each] for each in _SCORED if has.get(each)]
         return sum(free) / max(1, len(free)), -self.used.get(PODS, 0)

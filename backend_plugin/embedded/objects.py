@@ -126,7 +126,7 @@ def with_conditions(manifest: Manifest, *conditions: Manifest) -> Manifest:
 
 
 def merged_conditions(there: Iterable[Manifest], new: Iterable[Manifest]) -> Sequence[Manifest]:
-    """Replace conditions by type. A condition with an unchanged status keeps its transition time."""
+    """Merge `new` into `there` by type. A condition with an unchanged status keeps its transition time."""
     by_type = {text(each, "type"): each for each in there}
     for each in new:
         old = by_type.get(text(each, "type"), {})

@@ -16,8 +16,8 @@ class EmbeddedOptions:
     nodes: int = 2
     """The number of nodes: ``node-1``, ``node-2``, ..."""
     capacity: Mapping[str, str] = field(default_factory=dict)
-    """The capacity of each node by Kubernetes resource name; the default is that of this machine. Nodes share
-    the CPUs and the memory, but each GPU belongs to one node."""
+    """The capacity of each node by Kubernetes resource name; the default is that of this machine. Each node
+    has all CPUs and the whole memory of the machine, but a GPU belongs to one node."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Additional labels of every node, for jobs that select their nodes."""
     durable: bool = False

@@ -40,7 +40,7 @@ _LONGEST_TMPDIR: Final = 60
 _LONGEST_COMPLAINT: Final = 4096
 _LONGEST_COMPLAINTS: Final = 1 << 24
 _TEMPORARY: Final = "tmp"
-_SHORT: Final = "/tmp"  # noqa: S108 - what is made there has a random name.
+_SHORT: Final = "/tmp"  # noqa: S108 - names in it are random.
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ def declared(pod: Manifest, container: Manifest, paths: Paths, machine: Machine)
     """Return the environment that a container declares.
 
     Raises:
-        Unconfigured: If a variable cannot be resolved or is too long, with the message of the kubelet.
+        Unconfigured: If a ConfigMap, a Secret or a field is missing, or if the variables are too long.
     """
     names = Names.of(pod)
     for source in entries(container, "envFrom"):

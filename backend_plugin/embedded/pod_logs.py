@@ -120,7 +120,7 @@ class RunLog:
             except OSError as error:
                 if error.errno not in files.REPLACED:
                     raise
-                # The shim has deleted the segment, because it wrote more than is kept between two reads.
+                # The shim deletes old segments. It wrote more than is kept since the last read.
                 later = self._later()
                 if not later:
                     return False

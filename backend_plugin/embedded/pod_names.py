@@ -55,7 +55,7 @@ class Names:
         return self.pattern.sub(self._address, value) if self.pattern else value
 
     def variable(self, name: str, value: str) -> str:
-        """Return the value of a variable before references to it are expanded."""
+        """Return the value of a variable. The value of a master port is the job's reserved port."""
         return self.port if name in _PORTS and self.pattern and self.port else value
 
     def torchrun(self, words: Sequence[str]) -> Sequence[str]:

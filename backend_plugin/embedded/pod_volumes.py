@@ -12,7 +12,7 @@ from backend_plugin.core.reading import entries, section, text
 from backend_plugin.core.values import Manifest
 
 # Not mapped: the shared memory of the machine serves the same purpose.
-_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a mount, no temporary file.
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a mount, not a temporary file.
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _FAILED: Final = 'MountVolume.SetUp failed for volume "{volume}" : {why}'
 

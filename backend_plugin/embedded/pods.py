@@ -138,7 +138,7 @@ class Pods:
         return self._kubelet.log(uid_of(pod), request)
 
     async def close(self) -> None:
-        """Close the kubelet. The next server reads what happens to the pods from now on."""
+        """Close the kubelet. The next server determines what happens to the pods afterwards."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -176,7 +176,7 @@ class Pods:
 
     def _accept(self, uid: str, status: Manifest) -> None:
         pod = self._store.by_uid(uid)
-        # A final phase does not change, also not for a pod of a failed node.
+        # A final phase does not change. This includes a pod whose node failed before it ended.
         if pod is None or is_ended(pod):
             return
         reported = pod_states.reported(pod, status)

@@ -38,7 +38,7 @@ def most(one: Amounts, other: Amounts) -> Amounts:
 
 
 def requests(spec: Manifest) -> Amounts:
-    """Return the requests of a pod spec: all containers that run together, or a larger init container."""
+    """Return the requests of a pod: its app containers and sidecars, or a larger init container."""
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in entries(spec, "initContainers"):

@@ -50,15 +50,13 @@ class Scheduler:
                 self._read(uid, change.new)
             came = uid in self._bound and waited is None
             if came:
-                self._decisions = (
-                    None  # The pod names its node, and uses resources that the pass counts as free.
-                )
+                # The pod names its node, and uses resources that the pass counts as free.
+                self._decisions = None
             if came or freed is not None or uid in self._waiting:
                 self._arm()
             elif uid not in self._bound and self._decisions is not None:
-                self._due = (
-                    True  # It was deleted before its decision. The pass still reserves resources for it.
-                )
+                # The pod was deleted before its decision. The pass still reserves resources for it.
+                self._due = True
 
     def close(self) -> None:
         """Stop scheduling."""

@@ -28,7 +28,7 @@ _SCHEMA: Final = 1
 """The schema version of the file. A server reads this version and earlier ones."""
 
 # A killed process loses no committed change, because the system has it. A power failure may lose the last
-# changes. Versions are never reused, also not the version of a deleted object.
+# changes. Versions are never reused, even after an object is deleted.
 _OPEN: Final = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -95,7 +95,7 @@ def system_clock() -> datetime:
 
 
 class Store:
-    """All objects of one cluster. Use it in one thread.
+    """The store of all objects of one cluster. Use it in one thread.
 
     Objects are immutable values: `update` replaces an object.
     """

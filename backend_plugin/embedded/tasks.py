@@ -11,7 +11,7 @@ class Tasks:
         self._last: dict[str, asyncio.Task[None]] = {}
 
     def add(self, key: str, what: Callable[[], Awaitable[None]]) -> None:
-        """Run a coroutine after the previous one of `key` has ended, also if that one failed."""
+        """Run a coroutine after the previous one of `key` has ended, even if that one failed."""
         task = asyncio.get_running_loop().create_task(_after(self._last.get(key), what))
         self._last[key] = task
         task.add_done_callback(lambda ended: self._settle(key, ended))

@@ -53,7 +53,7 @@ class Work:
         self._closed = False
 
     def add(self, key: Key) -> None:
-        """Queue `key`, unless it is queued."""
+        """Queue `key` if it is not queued."""
         if self._closed:
             return
         self._due[key] = None
