@@ -50,7 +50,7 @@ class Problems(list[Problem]):
         self.extend(problems)
 
     def append(self, problem: Problem) -> None:
-        """Add one problem; raise `InvalidTask` if the list is full."""
+        """Add one problem; raise `InvalidTask` if the list is full then."""
         super().append(problem)
         if len(self) >= MOST_PROBLEMS:
             raise InvalidTask(*self)

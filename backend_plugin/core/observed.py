@@ -1,6 +1,6 @@
 """Records of the observed state of a job, with a reader for each kind of object.
 
-The readers accept any JSON and never raise, so that an edited object cannot prevent its judgement.
+The readers accept any JSON and never raise, so that an edited object cannot prevent a verdict.
 """
 
 from collections.abc import Mapping

@@ -63,7 +63,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replaced: tuple[str, ...] = ()
     """The replicas with a pod that was created after the first full set."""
     enough: bool = True
-    """True if the training may have begun: it does not wait for the first pod of any replica."""
+    """True unless a pod of the first full set, which the training requires, has never run."""
     waits: tuple[Wait, ...] = ()
     notes: tuple[Note, ...] = ()
     """The job warnings."""

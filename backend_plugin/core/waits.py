@@ -28,7 +28,7 @@ class Lack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     missing: Quantity | None = None
     """The additional quantity that would be sufficient."""
     asked: Quantity | None = None
-    """The request of the whole gang, if the scheduler reports it; the job's annotation has it too."""
+    """The request of the whole gang, if the scheduler reports it; otherwise the job's annotation has it."""
     free: Quantity | None = None
     held: Quantity | None = None
     """The quantity that the gang holds already."""
