@@ -44,7 +44,7 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
     """Usually the plural."""
     causes: tuple[Cause, ...] | None = None
-    retryAfterSeconds: int = 0  # noqa: N815 - as it is on the wire.
+    retryAfterSeconds: int = 0  # noqa: N815 - the name in JSON.
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

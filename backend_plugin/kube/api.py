@@ -36,7 +36,7 @@ _LONGEST_PAUSE: Final = 2.0
 _PAGE: Final = 60.0
 """The timeout in seconds for a page of a list."""
 _SUCCESS: Final = range(200, 300)
-# Errors of the API server's host or of the network.
+# Errors of the connection to the API server.
 _LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
 
 
@@ -45,7 +45,7 @@ class Silent(Unavailable):
 
 
 class Stream:
-    """A response whose body arrives in pieces."""
+    """A response with a body that arrives in pieces."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response

@@ -111,7 +111,7 @@ class ContainerLog:
         return LogLine(time=time, text=f"{said} [{cut} bytes more]" if cut else said)
 
     def _failed(self, trouble: Unavailable, *, passing: bool = True) -> None:
-        """Raise the error, unless the client follows the log and few requests in a row have failed."""
+        """Raise the error if it is permanent, if the client does not follow, or after repeated failures."""
         self._failures += 1
         if not (self._request.follow and passing) or self._failures >= _MOST_FAILURES:
             raise trouble

@@ -114,7 +114,7 @@ class Course:
         self._pause = max(min(at_least, _LONGEST_ASKED), ours)
 
     def refused(self, seconds: float) -> None:
-        """Record that the resource is absent or forbidden. An admin may change that later."""
+        """Record a permanent error, as for an absent or forbidden resource. An admin may resolve it later."""
         self._anew()
         self._pause = seconds * (0.75 + self.chance() / 2)
 

@@ -27,7 +27,7 @@ from backend_plugin.kube.permissions import Permissions, Rule
 from backend_plugin.shell.cluster import Unavailable
 
 _DEPLOYMENTS: Final = Resource(group="apps", version="v1", plural="deployments")
-# Finds the operator by the name in its manifests, else by its label, for a Deployment with another name.
+# The Deployment has the default name, or another name and the default label.
 _OPERATORS: Final = (
     {"fieldSelector": "metadata.name=training-operator"},
     {"labelSelector": "control-plane=kubeflow-training-operator"},

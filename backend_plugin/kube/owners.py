@@ -80,7 +80,7 @@ class Owners:
         try:
             found = wire.metadata(await self._api.object(question))
         except Answered as answer:
-            # A 404 for the kind is not about this execution: the workflows are in another cluster.
+            # A 404 for the kind gives no evidence about this execution: the workflows are in another cluster.
             if answer.is_of(WORKFLOWS.plural, execution):
                 self._go_on(namespace)
                 return None

@@ -1,6 +1,6 @@
 """Builds the environment variables that the operator appends to every container of a replica.
 
-A variable that the author sets comes first in the list and loses.
+A variable that the author sets comes before them and is overridden.
 """
 
 from typing import Final

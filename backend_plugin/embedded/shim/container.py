@@ -42,7 +42,7 @@ class Run:
         files.remove_tree(f"{work}.{number - 1}")
         cwd = spec["cwd"] or f"{work}.{number}"
         for path in (*spec["directories"], *(() if spec["cwd"] else (cwd,))):
-            os.makedirs(path, exist_ok=True)  # noqa: PTH103 - pathlib costs a shim more than it brings.
+            os.makedirs(path, exist_ok=True)  # noqa: PTH103 - pathlib is too large for a shim.
         files.write_new(spec["termination"], b"")
         logs = f"{directory}/{layout.LOGS}/{self.name}"
         logfile.forget(logs, number - 1)

@@ -157,7 +157,7 @@ def _unprotect(name: str, at: int) -> None:
     fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
         if os.fstat(fd).st_mode & _OWNER_ONLY != _OWNER_ONLY:
-            os.chmod(f"/proc/self/fd/{fd}", _OWNER_ONLY)  # noqa: PTH101 - by descriptor: no link is followed.
+            os.chmod(f"/proc/self/fd/{fd}", _OWNER_ONLY)  # noqa: PTH101 - a descriptor follows no link.
     except OSError:  # The directory of another user may be removable nevertheless.
         return
     finally:

@@ -49,7 +49,7 @@ class LogFile:
         self._second = -1
         self._prefix = b""
         self._rests: dict[bytes, bytes] = {}
-        os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - pathlib costs a shim more than it brings.
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - pathlib is too large for a shim.
         self._fd = self._open(self._segment)
 
     def write(self, stream: bytes, data: bytes) -> None:
@@ -62,7 +62,7 @@ class LogFile:
         for line in lines:
             while len(line) > LONGEST_LINE:
                 out.append(part + line[:LONGEST_LINE])
-                line = line[LONGEST_LINE:]  # noqa: PLW2901 - what is left of it.
+                line = line[LONGEST_LINE:]  # noqa: PLW2901 - the rest of the line.
             out.append(whole + line)
         while len(rest) > LONGEST_LINE:
             out.append(part + rest[:LONGEST_LINE])

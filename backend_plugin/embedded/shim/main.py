@@ -198,7 +198,7 @@ def main() -> None:
     wake, control, lifeline, _ = fds = [int(each) for each in sys.argv[2:]]
     for fd in fds:
         if fd >= 0:
-            os.set_inheritable(fd, False)  # noqa: FBT003 - it has no other way.
+            os.set_inheritable(fd, False)  # noqa: FBT003 - the argument is positional.
     with open(f"{directory}/{layout.LAUNCH}", encoding="utf-8") as file:  # noqa: PTH123
         launch = json.load(file)
     _limit_files(launch["open_files"])

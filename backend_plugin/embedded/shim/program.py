@@ -122,7 +122,7 @@ def _set_oom_score(score: int | None) -> None:
 def _execute(program: Program) -> str:
     name = program.argv[0]
     try:
-        os.execvpe(name, program.argv, program.env)  # noqa: S606 - the point of it.
+        os.execvpe(name, program.argv, program.env)  # noqa: S606 - containers run without a shell.
     except OSError as wrong:
         if "/" in name:
             stat = "" if os.path.lexists(name) else f"stat {name}: "
