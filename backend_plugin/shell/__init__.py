@@ -1,12 +1,12 @@
-"""What talks to others: Flyte, a cluster, an object store, people. As little thought as possible.
+"""The server: gRPC services, cluster cache, background operations, object stores and settings.
 
-settings, logs, tracing, metrics: what a server is told, and what it tells of itself.
-server: the process: port, health, reflection, end.
-credentials, front: who may call, and how many at a time.
-service: Flyte's calls. allowed: what it does for nobody. judge, answers: what is believed, in Flyte's words.
-cluster: what may be asked of any cluster. cache: what it was last seen to hold.
-keeper, orders, endings: what goes on behind the calls.
-outcome, stores, prefixes: what a task has left, how that is read, and where anything may be read.
-people, people_records, people_watch: people's calls. job_logs, log_merge: lines of several replicas.
-discovery: how commands find a server. whose: what a line of the log is about.
+settings, logs, tracing, metrics: configuration and observability.
+server: the gRPC server with its port, health service, reflection and shutdown.
+credentials, front: authentication, and limits on concurrent calls.
+service: the API that Flyte calls. allowed: the allowlist. judge, answers: verdicts and their encoding.
+cluster: the interface to a cluster. cache: the last received state of a cluster.
+keeper, orders, endings: work outside requests.
+outcome, stores, prefixes: task outputs, object stores, and the prefixes that may be read.
+people, people_records, people_watch: the job service. job_logs, log_merge: merged logs of several replicas.
+discovery: the file by which commands find a server. whose: log fields.
 """

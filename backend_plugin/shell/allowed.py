@@ -1,6 +1,6 @@
-"""The rules of the platform for namespaces and output prefixes, which no cluster checks.
+"""The allowlist of namespaces and output prefixes, which the cluster itself does not enforce.
 
-Lives here: which namespace and which prefix a call may name. Does not: who calls, see `front`.
+Authentication is in `front`.
 """
 
 import re
@@ -14,41 +14,41 @@ from backend_plugin.core.job import Run
 from backend_plugin.shell.prefixes import Prefixes
 
 SYSTEM: Final = frozenset({"kube-system", "kube-public", "kube-node-lease"})
-"""Namespaces of Kubernetes itself, in which no task runs."""
+"""The namespaces of Kubernetes itself; tasks do not run there."""
 ANY: Final = "*"
 FLYTES: Final = "{{ project }}-{{ domain }}"
-"""Flyte's default of `namespace_mapping.template`."""
-# Newer releases of Flyte also have an organisation, which no connector receives.
+"""The default value of Flyte's `namespace_mapping.template`."""
+# Newer Flyte releases also have {{ org }}, but a connector does not receive the organisation.
 _UNKNOWN: Final = re.compile(r"\{\{[^{}]{0,200}\}\}")
 _WILD: Final = re.compile(r"([*?[])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """The namespaces in which tasks may run, and the places to which they may write."""
+    """The namespaces in which tasks may run, and the prefixes to which they may write."""
 
     prefixes: Prefixes
     namespaces: Sequence[str] = (ANY,)
-    """Names, or patterns of the shell."""
+    """Names, or shell patterns."""
     refused: Collection[str] = ()
-    """Names that are refused beside those of `SYSTEM`."""
+    """Names that are rejected in addition to `SYSTEM`."""
     template: str = ANY
-    """The namespace of a project and domain, as in Flyte's own setting; or a pattern."""
+    """The namespace template of a project and domain, as in Flyte's setting; or a shell pattern."""
 
     def serves(self, namespace: str) -> bool:
-        """True if this server may touch jobs of the namespace."""
+        """True if this server may read and change jobs in the namespace."""
         if namespace in SYSTEM or namespace in self.refused:
             return False
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
     def why_not(self, namespace: str, prefix: str) -> str | None:
-        """Return why nothing is told about a job there, in a sentence; None if it may be."""
+        """Return the reason why jobs there may not be queried, as a sentence; None if they may be."""
         if not self.serves(namespace):
             return f"namespace {namespace!r} is not served by this connector"
         return self.prefixes.why_not(prefix)
 
     def problems(self, run: Run) -> Iterator[Problem]:
-        """Yield each reason for which this attempt gets no job."""
+        """Yield each problem for which this attempt is rejected."""
         if (refusal := self._refusal(run)) is not None:
             message, remedy = refusal
             yield Problem(
@@ -66,7 +66,7 @@ class Allowed:
             )
 
     def _refusal(self, run: Run) -> tuple[str, str] | None:
-        """Return why the namespace is refused, with the remedy; None if it is not."""
+        """Return the reason and the remedy if the namespace is rejected; None if it is allowed."""
         if run.namespace in SYSTEM or run.namespace in self.refused:
             return "is a namespace in which no task runs", "run the task in the namespace of its project"
         if not self.serves(run.namespace):
@@ -80,12 +80,12 @@ class Allowed:
         return None
 
     def _expected(self, run: Run) -> str:
-        """Return the pattern of the namespace in which tasks of this project and domain run."""
+        """Return the namespace pattern for tasks of this project and domain."""
         named = re.sub(r"\{\{ *project *\}\}", lambda _: _literal(run.project), self.template)
         named = re.sub(r"\{\{ *domain *\}\}", lambda _: _literal(run.domain), named)
         return _UNKNOWN.sub(ANY, named)
 
 
 def _literal(name: str) -> str:
-    """Return the pattern that matches this name only."""
+    """Return a shell pattern that matches exactly this name."""
     return _WILD.sub(r"[\1]", name)

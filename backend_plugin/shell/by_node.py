@@ -1,7 +1,4 @@
-"""The jobs of the attempts of each node, so that a new attempt finds the others among ten thousand jobs.
-
-Lives here: which entry is under which node. Does not: which of them are over.
-"""
+"""An index of jobs by Flyte node, so that a new attempt finds earlier attempts without a scan of all jobs."""
 
 from typing import TYPE_CHECKING
 
@@ -16,23 +13,23 @@ if TYPE_CHECKING:
 
 
 class ByNode:
-    """An index of a cache's entries; those that say no origin are not in it."""
+    """An index of cache entries; entries without an origin are not in it."""
 
     def __init__(self) -> None:
         self._entries: dict[Node, tuple[Entry, ...]] = {}
 
     def of(self, run: "Run") -> "Sequence[Entry]":
-        """Entries of all attempts of the node that `run` is an attempt of."""
+        """Return the entries of all attempts of the Flyte node to which `run` belongs."""
         return self._entries.get(attempts.node(run), ())
 
     def add(self, entry: "Entry") -> None:
-        """Once, after its origin is known."""
+        """Add an entry; call this once, after its origin is known."""
         if entry.origin is not None:
             node = attempts.node(entry.origin.run)
             self._entries[node] = (*self._entries.get(node, ()), entry)
 
     def remove(self, entry: "Entry") -> None:
-        """Before its origin changes, or it goes."""
+        """Remove an entry; call this before its origin changes or the entry is dropped."""
         if entry.origin is None:
             return
         node = attempts.node(entry.origin.run)

@@ -1,7 +1,4 @@
-"""Where a running server says how it is reached, and where commands look for it.
-
-Lives here: one small file in the state directory. Does not: how a server is spoken to.
-"""
+"""The file ``server.json`` in the state directory, by which commands find a running server."""
 
 import os
 from collections.abc import Mapping
@@ -14,32 +11,32 @@ from backend_plugin.core.errors import BackendError
 from backend_plugin.shell import small_files
 
 STATE: Final = "KFPYTORCH_STATE"
-"""The variable that names the state directory."""
+"""The environment variable that names the state directory."""
 
 _FILE: Final = "server.json"
 
 
 class CannotSay(BackendError):
-    """Nobody could be told how the server is reached."""
+    """The server file cannot be written."""
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server is reached."""
+    """The address and credentials of a server."""
 
     endpoint: str
-    """``127.0.0.1:8000``"""
+    """Host and port, such as ``127.0.0.1:8000``."""
     token: str = ""
-    """Empty where it wants none, or another file has it."""
+    """Empty if the server requires no token, or if `token_file` is set."""
     token_file: str = ""
-    """The file that has it, where somebody else writes it, and writes it anew."""
+    """A file with the token, if another program writes and rotates it."""
     roots: str = ""
-    """A file of certificates by which a server with TLS is known; empty for those of the system."""
+    """A file of CA certificates to verify the server with; empty for the system's."""
     pid: int = 0
-    """Its process on this machine; 0 where that means nothing."""
+    """The server's process on this machine; 0 if it runs elsewhere."""
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """Where a server of this user keeps its state, unless it is told otherwise."""
+    """Return the default state directory of this user's server; `KFPYTORCH_STATE` overrides it."""
     said = environ.get(STATE)
     if said:
         return Path(said)
@@ -48,12 +45,12 @@ def state_directory(environ: Mapping[str, str]) -> Path:
 
 
 def file(state: Path) -> Path:
-    """The file in which it is said."""
+    """Return the path of the server file."""
     return state / _FILE
 
 
 def write(state: Path, server: Server) -> None:
-    """Say how this server is reached, to its own user only; whole or not at all.
+    """Write the server file atomically, readable by this user only.
 
     Raises:
         CannotSay: If it cannot be written.
@@ -73,13 +70,13 @@ def write(state: Path, server: Server) -> None:
 
 
 def withdraw(state: Path, server: Server) -> None:
-    """Say so no longer; what another server has said meanwhile stays."""
+    """Delete the server file, unless another server has overwritten it."""
     if read(state) == server:
         file(state).unlink(missing_ok=True)
 
 
 def read(state: Path) -> Server | None:
-    """What a server has said there; None where there is nothing that can be read."""
+    """Return the content of the server file; None if it is missing or invalid."""
     try:
         return msgspec.json.decode(small_files.read(file(state)), type=Server)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -87,7 +84,7 @@ def read(state: Path) -> Server | None:
 
 
 def is_alive(server: Server) -> bool:
-    """Whether its process is there, as far as that can be told."""
+    """True if the server's process exists, or if that cannot be determined."""
     if server.pid <= 0:
         return True
     try:

@@ -1,7 +1,7 @@
-"""How often Python looks for garbage that refers to itself, of which a server makes next to none.
+"""Tuning of Python's cyclic garbage collector for a server that creates almost no reference cycles.
 
-A server keeps records by the hundred thousand, and looking through them takes up to a quarter of the time of
-a change. For the process as a whole: to be called by whoever owns it.
+A server keeps hundreds of thousands of records. With Python's default thresholds, scanning them takes up to a
+quarter of the time that a change takes.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ import gc
 from typing import Final
 
 _THRESHOLDS: Final = (50_000, 20, 100)
-"""New objects until the youngest are looked through, and how many times until those that are older are: what
-waits so long for it is some megabytes. Python's own are 700, 10 and 10."""
+"""Collection thresholds of the three generations (Python's defaults are 700, 10 and 10). Uncollected cycles
+take a few megabytes at most."""
 
 
 async def look_seldom(filled: asyncio.Event) -> None:
-    """From now on; what is there once it is `filled` is not looked through again."""
+    """Raise the collection thresholds of this process; once `filled` is set, exclude all existing objects."""
     gc.set_threshold(*_THRESHOLDS)
     await filled.wait()
     gc.collect()

@@ -1,6 +1,6 @@
-"""What the replicas of one job have written, of those that are wanted.
+"""The merged log of the selected replicas of one job.
 
-Lives here: whose lines, and until when. Does not: their order; see `log_merge`.
+Lines are merged in `log_merge`; this module selects replicas and finds their pods.
 """
 
 import asyncio
@@ -16,28 +16,28 @@ from backend_plugin.shell.cache import Entry
 from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, Name
 from backend_plugin.shell.log_merge import Merge, ReplicaLine
 
-# A replica that has just been started anew may be looked for a little later; a line may not come much later.
+# Seconds between scans for new pods. A followed log may take longer to start than a line may take to arrive.
 _LOOK_AGAIN: Final = 0.5
 _PATIENCE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which lines of a job."""
+    """The selection of log lines of a job."""
 
     replicas: Collection[str]
     mark: str = ""
-    """With which a line must begin: the agent of an elastic job puts the rank before each."""
+    """The required start of a line: the elastic agent prefixes each line with the rank."""
     follow: bool = False
     tail: int | None = None
     previous: bool = False
 
 
 def replicas_wanted(job: Job, rank: int | None, replica: str | None) -> tuple[Collection[str], str]:
-    """The replicas that are meant, and the mark of the lines where a replica has several ranks.
+    """Return the names of the selected replicas, and the line prefix if a replica has several ranks.
 
     Raises:
-        NoSuchRank: If the job has none such.
+        NoSuchRank: If the job has no such rank or replica.
     """
     every = [f"{group.role}-{index}" for group in job.groups for index in range(group.replicas)]
     chosen = every if replica is None else [lookup.replica_called(job, replica)]
@@ -51,10 +51,10 @@ def replicas_wanted(job: Job, rank: int | None, replica: str | None) -> tuple[Co
 async def lines(
     entry: Entry, cluster: Cluster, wanted: Wanted, is_over: Callable[[], bool]
 ) -> AsyncGenerator[list[ReplicaLine], None]:
-    """The lines, in the order of their times; when following, until the job has ended.
+    """Yield batches of lines ordered by time; when following, until the job has ended.
 
     Raises:
-        Unavailable: If the cluster does not answer.
+        Unavailable: If the cluster does not respond.
     """
     merge = Merge(_PATIENCE if wanted.follow else None)
     finding = asyncio.create_task(_find(entry, cluster, wanted, is_over, merge))
@@ -73,7 +73,7 @@ async def lines(
 async def _find(
     entry: Entry, cluster: Cluster, wanted: Wanted, is_over: Callable[[], bool], merge: Merge
 ) -> None:
-    """Add the log of each replica that is wanted, as soon as it has begun to run."""
+    """Add the log of each selected replica as soon as its container has started."""
     known: set[str] = set()
     over = False
     try:

@@ -1,4 +1,4 @@
-"""What Flyte is to believe of a job that was seen: `judge`, with the rules of this platform."""
+"""The core's `judge` with the settings of this platform, applied to cache entries."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from backend_plugin.shell.cache import Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Judges entries of a cache; asks nobody."""
+    """Computes the verdict of a cache entry; makes no API calls."""
 
     settings: Settings
     now: Callable[[], datetime]
 
     def phase(self, entry: Entry) -> TaskPhase:
-        """The phase at this moment."""
+        """Return the verdict at this moment."""
         return pipeline.judge(entry.observed(), self._rules(entry.origin), self.now())
 
     def lasting(self, entry: Entry) -> tuple[TaskPhase, datetime]:
-        """The phase at this moment, and until when it is the same unless something changes."""
+        """Return the verdict, and the time until which it holds if the entry does not change."""
         return pipeline.lasting(entry.observed(), self._rules(entry.origin), self.now())
 
     def turn(self, entry: Entry) -> Turn | None:
-        """What is to be said on the job at this moment."""
+        """Return the decision on a job event that is due at this moment; None if no event is due."""
         return pipeline.turn(entry.observed(), self._rules(entry.origin), self.now())
 
     def _rules(self, origin: Origin | None) -> Rules:

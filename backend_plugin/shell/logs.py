@@ -1,6 +1,6 @@
-"""What the server says of itself: a line of JSON each, or for people a line with colours at a terminal.
+"""The logging setup of the server: JSON lines, or coloured text at a terminal.
 
-Whose a line is, is given with it (``extra=whose.of_run(...)``) or for all that is said within `about`.
+The fields of a line come from ``extra=whose.of_run(...)``, or from `about` for all lines within it.
 """
 
 import json
@@ -15,20 +15,20 @@ from typing import Any, Final, TextIO
 from backend_plugin.core import printable
 
 FIELDS: Final = ("execution", "project", "domain", "node", "attempt", "job", "namespace")
-"""What a line carries of the task that it is about, in the order in which people read it."""
+"""The fields that identify the task of a line, in display order."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("json", "text")
 
 _about: ContextVar[Mapping[str, object]] = ContextVar("about", default={})  # noqa: B039  (never changed)
 
-# From a terminal: red, yellow; nothing else asks for anybody's eye.
+# Colours at a terminal: red for errors, yellow for warnings.
 _COLOURS: Final = {logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31m", logging.WARNING: "\x1b[33m"}
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 @contextmanager
 def about(**fields: object) -> Iterator[None]:
-    """Whatever is said within carries these, also in tasks that are begun within."""
+    """Add fields to all lines that are logged within, including those of tasks started within."""
     token = _about.set({**_about.get(), **fields})
     try:
         yield
@@ -37,9 +37,12 @@ def about(**fields: object) -> Iterator[None]:
 
 
 def set_up(level: str = "info", form: str | None = None, stream: TextIO | None = None) -> None:
-    """From now on everything that this process says goes there, stderr if nothing is said.
+    """Configure the root logger of this process.
 
-    Without a `form` it is ``text`` for a terminal, and ``json`` for whatever else collects it.
+    Args:
+        level: One of `LEVELS`.
+        form: One of `FORMS`; None selects ``text`` for a terminal and ``json`` otherwise.
+        stream: The destination; None for stderr.
     """
     stream = sys.stderr if stream is None else stream
     terminal = stream.isatty()
@@ -51,7 +54,7 @@ def set_up(level: str = "info", form: str | None = None, stream: TextIO | None =
         handler.setFormatter(_Text(coloured=terminal))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
-    # No line shows them, and each line would find them out.
+    # No format uses these, and computing them costs time for each line.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
@@ -65,7 +68,7 @@ def _json() -> logging.Formatter:
     from pythonjsonlogger.json import JsonFormatter
 
     class Lines(JsonFormatter):
-        """Time, level, logger, message, then whose it is: empty fields are left out."""
+        """Time, level, logger, message and fields; empty fields are left out."""
 
         def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
             return {name: value for name, value in log_data.items() if value not in ("", None)}
@@ -79,13 +82,13 @@ def _json() -> logging.Formatter:
 
 
 def _serialized(said: dict[str, Any], **_options: Any) -> str:
-    # RFC 3339, as Kubernetes and Flyte write their times.
+    # RFC 3339, as Kubernetes and Flyte write times.
     moment = datetime.fromtimestamp(said["time"], timezone.utc)
     return json.dumps({**said, "time": moment.isoformat(timespec="milliseconds")}, default=str)
 
 
 class _Text(logging.Formatter):
-    """``12:00:31 WARNING the store is asked again  execution=f1 node=n0``."""
+    """Formats lines such as ``12:00:31 WARNING the store is asked again  execution=f1 node=n0``."""
 
     def __init__(self, *, coloured: bool) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The HTTP server of the metrics: a few connections at a time, and none that lasts.
+"""The HTTP server of the metrics page, with a limit on connections and on their duration.
 
-Lives here: the connections. Does not: the metrics, see `metrics`.
+The metrics themselves are in `metrics`.
 """
 
 import time
@@ -12,9 +12,9 @@ from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 CONNECTIONS: Final = 16
-"""Each has a thread; a Prometheus opens one."""
+"""Maximum number of connections; each has a thread, and a Prometheus server opens one."""
 SECONDS: Final = 5.0
-"""The longest silence of a connection, and the age at which it makes room for another one."""
+"""Idle timeout of a connection, and the age at which it may be closed in favour of a new one."""
 
 
 class MetricsServer(ThreadingMixIn, WSGIServer):
@@ -31,7 +31,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         self.set_app(app)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread if there is room, else close the connection."""
+        """Handle the request in a thread if a connection is free; otherwise close the connection."""
         if len(self._opened) < CONNECTIONS or self._has_closed_oldest():
             self._opened[request] = time.monotonic()
             super().process_request(request, client_address)
@@ -39,12 +39,12 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
             super().shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection that has been answered."""
+        """Close a connection after its response."""
         self._opened.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that go away or are too slow."""
+        """Ignore errors of clients that disconnect or are too slow."""
 
     def _has_closed_oldest(self) -> bool:
         oldest, since = next(iter([*self._opened.items()]), (None, 0.0))
@@ -53,8 +53,8 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         if time.monotonic() - since < SECONDS:
             return False
         self._opened.pop(oldest, None)
-        with suppress(OSError):  # It has ended by itself meanwhile.
-            oldest.shutdown(SHUT_RDWR)  # Its thread ends with it.
+        with suppress(OSError):  # The client may have closed the connection.
+            oldest.shutdown(SHUT_RDWR)  # The thread of the connection ends after this.
         return True
 
 
@@ -62,4 +62,4 @@ class _Request(WSGIRequestHandler):
     timeout = SECONDS
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: a scrape every few seconds is no news."""
+        """Do not log requests; a scrape every few seconds is not of interest."""

@@ -1,4 +1,4 @@
-"""A thread for the work on large requests, so that the event loop answers others meanwhile."""
+"""A worker thread for large requests, so that the event loop can serve other calls meanwhile."""
 
 import asyncio
 import contextvars
@@ -9,20 +9,20 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 SMALL_BYTES: Final = 8 * 2**10
-"""A request up to this size is planned in 20 ms at most, and an ordinary one in one."""
+"""Requests up to this size run in the event loop: they take 20 ms at most, and usually 1 ms."""
 
 
 class Planner:
-    """One thread: with several, the event loop would wait for each of them in turn.
+    """A pool with one thread; with several threads the event loop would wait for each of them in turn.
 
-    A call that ends while its work waits for the thread takes the work with it.
+    A call that is cancelled while its work waits for the thread also cancels the work.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="planner")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
-        """Return the result of the work on a request of this size."""
+        """Return the result of `work` for a request of `size` bytes."""
         if size <= SMALL_BYTES:
             return work()
         context = contextvars.copy_context()

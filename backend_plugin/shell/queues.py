@@ -1,6 +1,6 @@
-"""Who waits in which queue, of all that a cluster has: so that each of ours knows how many are before it.
+"""The queue position of each waiting pod group, among all groups of a cluster.
 
-Lives here: a few words of everybody who waits. Does not: whether somebody waits, which `scheduling` knows.
+Whether a group waits in a queue is decided in `core.scheduling`.
 """
 
 from bisect import bisect_left, insort
@@ -12,36 +12,36 @@ from backend_plugin.core.observed import PodGroup
 from backend_plugin.core.scheduling import table
 
 _Queue: TypeAlias = tuple[str, str]
-"""Its namespace and its name."""
-# Of a longer queue nobody counts: a few megabytes of memory, and more than anybody waits for.
+"""The namespace and the name of a queue."""
+# Bounds the memory to a few megabytes; a position in a longer queue is of no use to a user.
 _LONGEST: Final = 10_000
 
 
 class _Turn(NamedTuple):
-    """Whose turn is sooner is less."""
+    """A sort key: the group that is admitted first compares as smallest."""
 
     priority: int
-    """Below zero: the higher comes first."""
+    """Negated, so that a higher priority sorts first."""
     created: float
     uid: str
 
 
 class Queues:
-    """Of one cluster."""
+    """The queues of one cluster."""
 
     def __init__(self) -> None:
         self._turns: dict[_Queue, list[_Turn]] = {}
-        """In order, so that a place in it is found without going through all: every poll asks for one."""
+        """Sorted, so that a position is found by bisection: every poll needs one."""
         self._where: dict[str, tuple[_Queue, _Turn]] = {}
-        """Each who waits, by its uid."""
+        """The queue and sort key of each waiting group, by its uid."""
 
     def clear(self) -> None:
-        """All are told anew."""
+        """Remove all groups, before a relist adds them again."""
         self._turns.clear()
         self._where.clear()
 
     def put(self, namespace: str, group: PodGroup) -> None:
-        """It waits, or waits no longer."""
+        """Add or update a group; remove it if it no longer waits."""
         self.drop(group.uid)
         queue = (namespace, group.queue)
         turns = self._turns.get(queue, [])
@@ -52,7 +52,7 @@ class Queues:
             self._where[group.uid] = queue, turn
 
     def drop(self, uid: str | None) -> None:
-        """It is gone."""
+        """Remove a deleted group."""
         found = self._where.pop(uid or "", None)
         if found is not None:
             queue, turn = found
@@ -62,7 +62,7 @@ class Queues:
                 del self._turns[queue]
 
     def placed(self, group: PodGroup) -> PodGroup:
-        """The same, with how many come before it where it waits in a queue that somebody counts."""
+        """Return the group with its number of groups ahead, or unchanged if its queue is not counted."""
         found = self._where.get(group.uid)
         if found is None:
             return group

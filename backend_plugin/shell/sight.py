@@ -1,7 +1,4 @@
-"""How much of a cluster is in sight at the moment, and what stood in the way.
-
-Lives here: a place for whoever follows a cluster to say it, and for metrics to ask. Does not: following.
-"""
+"""The status of the watches on a cluster: watches write it, and metrics read it."""
 
 import enum
 from collections import Counter
@@ -9,35 +6,35 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 _Place: TypeAlias = tuple[str, str]
-"""A kind, and a namespace or an empty text for all of them."""
+"""A kind, and a namespace or an empty string for all namespaces."""
 
 
 class State(enum.Enum):
-    """How one kind in one place stands."""
+    """The state of the watch on one kind in one namespace."""
 
     WAITING = "waiting"
-    """It has not been seen yet."""
+    """The first list has not been received."""
     IN_SIGHT = "in_sight"
     OUT_OF_SIGHT = "out_of_sight"
-    """What was seen before stays, and may not be so any more."""
+    """The watch is interrupted; the cached objects may be outdated."""
     ABSENT = "absent"
-    """The cluster has no such kind."""
+    """The cluster does not serve this kind."""
     REFUSED = "refused"
-    """It may not be seen."""
+    """The server has no permission to watch this kind."""
 
 
 class Sight:
-    """Of one cluster."""
+    """The watch states of one cluster."""
 
     def __init__(self) -> None:
         self.trouble: Callable[[str], None] = lambda _: None
-        """Is told in a word of each thing that stood in the way."""
+        """Called with a short reason for each watch failure."""
         self._states: dict[_Place, State] = {}
 
     def stands(self, kind: str, namespace: str, state: State) -> None:
-        """So it is with one kind in one place."""
+        """Set the state of the watch on one kind in one namespace."""
         self._states[kind, namespace] = state
 
     def counts(self) -> Mapping[tuple[str, ...], float]:
-        """How many places there are by kind and state; may be asked from another thread."""
+        """Return the number of watches by kind and state; safe to call from another thread."""
         return Counter((kind, state.value) for (kind, _), state in list(self._states.items()))

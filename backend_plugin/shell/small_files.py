@@ -1,7 +1,4 @@
-"""Reading a file that somebody has named: one that has no end, or is none, is told of and not read.
-
-Lives here: how much is read. Does not: what it means.
-"""
+"""Bounded reads of files that a user has named; endless and special files are rejected."""
 
 import errno
 import os
@@ -10,20 +7,20 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 LONGEST: Final = 16 * 2**20
-"""Bytes; a list of all PodTemplates of a cluster has a few millions, and takes YAML a minute."""
+"""Bytes. A list of all PodTemplates of a cluster has a few megabytes, which take YAML a minute to parse."""
 LONGEST_SECRET: Final = 2**20
-"""The same of a token or certificates: all authorities of a system have a quarter of it."""
+"""The limit for tokens and certificates; the CA bundle of a system has a quarter of this size."""
 
 
 def read(path: Path, longest: int = LONGEST) -> bytes:
-    """All that is in a regular file; links to one are followed.
+    """Return the content of a regular file; symbolic links are followed.
 
     Raises:
-        OSError: If it cannot be read, is another thing than a file, or is larger.
+        OSError: If the file cannot be read, is not a regular file, or is larger than `longest` bytes.
     """
-    # A pipe would be waited for when it is opened.
+    # Without O_NONBLOCK, opening a pipe blocks until a writer opens it.
     at = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:  # What is a directory no file object would close.
+    try:  # os.fdopen does not close the descriptor of a directory.
         with os.fdopen(at, "rb", closefd=False) as file:
             if not stat.S_ISREG(os.fstat(at).st_mode):
                 raise OSError(errno.EINVAL, "is no regular file", str(path))
@@ -33,10 +30,10 @@ def read(path: Path, longest: int = LONGEST) -> bytes:
 
 
 def all_of(source: BinaryIO, longest: int = LONGEST) -> bytes:
-    """All that is yet to be read of something open, a pipe for example.
+    """Return the remaining content of an open file or pipe.
 
     Raises:
-        OSError: If it is more.
+        OSError: If it is longer than `longest` bytes.
     """
     data = source.read(longest + 1)
     if len(data) > longest:

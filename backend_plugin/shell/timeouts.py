@@ -1,4 +1,4 @@
-"""A time for what is awaited, without a task of its own for it, which `asyncio.wait_for` makes."""
+"""A timeout context manager that, unlike `asyncio.wait_for`, does not create a task."""
 
 import sys
 

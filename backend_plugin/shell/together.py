@@ -1,15 +1,15 @@
-"""What goes on side by side until somebody ends it."""
+"""Helpers to run coroutines concurrently and to cancel tasks reliably."""
 
 import asyncio
 from collections.abc import Collection, Coroutine
 from typing import Any, Final
 
 _AGAIN: Final = 1.0
-"""Seconds that a task may take to leave things in order before it is told again."""
+"""Seconds that a task may take to clean up before it is cancelled again."""
 
 
 async def together(*lives: Coroutine[Any, Any, object]) -> None:
-    """Run all; when one of them ends or this is cancelled, end the others and wait until they have."""
+    """Run all coroutines; when one ends or this call is cancelled, cancel the others and wait for them."""
     tasks = [asyncio.create_task(each) for each in lives]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -21,10 +21,10 @@ async def together(*lives: Coroutine[Any, Any, object]) -> None:
 
 
 async def end(tasks: Collection["asyncio.Task[Any]"]) -> None:
-    """Cancel tasks until they have ended.
+    """Cancel tasks repeatedly until all of them have ended.
 
-    Before Python 3.12 once is not enough: `asyncio.wait_for` keeps a cancellation to itself that comes when
-    what it waited for has just come about.
+    Before Python 3.12 one cancellation is not enough: `asyncio.wait_for` swallows a cancellation that arrives
+    when the awaited future has just completed.
     """
     left = {each for each in tasks if not each.done()}
     while left:

@@ -1,7 +1,7 @@
-"""OpenTelemetry, where its own variables ask for it: a span for each call, to an OTLP collector.
+"""Optional OpenTelemetry tracing: one span for each gRPC call, exported to an OTLP collector.
 
-Not loaded otherwise. Which variables there are, is OpenTelemetry's: OTEL_EXPORTER_OTLP_ENDPOINT,
-OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and so on.
+OpenTelemetry's own variables configure it (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME,
+OTEL_TRACES_SAMPLER and others). Without them its packages are not imported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ _INSTALL: Final = 'pip install "flytekitplugins-kfpytorch[backend,otel]"'
 
 
 class CannotTrace(BackendError):
-    """Traces are asked for, and cannot be sent as it is."""
+    """Tracing is requested, but it cannot be set up."""
 
 
 def is_asked_for(environ: Mapping[str, str]) -> bool:
-    """Whether the environment says where traces go."""
+    """True if the environment enables the export of traces."""
     if (
         environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
         or environ.get("OTEL_TRACES_EXPORTER") == "none"
@@ -31,10 +31,10 @@ def is_asked_for(environ: Mapping[str, str]) -> bool:
 
 @contextmanager
 def traced(environ: Mapping[str, str]) -> Iterator[Sequence[Any]]:
-    """What a server has to be given to be traced while inside; nothing if nobody asks for it.
+    """Yield the gRPC interceptors that trace a server; yields none if tracing is not requested.
 
     Raises:
-        CannotTrace: If a package for it is missing, or it is asked for in a way that none here can.
+        CannotTrace: If a package is missing, or the requested OTLP protocol is not supported.
     """
     if not is_asked_for(environ):
         yield ()

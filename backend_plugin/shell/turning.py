@@ -1,6 +1,6 @@
-"""What a job that has run says on itself when it waits again, and when it runs again.
+"""Kubernetes events on a job that waits again after it has run, or that runs again.
 
-Lives here: when that is looked at, and written. Does not: what is said; see `core.turns`.
+`core.turns` decides which event is due; this module records it.
 """
 
 import logging
@@ -22,11 +22,11 @@ from backend_plugin.shell.orders import Orders
 log = logging.getLogger(__name__)
 
 _NEWS: Final = timedelta(minutes=5)
-"""Afterwards what could not be written is left: it would be read as what is the case then."""
+"""An event that could not be written for this long is dropped, because readers would take it as current."""
 
 
 class Turning:
-    """For all jobs of a server."""
+    """Records the job events of one server."""
 
     def __init__(self, cluster: Cluster, cache: Cache, judge: Judge, orders: Orders) -> None:
         self._cluster = cluster
@@ -35,14 +35,14 @@ class Turning:
         self._orders = orders
 
     def see(self, entry: Entry) -> None:
-        """Have it said on a job that it has turned, if it has; nobody who asks for its phase waits for it."""
-        # What was told before stands in events.
+        """Record an event on the job if one is due; the write happens in the background."""
+        # Without a complete list of events, an event that already exists could be written again.
         if entry.job is None or not self._cache.is_complete(Event):
             return
         if entry.turned is not Way.WAITS and not turns.is_likely(entry.job, entry.pods, entry.events):
             return
         turn = self._judge.turn(entry)
-        # That it runs again is said once more where the word before came late.
+        # Do not repeat WAITS. A resume event is repeated if the event before it arrived late.
         if turn is None or (turn.way is entry.turned and turn.way is Way.WAITS):
             return
         entry.turned = turn.way

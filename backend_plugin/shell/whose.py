@@ -1,4 +1,4 @@
-"""Whose a line of our own log is: the fields that every line about a job carries."""
+"""The structured fields of log lines about a job."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from backend_plugin.shell.cache import Entry
 
 
 def of_run(run: Run, job: str = "") -> Mapping[str, object]:
-    """Of an attempt, for which there may be no job."""
+    """Return the log fields for an attempt; `job` is empty if the attempt has no job."""
     return {
         "execution": run.execution,
         "project": run.project,
@@ -20,12 +20,12 @@ def of_run(run: Run, job: str = "") -> Mapping[str, object]:
 
 
 def of_entry(entry: Entry) -> Mapping[str, object]:
-    """Of a job that was seen."""
+    """Return the log fields for a cached job."""
     if entry.origin is not None:
         return of_run(entry.origin.run, entry.name)
     return of_name(entry.namespace, entry.name)
 
 
 def of_name(namespace: str, job: str) -> Mapping[str, object]:
-    """Of a job of which nothing else is known."""
+    """Return the log fields for a job when only its namespace and name are available."""
     return {"namespace": namespace, "job": job}

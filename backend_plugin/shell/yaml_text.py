@@ -1,7 +1,4 @@
-"""YAML as people and programs write it, and JSON, which nearly is YAML.
-
-Lives here: that all of it can be sent on, and that nothing crashes. Does not: files.
-"""
+"""A strict and safe YAML reader, which also accepts any JSON."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,26 +6,30 @@ from typing import Any, Final
 import msgspec
 
 _DEEPEST: Final = 500
-"""Kubernetes' own objects nest to a tenth of it. The C loader would crash somewhere beyond 10,000."""
+"""The nesting limit. Kubernetes objects nest to a tenth of it; the C loader crashes beyond about 10,000."""
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 
 
 def documents(data: bytes, *, times: bool = True) -> Sequence[Any]:
-    """All documents, in any encoding of YAML; without `times` these stay as they are written.
+    """Return all documents of a YAML stream in any encoding that YAML allows.
+
+    Args:
+        data: The stream.
+        times: Convert timestamps; if False, they stay strings.
 
     Raises:
-        yaml.YAMLError: If it is none, or has a key twice in one mapping.
-        ValueError: If a number, a time or an encoding is none.
-        RecursionError: If it is too deep.
+        yaml.YAMLError: If the stream is not YAML, or a mapping has a duplicate key.
+        ValueError: If a number, a timestamp or the encoding is invalid.
+        RecursionError: If it nests more than 500 levels deep.
     """
     try:
-        # In YAML an escaped character beyond the first plane, as JSON has it, is two halves.
+        # JSON escapes a character beyond U+FFFF as a surrogate pair, which YAML reads as two characters.
         return [msgspec.json.decode(data)]
     except msgspec.DecodeError:
         pass
-    import yaml  # Whoever reads none does not pay for it.
+    import yaml  # Importing yaml is slow, and JSON does not need it.
 
-    # The C loader, where there is one, is ten times as fast, and refuses half a character.
+    # The C loader is ten times as fast where it is available, and it rejects lone surrogates.
     loader = _without_duplicates(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     if _may_be_deep(data):
         depth = 0
@@ -40,7 +41,7 @@ def documents(data: bytes, *, times: bool = True) -> Sequence[Any]:
 
 
 def _may_be_deep(data: bytes) -> bool:
-    """Each level takes a bracket, or half a column."""
+    """True if the text has enough brackets or indentation to exceed the limit."""
     return (
         data.count(b"[") + data.count(b"{") > _DEEPEST
         or max(map(len, data.splitlines()), default=0) > _DEEPEST
@@ -56,7 +57,7 @@ def _without_times(loader: Any) -> Any:
 
 
 def _without_duplicates(loader: Any) -> Any:
-    """Return a loader that refuses a second value for a key; YAML's own takes the last one silently."""
+    """Return a loader that rejects duplicate keys; PyYAML silently keeps the last value."""
     import yaml
 
     def construct_mapping(self: Any, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's.

@@ -1,7 +1,4 @@
-"""What a server is told: by a file, by its environment and by flags, each later one before the earlier.
-
-`read` makes them; nothing else does.
-"""
+"""The settings of a server, from a file, environment variables and flags; later sources take precedence."""
 
 from backend_plugin.shell.settings.reading import Flags, InForce, Sources, read
 from backend_plugin.shell.settings.values import ClusterKind, Embedded, ServerSettings

@@ -1,6 +1,6 @@
-"""The kinds of values that a server's settings have: from YAML, a variable or a flag, which are text.
+"""Parsers for the values of server settings, from YAML or from the text of a variable or flag.
 
-Beside those of `core.settings.kinds`, which are used where a text is read alike.
+Parsers that the platform's settings also use are in `core.settings.kinds`.
 """
 
 import os
@@ -15,7 +15,7 @@ from backend_plugin.shell.prefixes import Prefixes, PrefixRefused
 
 _TRUTH: Final = {"true": True, "false": False}
 _SMALLEST: Final = 64 * 2**10
-# What gRPC counts a message's length with.
+# gRPC stores the length of a message in a signed 32-bit integer.
 _LARGEST: Final = 2**31 - 1
 _MOST: Final = 1_000_000
 _PLACEHOLDER: Final = re.compile(r"\{\{ {0,8}(?:org|project|domain) {0,8}\}\}")
@@ -23,7 +23,7 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9*?-]{1,253}")
 
 
 def boolean(value: Any) -> bool:
-    """True or false."""
+    """Parse true or false."""
     said = kinds.text(value).lower()
     if said not in _TRUTH:
         raise Wrong("is neither true nor false", "write true or false")
@@ -31,7 +31,7 @@ def boolean(value: Any) -> bool:
 
 
 def count(least: int, most: int = _MOST) -> Read:
-    """A whole number between two."""
+    """Return a parser for a whole number from `least` to `most`."""
 
     def read(value: Any) -> int:
         said = kinds.text(value)
@@ -43,7 +43,7 @@ def count(least: int, most: int = _MOST) -> Read:
 
 
 def size(value: Any) -> int:
-    """A number of bytes."""
+    """Parse the maximum size of a message as a number of bytes."""
     amount = kinds.quantity(value).whole
     if not _SMALLEST <= amount <= _LARGEST:
         raise Wrong("is no length that a message has", "write 64Ki to 2047Mi")
@@ -51,19 +51,19 @@ def size(value: Any) -> int:
 
 
 def path(value: Any) -> Path:
-    """A file or a directory of this machine; ``~`` is whoever runs the server."""
+    """Parse an absolute path of this machine; ``~`` is the home of the user that runs the server."""
     said = kinds.text(value)
     if not said or "\0" in said:
         raise Wrong("is no path", "write one, or leave it out")
     try:
         whole = Path(said).expanduser()
-        return Path(os.path.abspath(whole))  # noqa: PTH100 - without `..`, and links stay what they are.
+        return Path(os.path.abspath(whole))  # noqa: PTH100 - removes `..` and, unlike resolve(), keeps links.
     except RuntimeError as error:
         raise Wrong("is the home of nobody", "write the whole path") from error
 
 
 def one_of(*words: str) -> Read:
-    """One of a few words."""
+    """Return a parser that accepts one of these words."""
 
     def read(value: Any) -> str:
         said = kinds.text(value).lower()
@@ -75,7 +75,7 @@ def one_of(*words: str) -> Read:
 
 
 def several(value: Any) -> Sequence[str]:
-    """A list; in one text its parts are apart by commas."""
+    """Parse a list of texts, or one text with commas."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, Sequence):
         raise Wrong("is not a list", "write a list of names, or one text with commas")
@@ -83,7 +83,7 @@ def several(value: Any) -> Sequence[str]:
 
 
 def prefixes(value: Any) -> Sequence[str]:
-    """A list of buckets and directories."""
+    """Parse a list of output prefixes: buckets and directories."""
     said = several(value)
     try:
         Prefixes(said)
@@ -95,7 +95,7 @@ def prefixes(value: Any) -> Sequence[str]:
 
 
 def namespace_template(value: Any) -> str:
-    """Read the name of a namespace with ``{{ project }}`` and ``{{ domain }}`` in it."""
+    """Parse a namespace name that may contain ``{{ project }}`` and ``{{ domain }}``."""
     said = kinds.text(value).strip()
     if not _NAMESPACE.fullmatch(_PLACEHOLDER.sub("x", said)):
         raise Wrong(
@@ -106,7 +106,7 @@ def namespace_template(value: Any) -> str:
 
 
 def texts(value: Any) -> Mapping[str, str]:
-    """Names with texts; written in one text as ``name=text,name=text``."""
+    """Parse a map of texts, or one text of the form ``name=text,name=text``."""
     if isinstance(value, Mapping):
         return kinds.texts(value)
     pairs = [each.partition("=") for each in several(value)]

@@ -1,7 +1,6 @@
-"""From a file's section, the environment and flags to `ServerSettings`, or to every problem of them.
+"""The loader of server settings: merges all sources and collects all problems.
 
-Lives here: which key is which setting, of which kind, and what goes before what. To add a setting, add a
-field and a row.
+To add a setting, add a field in `values` and a row in `KEYS`.
 """
 
 import ipaddress
@@ -20,7 +19,7 @@ from backend_plugin.shell.settings import kinds
 from backend_plugin.shell.settings.values import ClusterKind, Embedded, Kubernetes, ServerSettings
 
 Flags: TypeAlias = Mapping[str, Any]
-"""What was typed, by the keys of `KEYS`; None, and what is empty, was not."""
+"""The flags of a command by the keys of `KEYS`; None and empty values are ignored."""
 
 _LONGEST_SHOWN: Final = 80
 _VARIABLE: Final = "KFPYTORCH_"
@@ -64,9 +63,9 @@ KEYS: Final[Mapping[str, Read]] = {
     "kubernetes.context": platform.text,
     "kubernetes.orphans-every": platform.duration,
 }
-"""Every setting, as it stands below ``server`` in a file."""
+"""The parser of every setting, by its key below ``server`` in the file."""
 
-# Read by commands, by workers and by their tests.
+# Variables that commands, workers and their tests read.
 _OF_OTHERS: Final = frozenset(
     f"{_VARIABLE}{name}"
     for name in (
@@ -74,16 +73,16 @@ _OF_OTHERS: Final = frozenset(
         *("SERVER", "SETTINGS", "TOKEN", "VERBOSE"),
     )
 )
-# Kubernetes tells every pod of a Service that is called kfpytorch, whether it wants to know or not.
+# Kubernetes adds these variables to every pod in a namespace with a Service named kfpytorch.
 _SERVICE_LINKS: Final = ("tcp://", "udp://", "sctp://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where settings are said, from what counts least to what counts most."""
+    """The sources of settings, from the lowest to the highest precedence."""
 
     section: Mapping[str, Any] = field(default_factory=dict)
-    """``server`` of the file."""
+    """The section ``server`` of the file."""
     file: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
     flags: Flags = field(default_factory=dict)
@@ -91,25 +90,25 @@ class Sources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """What a server goes by, and where it was said."""
+    """The effective settings of a server, with the source of each."""
 
     settings: ServerSettings
     sources: Mapping[str, str]
-    """By key: a file, a variable or a flag; what is not there is a default."""
+    """The file, variable or flag by key; defaults are not listed."""
 
 
 @dataclass(slots=True)
 class _Reading:
-    """What has been read so far, and what was wrong with it."""
+    """The values and problems that have been read so far."""
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     said: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    """By key: how whoever said it knows it, and what was said."""
+    """By key: the name of the setting in its source, and the raw value."""
     problems: list[Problem] = field(default_factory=list)
 
     def take(self, key: str, value: Any, name: str, source: str) -> None:
-        """One value, before whatever was said of its key until now."""
+        """Parse one value; it replaces an earlier value of the same key."""
         try:
             self.values[key] = KEYS[key](value)
         except Wrong as wrong:
@@ -117,16 +116,16 @@ class _Reading:
         self.sources[key], self.said[key] = source, (name, value)
 
     def wrong(self, name: str, value: Any, wrong: Wrong) -> None:
-        """One more problem."""
+        """Add a problem."""
         shown = repr(value)[:_LONGEST_SHOWN]
         self.problems.append(Problem(field=name, value=shown, message=wrong.message, remedy=wrong.remedy))
 
 
 def read(sources: Sources) -> InForce:
-    """What is meant.
+    """Return the effective settings.
 
     Raises:
-        InvalidSettings: With everything in it that is no setting or cannot be meant.
+        InvalidSettings: With all unknown, invalid and contradictory settings.
     """
     reading = _Reading()
     _read_section(sources.section, "", reading, sources.file)
@@ -145,12 +144,12 @@ def read(sources: Sources) -> InForce:
 
 
 def variable_of(key: str) -> str:
-    """The variable that says it, such as ``KFPYTORCH_TLS_CLIENT_CA``."""
+    """Return the environment variable of a key, such as ``KFPYTORCH_TLS_CLIENT_CA``."""
     return _VARIABLE + key.replace(".", "_").replace("-", "_").upper()
 
 
 def flag_of(key: str) -> str:
-    """The flag that says it, such as ``--tls-client-ca``, or ``--nodes`` for ``embedded.nodes``."""
+    """Return the flag of a key, such as ``--tls-client-ca``, or ``--nodes`` for ``embedded.nodes``."""
     for kind in ClusterKind:
         key = key.removeprefix(f"{kind.value}.")
     return "--" + key.replace(".", "-")
@@ -165,7 +164,7 @@ def _read_section(section: Any, path: str, reading: _Reading, file: str) -> None
     for name, value in section.items():
         key = f"{path}{name}"
         if value is None:
-            continue  # A key with nothing behind it says nothing.
+            continue  # An empty value in YAML leaves the setting unset.
         if key in KEYS:
             reading.take(key, value, f"server.{key}", file)
         elif name in known:
@@ -202,7 +201,7 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 def _default_state(reading: _Reading, environ: Mapping[str, str]) -> None:
     try:
         found = state_directory({name: value for name, value in environ.items() if name != STATE})
-    except RuntimeError:  # Whoever runs this has no name, and no home.
+    except RuntimeError:  # The user of this process has neither a name nor a home directory.
         reading.wrong("server.state", "", Wrong("has no default without a home", f"set {STATE}"))
     else:
         reading.values["state"] = found
@@ -219,11 +218,11 @@ def _settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:
     defaults: dict[str, Any] = {
         "host": "127.0.0.1" if embedded else "0.0.0.0",  # noqa: S104  (a pod is reached at its own address)
         "metrics_host": "127.0.0.1" if embedded else "0.0.0.0",  # noqa: S104
-        # Whoever may call an embedded cluster may run commands as this user, and so read all files anyway.
+        # A client of an embedded cluster can run commands as this user, so it can read all files anyway.
         "output_prefixes": (*prefixes.DEFAULT, "file:///") if embedded else prefixes.DEFAULT,
-        # Jobs of an embedded cluster outlive the upgrade of its server, and only its user may call it.
+        # Jobs of an embedded cluster outlive an upgrade of its server, and only its user may call it.
         "accept_unsigned": embedded,
-        # An embedded cluster has no namespaces of others to protect.
+        # An embedded cluster does not contain namespaces of other users.
         "namespace_template": allowed.ANY if embedded else allowed.FLYTES,
     }
     return ServerSettings(
@@ -239,7 +238,7 @@ def _settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:
 
 
 def _fields(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """What was said below a path, by the names that fields have."""
+    """Return the values below a path, by field name."""
     return {
         key.removeprefix(path).replace(".", "_").replace("-", "_"): value
         for key, value in values.items()
@@ -248,7 +247,7 @@ def _fields(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _check(reading: _Reading, kind: ClusterKind) -> None:
-    """What each value may be alone, and not beside the others."""
+    """Check for settings that contradict each other."""
     values = reading.values
 
     def wrong(key: str, message: str, remedy: str) -> None:

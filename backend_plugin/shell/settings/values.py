@@ -1,6 +1,6 @@
-"""Every setting of a server, typed. What each does is said where it is used.
+"""The typed settings of a server.
 
-A value that exists has been read by `reading` or is a default.
+A value is either a default or was validated in `reading`.
 """
 
 import enum
@@ -14,25 +14,25 @@ from backend_plugin.shell.credentials import Tls
 
 
 class ClusterKind(enum.Enum):
-    """Where jobs run."""
+    """The kind of cluster in which jobs run."""
 
     EMBEDDED = "embedded"
-    """As processes of this machine."""
+    """Jobs run as processes of this machine."""
     KUBERNETES = "kubernetes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedded:
-    """What an embedded cluster has, and what its pods are given."""
+    """Settings of an embedded cluster and its pods."""
 
     nodes: int = 2
     cpus: Quantity | None = None
-    """Of each node; None, here and below: as many as this machine has."""
+    """CPUs of each node; None here and below: as many as this machine has."""
     memory: Quantity | None = None
     gpus: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
-    """Which virtual environment an image stands for, by patterns of its name."""
+    """The virtual environment that replaces an image, by patterns of the image name."""
     strict_images: bool = False
     durable: bool = False
     code: Path = field(default_factory=Path.cwd)
@@ -42,19 +42,19 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubernetes:
-    """Where a Kubernetes cluster is."""
+    """Settings of the connection to a Kubernetes cluster."""
 
     kubeconfig: str | None = None
-    """One or several files, as in ``KUBECONFIG``; None: the pod's own account, or else kubectl's default."""
+    """One or more files, as in ``KUBECONFIG``; None: the service account of the pod, or kubectl's default."""
     context: str | None = None
-    """Of the kubeconfig; None: its current one."""
+    """A context of the kubeconfig; None: its current context."""
     orphans_every: timedelta = timedelta(hours=1)
-    """How often jobs are looked for whose execution is gone; 0: never."""
+    """Time between scans for jobs whose execution no longer exists; 0 disables them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """All of them."""
+    """All settings of a server."""
 
     cluster: ClusterKind = ClusterKind.EMBEDDED
     host: str
@@ -63,18 +63,18 @@ class ServerSettings:
     tls: Tls | None = None
     token_file: Path | None = None
     signing_keys_file: Path | None = None
-    """None: a key in the directory of state."""
+    """The file of signing keys; None: a key in the state directory."""
     accept_unsigned: bool
-    """References and jobs without a signature are accepted."""
+    """Accept job references and jobs without a signature."""
     open_to_all: bool = False
-    """Nothing is wanted of who calls, though what is called may run commands."""
+    """Require no authentication, although clients can run commands through this server."""
     receive_limit: int = 12 * 2**20
     send_limit: int = 32 * 2**20
     concurrency: int = 512
     drain: timedelta = timedelta(seconds=20)
     namespaces: Sequence[str] = ("*",)
     namespace_template: str
-    """Flyte's `namespace_mapping.template`, or a pattern."""
+    """Flyte's `namespace_mapping.template`, or a shell pattern."""
     refused_namespaces: Sequence[str] = ()
     output_prefixes: Sequence[str]
     metrics_host: str
