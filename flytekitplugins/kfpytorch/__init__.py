@@ -1,7 +1,6 @@
-"""Distributed PyTorch training as Flyte tasks.
+"""Distributed PyTorch training as Flyte tasks: the values for ``@task(task_config=...)``.
 
-What an author writes into ``@task(task_config=...)``. Importing this package registers the task
-types with flytekit; it loads neither torch nor kubernetes.
+Importing this package registers the task types with flytekit. It loads neither torch nor kubernetes.
 """
 
 from flytekitplugins.kfpytorch.task import (

@@ -1,7 +1,4 @@
-"""How a config checks itself; the base of every class that an author writes.
-
-Which fields there are is in `config` and `extension`; what a single value must look like in `checks`.
-"""
+"""The base class of all configs, which checks the fields of a config."""
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
@@ -13,7 +10,7 @@ from flytekitplugins.kfpytorch.problems import ConfigError, Problem, Wrong, near
 
 
 class Config:
-    """A config that checks itself when it is constructed; the base of those below."""
+    """The base class of all configs. A config checks its fields when it is constructed."""
 
     readers: ClassVar[Mapping[str, Reader]]
 
@@ -21,17 +18,17 @@ class Config:
         self.check()
 
     def check(self) -> None:
-        """Check again, after changes; values written in another form are put in ours.
+        """Check all fields again, and replace each value by its normalized form.
 
         Raises:
-            ConfigError: If a value cannot be meant. It names the field, the value and what would be
-                right, for all that are wrong.
+            ConfigError: If a value is invalid. The message lists the field, the value and a remedy for each
+                problem.
         """
         if problems := self.problems():
             raise ConfigError(type(self).__name__, [str(problem) for problem in problems])
 
     def problems(self) -> list[Problem]:
-        """All that is wrong, without raising."""
+        """Normalize the fields, and return all problems without raising."""
         found = {name: self._read(name, reader) for name, reader in self.readers.items()}
         sound = {name for name, problems in found.items() if not problems}
         return [*chain(*found.values()), *self._contradictions(sound), *unknown(type(self), vars(self))]
@@ -44,12 +41,12 @@ class Config:
         return []
 
     def _contradictions(self, sound: Set[str]) -> Iterator[Problem]:  # noqa: ARG002
-        """What does not go together; `sound` names the fields that are right by themselves."""
+        """Yield the contradictions between fields; `sound` contains the names of the valid fields."""
         return iter(())
 
 
 def unknown(cls: type[Config], said: Mapping[Any, object]) -> Iterator[Problem]:
-    """Names that are no fields: keys of a dict, or attributes assigned with a typo."""
+    """Yield a problem for each name that is not a field: a key of a dict, or a misspelled attribute."""
     known = [item.name for item in fields(cls)]  # type: ignore[arg-type]
     for name, value in said.items():
         if name not in known:
@@ -57,7 +54,7 @@ def unknown(cls: type[Config], said: Mapping[Any, object]) -> Iterator[Problem]:
 
 
 def part(cls: type[Config]) -> Reader:
-    """Read a config inside another."""
+    """Return a reader for a field that contains another config."""
 
     def read(value: object) -> object:
         if not isinstance(value, cls):

@@ -1,8 +1,7 @@
-"""What a value in a config must look like.
+"""Readers for single values of a config.
 
-A reader takes what the author wrote and gives back what the config keeps, or raises `Wrong` with
-what would be right. Nothing here knows a config class; `config` lists which field is read by which
-reader.
+A reader takes the author's value and returns the value that the config keeps. It raises `Wrong` with a remedy
+if the value is invalid. `config` lists the reader of each field.
 """
 
 import math
@@ -20,17 +19,17 @@ from kfpytorch_common import labels
 E = TypeVar("E", bound=Enum)
 Reader: TypeAlias = Callable[[object], object]
 
-# Counts travel as int32 (flyteidl's kubeflow protos, the operator's Go types).
+# Counts are transmitted as int32 (flyteidl's kubeflow protos, the operator's Go types).
 INT32_MAX: Final = 2**31 - 1
 
 
 def optional(reader: Reader) -> Reader:
-    """Read with `reader`, or ``None`` where nothing was said."""
+    """Return a reader that accepts ``None`` and passes every other value to `reader`."""
     return lambda value: None if value is None else reader(value)
 
 
 def count(low: int) -> Reader:
-    """A whole number from `low` on; a bool is none."""
+    """Return a reader for whole numbers of at least `low`; a bool is not a number."""
 
     def read(value: object) -> int:
         try:
@@ -47,7 +46,7 @@ def count(low: int) -> Reader:
 
 
 def processes(value: object) -> object:
-    """Read a number of processes on a node, or a word of ``torchrun`` for it."""
+    """Read a number of processes per node, or one of the words that ``torchrun`` accepts."""
     if isinstance(value, str):
         if value in PROCESSES:
             return value
@@ -60,49 +59,49 @@ _PROCESSES: Final = "'auto', 'gpu' or 'cpu'"
 
 
 def flag(value: object) -> bool:
-    """True or False; 1 and 0 as well, but no text: ``"false"`` would be true."""
+    """Read True or False, also as 1 or 0. Text is invalid because ``"false"`` would be true."""
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
     raise wrong(value, "must be True or False")
 
 
 def seconds(value: object) -> int | float:
-    """A positive, finite number of seconds."""
+    """Read a positive, finite number of seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
         return value
     raise wrong(value, "must be a number of seconds above 0")
 
 
 def text(value: object) -> object:
-    """A name; an empty one says nothing."""
+    """Read a name, which must not be blank."""
     if isinstance(value, str) and value.strip():
         return value
     raise wrong(value, "must be a name as text")
 
 
 def priority_class(value: object) -> object:
-    """The name of a PriorityClass."""
+    """Read the name of a PriorityClass."""
     if isinstance(value, str) and labels.is_subdomain(value):
         return value
     raise wrong(value, f"must be the name of a PriorityClass: {labels.SUBDOMAIN}")
 
 
 def string(value: object) -> object:
-    """Text, also an empty one."""
+    """Read text, which may be empty."""
     if isinstance(value, str):
         return value
     raise wrong(value, "must be text")
 
 
 def whole(value: object) -> object:
-    """A whole number, of any sign."""
+    """Read a whole number, which may be negative."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise wrong(value, "must be a whole number")
 
 
 def as_mapping(value: object) -> Mapping[Any, object] | None:
-    """A dict, or what a model of kubernetes says, by the names of its fields in Python."""
+    """Return a dict as it is, a kubernetes model as a dict of its attributes that are set, or None."""
     names = getattr(value, "attribute_map", None)
     if isinstance(names, Mapping):
         said = {name: getattr(value, name) for name in names}
@@ -111,7 +110,7 @@ def as_mapping(value: object) -> Mapping[Any, object] | None:
 
 
 def unwritable(value: object, path: str = "") -> Iterator[Problem]:
-    """What in a part of a manifest could not be written as JSON."""
+    """Yield a problem for each value in a part of a manifest that cannot be written as JSON."""
     said = as_mapping(value)
     if said is not None:
         for key, item in said.items():
@@ -131,7 +130,7 @@ def _is_finite(value: object) -> bool:
 
 
 def one_of(*known: str) -> Reader:
-    """One of a few words."""
+    """Return a reader that accepts only the given words."""
 
     def read(value: object) -> object:
         if isinstance(value, str) and value in known:
@@ -142,11 +141,11 @@ def one_of(*known: str) -> Reader:
 
 
 def member(cls: type[E], aliases: Mapping[str, E]) -> Reader:
-    """A member of an enum, or its name as text: any case, with or without underscores.
+    """Return a reader for a member of an enum, or its name in any case, with or without underscores.
 
     Args:
         cls: The enum.
-        aliases: Further names, letters only and in lower case, such as those of Kubernetes.
+        aliases: Further names, such as those of Kubernetes: letters only, in lower case.
     """
     names = {_letters(item.name): item for item in cls} | dict(aliases)
 
@@ -169,14 +168,14 @@ def _letters(text: str) -> str:
 
 
 def image(value: object) -> object:
-    """The name of an image, or flytekit's description of one."""
+    """Read the name of an image, or an ImageSpec."""
     if isinstance(value, (str, ImageSpec)):
         return value
     raise wrong(value, "must be the name of an image or an ImageSpec")
 
 
 def nodes(value: object) -> object:
-    """A number of nodes: ``2``, ``"2"``, or a range ``"2:4"``. Kept as it was written."""
+    """Read a number of nodes: ``2``, ``"2"``, or a range ``"2:4"``. A text is kept unchanged."""
     if isinstance(value, str):
         low, _, high = value.partition(":")
         if _is_count(low) and (":" not in value or (_is_count(high) and int(low) <= int(high))):
@@ -190,7 +189,7 @@ def _is_count(text: str) -> bool:
     return re.fullmatch(r"\s*\+?[0-9]+\s*", text) is not None and 1 <= int(text) <= INT32_MAX
 
 
-# What torch's c10d rendezvous reads (torch.distributed.elastic.rendezvous, 2.3 to 2.15).
+# The keys that torch's c10d rendezvous reads (torch.distributed.elastic.rendezvous, 2.3 to 2.15).
 _RDZV_POSITIVE: Final = (
     "timeout",
     "join_timeout",
@@ -202,14 +201,14 @@ _RDZV_POSITIVE: Final = (
     "keep_alive_max_attempt",
 )
 _RDZV_KNOWN: Final = (*_RDZV_POSITIVE, "cas_backoff_max_seconds", "is_host", "rank", "store_type")
-# Those that the plugin passes itself, next to `rdzv_configs`.
+# The plugin sets these itself.
 _RDZV_TAKEN: Final = ("backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
 
 
 def rendezvous(value: object) -> object:
-    """What torch's rendezvous is told, kept as it is.
+    """Read the configuration of torch's rendezvous, and keep it unchanged.
 
-    A key that is near no known one is torch's business: it may be newer than this table.
+    An unknown key that resembles no known one is accepted, because a newer torch may know it.
     """
     if not isinstance(value, Mapping):
         raise wrong(value, "must be a dict such as {'timeout': 900, 'join_timeout': 900}")
@@ -232,7 +231,7 @@ def _rendezvous_problems(key: object, value: object) -> Iterator[Problem]:
 
 
 def _is_positive_int(value: object) -> bool:
-    # torch reads them with int(), so "900" and 900.0 are as good as 900.
+    # torch converts the values with int(), so "900" and 900.0 are valid as well.
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return False
     try:

@@ -1,8 +1,6 @@
-"""What an author says about a distributed task.
+"""Configs of a distributed task: the classes that an author passes to ``@task(task_config=...)``.
 
-A config checks itself when it is constructed, and again when a task is defined with it or written to
-the wire, because it may have been changed in between. What a single value must look like is in
-`checks`; what becomes of a config in `custom`.
+A config checks its values at construction, when a task is defined with it, and when it is encoded.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -34,24 +32,24 @@ __all__ = [
 
 @dataclass
 class RunPolicy(Config):
-    """What the operator does with the job as a whole: ``runPolicy`` of the PyTorchJob.
+    """The policy of the operator for the whole job: ``runPolicy`` of the PyTorchJob.
 
-    Wherever a config takes one, it takes a dict of the same fields, too. Flyte's wire (proto3) cannot
-    tell 0 from nothing said, so 0 in any of these fields has no effect; a task defined with one logs
-    that.
+    A config accepts a dict with the same fields instead. The value 0 has no effect in any of these fields,
+    because Flyte's wire format (proto3) does not distinguish 0 from an unset field. The plugin logs a
+    warning when a task is defined with 0.
 
     Args:
-        clean_pod_policy: Which pods are removed at the end: a `CleanPodPolicy` or its name. Default:
-            none. The backend removes pending and running pods in any case.
-        ttl_seconds_after_finished: Seconds after the end at which the job object is removed. Default:
-            never.
-        active_deadline_seconds: Seconds since the start at which the job fails. Default: never.
+        clean_pod_policy: Pods that the operator deletes at the end: a `CleanPodPolicy` or its name.
+            Default: none. The backend deletes pending and running pods in any case.
+        ttl_seconds_after_finished: Seconds between the end and the deletion of the job object. Default: the
+            job object is not deleted.
+        active_deadline_seconds: Seconds from the start until the job fails. Default: no deadline.
         backoff_limit: The job fails when the restarts of all running replicas together reach this
-            number; replicas whose restart policy is NEVER do not count. Default: no limit. See
-            ``num_retries`` of `Master` and `Worker` for a number per replica.
+            number. Replicas with restart policy NEVER do not count. Default: no limit. ``num_retries`` of
+            `Master` and `Worker` sets a number per replica.
 
     Raises:
-        ConfigError: If a value cannot be meant (also when a task is defined, after changes).
+        ConfigError: If a value is invalid. The check runs again when a task is defined.
     """
 
     clean_pod_policy: CleanPodPolicy | str | None = None
@@ -68,14 +66,14 @@ class RunPolicy(Config):
 
 
 def _run_policy(value: object) -> object:
-    """Read a run policy, or a dict that says the same."""
+    """Read a run policy, or a dict with the same fields."""
     if not isinstance(value, Mapping):
         return part(RunPolicy)(value)
     policy = RunPolicy()
     vars(policy).update({item.name: value[item.name] for item in fields(RunPolicy) if item.name in value})
     if problems := [*policy.problems(), *unknown(RunPolicy, value)]:
         raise Wrong(*problems)
-    # {} says nothing, as upstream has it; RunPolicy() says "a run policy of defaults".
+    # As upstream, an empty dict sets no run policy, whereas RunPolicy() sets one with all defaults.
     return policy if value else None
 
 
@@ -86,7 +84,7 @@ _JOB_READERS: Final[Mapping[str, Reader]] = {
 
 
 class _Role(Config):
-    """What `Master` and `Worker` have in common."""
+    """The fields that `Master` and `Worker` share."""
 
     image: str | ImageSpec | None
     requests: Resources | None
@@ -124,7 +122,7 @@ class _Role(Config):
             yield Problem("num_retries", self.num_retries, remedy)
 
     def requests_and_limits(self) -> tuple[Resources | None, Resources | None]:
-        """What a replica asks for and what it may use, however it was said."""
+        """Return the requests and limits of a replica, also if ``resources`` contains them."""
         if self.resources is None:
             return self.requests, self.limits
         return quantities.split(self.resources)
@@ -132,32 +130,32 @@ class _Role(Config):
 
 @dataclass
 class Worker(_Role):
-    """The replicas of a `PyTorch` task next to the master; each is a pod (or a process on this machine).
+    """The worker replicas of a `PyTorch` task. Each is a pod, or a process in a local run.
 
     Args:
         image: Image of the workers: a name, or an ``ImageSpec`` that is built at registration.
-            Default: the task's.
-        requests: Resources that a worker asks for, instead of the task's. Flyte's stock backend
-            fills cpu and memory that are left out with platform defaults, not with the task's.
-        limits: Resources that a worker may use, instead of the task's.
-        replicas: How many workers there are, without the master.
+            Default: the image of the task.
+        requests: Resource requests of a worker, instead of those of the task. Flyte's stock backend
+            fills in missing cpu and memory with platform defaults, not with the values of the task.
+        limits: Resource limits of a worker, instead of those of the task.
+        replicas: The number of workers, without the master.
         restart_policy: When the operator restarts a worker: a `RestartPolicy` or its name. Default:
-            never, or after failure where ``num_retries`` asks for it.
-        resources: Requests and limits at once: one value for both, or ``(request, limit)``.
-        num_retries: How often the operator may restart each replica, in place, within one attempt of
-            the task. (``@task(retries=)`` is Flyte's number of further attempts, each with a whole
-            new job.) A role that says no number takes the other role's, because peers of a dead rank
-            fail with it. The operator keeps one count for the whole job, so the replicas share what
-            they are allowed together; restarts of init containers and sidecars count, too.
-        node_selector: Labels that a worker's node must have, beside those that the task asks for. This
-            and what follows is read by our backend only.
-        tolerations: Taints that a worker bears, beside those that the task bears, as in a manifest.
-        pod_template: A ``PodTemplate``, or a dict with ``metadata`` and ``spec``, below the task's own
-            pod: what the task says wins.
-        priority_class_name: The priority of a worker, instead of the task's.
+            never, or after a failure if ``num_retries`` permits restarts.
+        resources: Requests and limits in one argument: one value for both, or ``(request, limit)``.
+        num_retries: The number of times that the operator may restart each replica, in place, within one
+            attempt of the task. (``@task(retries=)`` is Flyte's number of further attempts, each with a
+            new job.) A role without a number takes the number of the other role, because the peers of a
+            failed rank fail with it. The operator keeps one count for the whole job, so all replicas share
+            the permitted restarts. Restarts of init containers and sidecars count, too.
+        node_selector: Labels that the Kubernetes node of a worker must have, in addition to those that the
+            task requires. Only the kfpytorch backend reads this field and those below.
+        tolerations: Tolerations of a worker as in a manifest, in addition to those of the task.
+        pod_template: A ``PodTemplate``, or a dict with ``metadata`` and ``spec``. It provides defaults for
+            the pod of the task: values of the task take precedence.
+        priority_class_name: The PriorityClass of a worker, instead of that of the task.
 
     Raises:
-        ConfigError: If a value cannot be meant (also when a task is defined, after changes).
+        ConfigError: If a value is invalid. The check runs again when a task is defined.
     """
 
     image: str | ImageSpec | None = None
@@ -180,24 +178,24 @@ class Worker(_Role):
 
 @dataclass
 class Master(_Role):
-    """The first replica of a `PyTorch` task: rank 0, whose result is the task's. There is exactly one.
+    """The first replica of a `PyTorch` task: rank 0, which returns the result. A job has exactly one.
 
     Args:
         image: Image of the master: a name, or an ``ImageSpec`` that is built at registration.
-            Default: the task's.
-        requests: Resources that the master asks for, instead of the task's (see `Worker`).
-        limits: Resources that the master may use, instead of the task's.
+            Default: the image of the task.
+        requests: Resource requests of the master, instead of those of the task (see `Worker`).
+        limits: Resource limits of the master, instead of those of the task.
         restart_policy: When the operator restarts the master: a `RestartPolicy` or its name. Default:
-            never, or after failure where ``num_retries`` asks for it.
-        resources: Requests and limits at once: one value for both, or ``(request, limit)``.
-        num_retries: How often the operator may restart each replica (see `Worker`).
-        node_selector: Labels that the master's node must have (see `Worker`).
-        tolerations: Taints that the master bears (see `Worker`).
-        pod_template: What lies below the task's own pod (see `Worker`).
-        priority_class_name: The priority of the master (see `Worker`).
+            never, or after a failure if ``num_retries`` permits restarts.
+        resources: Requests and limits in one argument: one value for both, or ``(request, limit)``.
+        num_retries: The number of times that the operator may restart each replica (see `Worker`).
+        node_selector: Labels that the Kubernetes node of the master must have (see `Worker`).
+        tolerations: Tolerations of the master (see `Worker`).
+        pod_template: Defaults for the pod of the task (see `Worker`).
+        priority_class_name: The PriorityClass of the master (see `Worker`).
 
     Raises:
-        ConfigError: If a value cannot be meant (also when a task is defined, after changes).
+        ConfigError: If a value is invalid. The check runs again when a task is defined.
     """
 
     image: str | ImageSpec | None = None
@@ -217,19 +215,18 @@ class PyTorch(Config):
     """A task that runs on one master and a number of workers: a PyTorchJob in a cluster.
 
     Args:
-        master: The master's image, resources and restarts.
-        worker: The same for the workers, and how many there are.
-        run_policy: What the operator does with the job as a whole: a `RunPolicy` or a dict.
-        num_workers: Deprecated; ``worker=Worker(replicas=...)``. One of the two must be given when a
-            task is defined.
-        increase_shared_mem: Mount memory on ``/dev/shm`` of the primary container, up to the pod's
-            memory limit, as data loaders need it. ``@task(shared_memory=...)`` wins over it.
-        gang: How all replicas start together: a `Gang`. This and what follows is read by our backend
-            only.
-        train_job: What only Kubeflow Trainer v2 knows: a `TrainJob`.
+        master: Image, resources and restarts of the master.
+        worker: Image, resources, restarts and number of the workers.
+        run_policy: The policy of the operator for the whole job: a `RunPolicy` or a dict.
+        num_workers: Deprecated; use ``worker=Worker(replicas=...)``. A task requires one of the two.
+        increase_shared_mem: Mount memory on ``/dev/shm`` of the primary container, up to the memory limit of
+            the pod. Data loaders need it. ``@task(shared_memory=...)`` takes precedence.
+        gang: Options for starting all replicas together: a `Gang`. Only the kfpytorch backend reads this
+            field and those below.
+        train_job: Options that only Kubeflow Trainer v2 supports: a `TrainJob`.
 
     Raises:
-        ConfigError: If a value cannot be meant (also when a task is defined, after changes).
+        ConfigError: If a value is invalid. The check runs again when a task is defined.
     """
 
     master: Master = field(default_factory=Master)
@@ -250,13 +247,13 @@ class PyTorch(Config):
     }
 
     def workers(self) -> int | None:
-        """How many workers there are, however it was said; `None` if it was not."""
+        """Return the number of workers from ``num_workers`` or ``worker.replicas``, or `None` if unset."""
         return self.num_workers or (
             self.num_workers if self.worker.replicas is None else self.worker.replicas
         )
 
     def restarts(self) -> retries.Restarts:
-        """What the operator is told about restarts."""
+        """Return the restart policies and the backoff limit for the operator."""
         restarts = retries.from_roles(self.master, self.worker, self.workers() or 0)
         if isinstance(self.run_policy, RunPolicy) and restarts.backoff_limit is None:
             return restarts._replace(backoff_limit=self.run_policy.backoff_limit)
@@ -295,31 +292,30 @@ _ALWAYS_USES_UP: Final = (
 class Elastic(Config):
     """A task that runs under torch's elastic launcher, as with ``torchrun``.
 
-    One node is an ordinary pod (task type ``python-task``, only for ``nnodes=1`` as a number); more
+    One node is an ordinary pod (task type ``python-task``, only for ``nnodes=1`` as a number). Several
     nodes are a PyTorchJob.
 
     Args:
-        nnodes: How many nodes: ``2``, ``"2"``, or a range ``"2:4"``.
-        nproc_per_node: The number of processes on each node. ``"gpu"``, ``"cpu"`` and ``"auto"`` are read as
-            by ``torchrun``: the GPUs or processors that a node has, or GPUs and otherwise processors. A
-            registration of several nodes takes the number from the resources of the task. More processes than
-            the GPUs that the task requests are refused.
-        start_method: How they are started: ``"spawn"`` (they share nothing with the launcher) or
-            ``"fork"`` (they begin as copies of it).
-        monitor_interval: Seconds between two looks at them, at most; fractions are fine.
-        max_restarts: How often all processes are started again together after one failed.
-        rdzv_configs: What torch's c10d rendezvous is told; time-outs in seconds. The default gives
-            nodes 15 minutes to come together, for images that are pulled and nodes that are added.
-            A key that torch does not know but that is near one is refused; others reach torch as
-            they are.
+        nnodes: The number of nodes: ``2``, ``"2"``, or a range ``"2:4"``.
+        nproc_per_node: The number of processes on each node. ``"gpu"`` and ``"cpu"`` are the number of
+            GPUs or processors of a node, as in ``torchrun``. ``"auto"`` is the number of GPUs, or of
+            processors on a node without GPUs. For several nodes, registration derives the number from the
+            resources of the task. A number above the GPUs that the task requests is an error.
+        start_method: How the processes start: ``"spawn"`` (they share nothing with the launcher) or
+            ``"fork"`` (they start as copies of it).
+        monitor_interval: Maximum number of seconds between two checks of the processes; may be a fraction.
+        max_restarts: The number of times that all processes restart together after one failed.
+        rdzv_configs: Configuration of torch's c10d rendezvous; timeouts in seconds. The default gives
+            nodes 15 minutes to join, because images may be pulled and cluster nodes added first.
+            An unknown key that resembles a known one is an error; other unknown keys are passed to torch.
         increase_shared_mem: See `PyTorch`.
-        run_policy: What the operator does with the job as a whole: a `RunPolicy` or a dict. An
-            ordinary pod has none.
+        run_policy: The policy of the operator for the whole job: a `RunPolicy` or a dict. It has no effect
+            on an ordinary pod.
         gang: See `PyTorch`.
         train_job: See `PyTorch`.
 
     Raises:
-        ConfigError: If a value cannot be meant (also when a task is defined, after changes).
+        ConfigError: If a value is invalid. The check runs again when a task is defined.
     """
 
     nnodes: int | str = 1
@@ -350,10 +346,10 @@ class Elastic(Config):
             yield from extension.find_wrong_members(self.gang, *self.min_max_nodes())
 
     def min_max_nodes(self) -> tuple[int, int]:
-        """The smallest and the largest number of nodes."""
+        """Return the smallest and the largest number of nodes."""
         low, _, high = str(self.nnodes).partition(":")
         return int(low), int(high or low)
 
     def is_standalone(self) -> bool:
-        """Whether the task is an ordinary pod, without the operator: one node, said as a number."""
+        """True if the task is an ordinary pod without the operator: ``nnodes`` is the number 1."""
         return self.nnodes == 1

@@ -1,8 +1,7 @@
-"""Config to wire: the `custom` part of a task template.
+"""Encode a config as the `custom` field of a task template.
 
-Pure, and exactly what Flyte's stock backend reads: the JSON of flyteidl's
-``plugins.kubeflow.DistributedPyTorchTrainingTask``; beside it one key that only ours reads, where
-something needs it (`extension_wire`). What a config means is in `config`.
+The format is the JSON of flyteidl's ``plugins.kubeflow.DistributedPyTorchTrainingTask``, which Flyte's
+stock backend reads. `extension_wire` adds one key that only the kfpytorch backend reads.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,22 +19,22 @@ from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 Custom: TypeAlias = dict[str, Any]
 ResolveImage: TypeAlias = Callable[[str | ImageSpec], str]
 
-# The rendezvous needs no server of its own: the first worker's agent hosts it.
+# The c10d rendezvous needs no separate server: the agent of the first worker hosts it.
 RDZV_BACKEND: Final = "c10d"
 
 
 def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom:
-    """Write a `PyTorch` config down.
+    """Encode a `PyTorch` config.
 
     Args:
         config: A config with a number of workers.
-        resolve_image: From what the author gave as an image to the name of one.
+        resolve_image: Function that returns the image name for the author's value.
 
     Returns:
-        Protobuf JSON: lowerCamel keys, zero values left out.
+        Protobuf JSON: lowerCamel keys, without zero values.
 
     Raises:
-        ConfigError: If the config was changed into something that cannot be meant.
+        ConfigError: If the config was changed and is now invalid.
     """
     config.check()
     restarts = config.restarts()
@@ -54,17 +53,18 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom
 
 
 def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom:
-    """Write an `Elastic` config down, for more than one node.
+    """Encode an `Elastic` config for more than one node.
 
     Args:
         config: The config.
-        nproc_per_node: The number of processes on each node. Required where the config has a word for it.
+        nproc_per_node: The number of processes on each node. Required if the config has a word such as
+            ``"gpu"`` instead of a number.
 
     Returns:
-        Protobuf JSON: lowerCamel keys, zero values left out.
+        Protobuf JSON: lowerCamel keys, without zero values.
 
     Raises:
-        ConfigError: If the config was changed into something that cannot be meant.
+        ConfigError: If the config was changed and is now invalid.
     """
     config.check()
     low, high = config.min_max_nodes()
@@ -84,7 +84,7 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
 
 
 def unsaid(config: PyTorch | Elastic) -> Iterator[str]:
-    """What the author said and the wire cannot carry, one sentence each."""
+    """Yield a sentence for each setting of the author that has no effect because the wire cannot carry it."""
     if isinstance(config, Elastic) and config.is_standalone():
         yield from _unsaid_of_a_pod(config)
         return

@@ -1,7 +1,7 @@
-"""Check what a config and the other arguments of a task mean together.
+"""Check a config together with the other arguments of a task.
 
-A config checks its own values when it is constructed. Resources and pods belong to the task, and
-``with_overrides`` changes them for a node of a workflow, so they are checked in both places.
+Resources and pods belong to the task, and ``with_overrides`` changes them for a node of a workflow. They are
+therefore checked at definition and at each override.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from flytekitplugins.kfpytorch.problems import Problem, Wrong
 
 Amounts: TypeAlias = Mapping[str, Decimal]
 
-# `ResourceName` of flyteidl by the field of flytekit's `Resources`.
+# The field of flytekit's `Resources` for each `ResourceName` of flyteidl.
 _KINDS: Final = {
     ResourcesModel.ResourceName.CPU: "cpu",
     ResourcesModel.ResourceName.MEMORY: "mem",
@@ -58,7 +58,7 @@ def check(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
 
 
 def check_config(config: PyTorch | Elastic) -> None:
-    """Check a config that a task gets after its definition.
+    """Check a config that is assigned to a task after its definition.
 
     Raises:
         ConfigError: If values are invalid. It lists all problems.
@@ -68,7 +68,7 @@ def check_config(config: PyTorch | Elastic) -> None:
 
 
 def adds_shared_memory(config: PyTorch | Elastic, shared_memory: object) -> bool:
-    """True if the plugin mounts shared memory; with ``@task(shared_memory=...)`` Flyte does it."""
+    """True if the plugin mounts shared memory, not Flyte through ``@task(shared_memory=...)``."""
     return bool(config.increase_shared_mem) and shared_memory in (None, False)
 
 
@@ -95,19 +95,20 @@ class CheckedNode(Node):  # type: ignore[misc]
 
 
 def check_later_overrides(task: object, context: FlyteContext) -> None:
-    """Have the node that a call of `task` made, if it made one, check its overrides."""
+    """Make the node that a call of `task` created, if any, check its overrides."""
     nodes = context.compilation_state.nodes if context.compilation_state is not None else []
     if nodes and nodes[-1].flyte_entity is task and type(nodes[-1]) is Node:
         nodes[-1].__class__ = CheckedNode
 
 
 def count_processes(task: Any) -> int:
-    """Return the number of processes on each node of an `Elastic` task, as a registration needs it.
+    """Return the number of processes on each node of an `Elastic` task for a registration.
 
-    ``"gpu"`` and ``"cpu"`` are what a replica is granted, ``"auto"`` is its GPUs or else its cpus.
+    ``"gpu"`` and ``"cpu"`` are the amounts that a replica is granted. ``"auto"`` is the number of GPUs, or of
+    cpus for a replica without GPUs.
 
     Raises:
-        ConfigError: If the resources of the task do not contain the number.
+        ConfigError: If the number cannot be derived from the resources of the task.
     """
     asked = task.task_config.nproc_per_node
     if not isinstance(asked, str):
@@ -119,7 +120,7 @@ def count_processes(task: Any) -> int:
 
 
 def _find_other_count(task: Any, granted: Amounts) -> Iterator[Problem]:
-    """Find overrides that change what a word means: a task has one number for all its nodes."""
+    """Yield a problem if overrides change the number of processes, which a registration fixes."""
     asked = getattr(task.task_config, "nproc_per_node", None)
     if not isinstance(asked, str) or task.task_config.is_standalone():
         return
@@ -151,10 +152,9 @@ def _count(asked: str, granted: Amounts) -> int:
 
 
 def read_amounts(requests: Resources, limits: Resources, template: PodTemplate | None) -> dict[str, Decimal]:
-    """Return the cpus and GPUs of a replica: its limits, or its requests where there is no limit.
+    """Return the cpus and GPUs of a replica: its limits, or its requests without a limit.
 
-    flytekit writes the resources of the task into the pod template; the template's own count only if the task
-    has none.
+    The resources of the pod template count only if the task has none, because flytekit overwrites them.
     """
     if any(
         getattr(each, name) is not None for each in (requests, limits) for name in quantities.RESOURCE_FIELDS
@@ -174,7 +174,7 @@ def _is_quantity(value: object) -> bool:
 
 
 def _amounts_of(task: Any, node: Node | None) -> Amounts:
-    """Return what the task grants, with the overrides of `node`."""
+    """Return the cpus and GPUs that the task grants, with the overrides of `node`."""
     amounts = read_amounts(task.resources.requests, task.resources.limits, task.author_pod)
     for _, name, value in _overrides_of(node):
         if _is_quantity(value):
@@ -183,8 +183,8 @@ def _amounts_of(task: Any, node: Node | None) -> Amounts:
 
 
 def _overrides_of(node: Node | None) -> Iterator[tuple[str, str, str]]:
-    """Yield field, kind and value of the overridden resources; limits come last and so count."""
-    model = None if node is None else node._resources  # noqa: SLF001 - flytekit has no public name for it.
+    """Yield field, resource and value of each override; limits come last and so take precedence."""
+    model = None if node is None else node._resources  # noqa: SLF001 - flytekit offers no public one.
     if model is not None:
         for field, entries in (("requests", model.requests), ("limits", model.limits)):
             yield from ((field, _KINDS[each.name], each.value) for each in entries if each.name in _KINDS)
@@ -196,7 +196,7 @@ def _find_wrong_overrides(node: Node) -> Iterator[Problem]:
 
 
 def _find_missing_workers(config: PyTorch | Elastic) -> Iterator[Problem]:
-    """Find what may be left out of a config, so that it can be filled in, but not out of a task."""
+    """Yield a problem if the number of workers is missing. A config may omit it, but a task may not."""
     worker: object = getattr(config, "worker", None)
     if isinstance(config, PyTorch) and isinstance(worker, Worker) and config.workers() is None:
         remedy = "how many workers? Write PyTorch(worker=Worker(replicas=...))"
@@ -221,7 +221,7 @@ def _split(arguments: Mapping[str, Any]) -> tuple[Resources, Resources]:
 
 
 def _find_ranks_without_gpus(config: PyTorch | Elastic, granted: Amounts) -> Iterable[Problem]:
-    """Find more processes than GPUs; a replica without GPUs may have any number of processes."""
+    """Yield a problem if a replica with GPUs has more processes than GPUs."""
     if not isinstance(config, Elastic) or isinstance(config.nproc_per_node, str):
         return
     gpus = int(granted.get("gpu", 0))

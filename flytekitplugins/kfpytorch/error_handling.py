@@ -1,4 +1,4 @@
-"""Upstream's module of this name; everything is in `worker.recovery`."""
+"""The names of upstream's module `error_handling`, which `worker.recovery` defines."""
 
 from flytekitplugins.kfpytorch.worker.recovery import (
     RECOVERABLE_ERROR_FILE_NAME,

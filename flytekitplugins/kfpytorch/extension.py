@@ -1,7 +1,4 @@
-"""What an author may say beyond upstream's fields, for our backend only; a stock Flyte passes over it.
-
-How it is written is in `extension_wire`.
-"""
+"""Config fields beyond those of upstream; only the kfpytorch backend reads them, Flyte's own ignores them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,25 +17,25 @@ _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
 
 @dataclass(kw_only=True)
 class Gang(Config):
-    """All replicas start together or none does, where the platform has a gang scheduler.
+    """Options for starting all replicas of a job together, through the gang scheduler of the platform.
 
-    What its scheduler cannot do is refused. Where there is none, ``scheduler``, if it is said, must be
-    ``"none"``, the time-outs are kept, and nothing else has an effect. Read by our backend only; Flyte's
-    own passes over it.
+    Options that the scheduler does not support are an error. On a platform without a gang scheduler, the
+    timeouts apply, ``scheduler`` may only be ``"none"``, and the other options have no effect. Only the
+    kfpytorch backend reads this config; Flyte's own ignores it.
 
     Args:
-        scheduler: Who sees to it: the platform's own, one of its choices, where it is ``auto`` one that the
-            cluster has, or ``"none"``: the job is left to whoever schedules pods one by one. Default: the
-            platform's.
-        queue: The queue that the job waits in.
-        min_member: How many replicas must find a place before any starts. Default: all of them; the
-            fewest nodes of an `Elastic` task.
-        priority_class_name: The priority of the gang: a PriorityClass, for Kueue a WorkloadPriorityClass.
-        queue_timeout_seconds: How long the job may wait in its queue; not part of its run time.
-        pending_timeout_seconds: How long its pods may wait for nodes, once the queue let it go.
+        scheduler: The gang scheduler: that of the platform or one of its alternatives. If the platform has
+            ``auto``, it may be any that the cluster has. ``"none"`` schedules the pods one by one. Default:
+            the scheduler of the platform.
+        queue: The queue in which the job waits.
+        min_member: The number of replicas that must fit before any starts. Default: all of them, or the
+            smallest number of nodes of an `Elastic` task.
+        priority_class_name: The priority of the gang: a PriorityClass, or for Kueue a WorkloadPriorityClass.
+        queue_timeout_seconds: Maximum time that the job waits in its queue. It does not count as run time.
+        pending_timeout_seconds: Maximum time that its pods wait for nodes after the queue admitted the job.
 
     Raises:
-        ConfigError: If a value cannot be meant (also when a task is defined, after changes).
+        ConfigError: If a value is invalid. The check runs again when a task is defined.
     """
 
     scheduler: str | None = None
@@ -59,7 +56,7 @@ class Gang(Config):
 
 
 def find_wrong_members(gang: Gang | None, low: int, high: int) -> Iterator[Problem]:
-    """Find a number of members that a job of `low` to `high` replicas cannot have."""
+    """Yield a problem if a job of `low` to `high` replicas cannot have the number of members."""
     if gang is None or gang.min_member is None:
         return
     if gang.min_member > high:
@@ -75,16 +72,16 @@ def find_wrong_members(gang: Gang | None, low: int, high: int) -> Iterator[Probl
 
 @dataclass(kw_only=True)
 class TrainJob(Config):
-    """What only Kubeflow Trainer v2 knows.
+    """Options that only Kubeflow Trainer v2 supports.
 
-    Nothing of it reaches a PyTorchJob, which is all that our backend writes so far.
+    They have no effect on a PyTorchJob, the only kind of job that the kfpytorch backend creates.
 
     Args:
-        runtime: The training runtime to start from. Default: the platform's.
+        runtime: The name of the training runtime. Default: that of the platform.
         runtime_kind: ``"ClusterTrainingRuntime"`` or ``"TrainingRuntime"``.
 
     Raises:
-        ConfigError: If a value cannot be meant (also when a task is defined, after changes).
+        ConfigError: If a value is invalid. The check runs again when a task is defined.
     """
 
     runtime: str | None = None
@@ -116,7 +113,7 @@ def _no_label(key: object, value: object) -> Iterator[Problem]:
 
 
 def _tolerations(value: object) -> object:
-    """A list of tolerations, as in a manifest or as kubernetes' models."""
+    """Check a list of tolerations: dicts as in a manifest, or kubernetes models."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise wrong(value, "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}")
     problems = [problem.within(f"[{place}]") for place, item in enumerate(value) for problem in _unread(item)]
@@ -143,7 +140,7 @@ def _unread(toleration: object) -> Iterator[Problem]:
             yield from (problem.within(str(key)) for problem in refusal.problems)
 
 
-# As Kubernetes spells them; `toleration_seconds` is taken, too, as kubernetes' models write it.
+# The keys of Kubernetes. `toleration_seconds`, the name in kubernetes models, is accepted as well.
 _TOLERATION: Final[Mapping[str, Reader]] = {
     "key": optional(checks.string),
     "operator": optional(checks.one_of("Exists", "Equal")),

@@ -1,7 +1,7 @@
-"""The extension to wire and back: the key `kfpytorch` of a template's `custom`.
+"""Encode and decode the key `kfpytorch` in the `custom` field of a task template.
 
-Pure. Its layout is ``kfpytorch_idl/v1/task.proto``; the key is absent where nothing is said, and the
-messages are loaded where something is. The backend's mirror image is ``backend_plugin.core.extension``.
+``kfpytorch_idl/v1/task.proto`` defines the format, and ``backend_plugin.core.extension`` reads it. The key
+is absent without such options, and the protobuf messages are imported only if the key is needed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ _PARTS: Final = (("gang", Gang), ("train_job", TrainJob))
 
 
 def encode(config: PyTorch | Elastic) -> dict[str, Any]:
-    """Write what `config` says beyond upstream's fields.
+    """Encode the fields of `config` that upstream does not have.
 
     Returns:
-        ``{"kfpytorch": ...}``, or nothing where nothing is said.
+        ``{"kfpytorch": ...}``, or an empty dict if none of these fields is set.
     """
     roles = (
         {}
@@ -45,11 +45,11 @@ def encode(config: PyTorch | Elastic) -> dict[str, Any]:
 
 
 def decode(custom: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what `encode` wrote.
+    """Decode the output of `encode`.
 
     Returns:
-        What was said: under ``master`` and ``worker`` the fields of the role, under ``gang`` and
-        ``train_job`` those configs.
+        The fields that were set: dicts of role fields under ``master`` and ``worker``, and the configs under
+        ``gang`` and ``train_job``.
     """
     if KEY not in custom:
         return {}
@@ -78,7 +78,7 @@ def _said(part: Gang | TrainJob) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as it stands in a manifest; kubernetes' models know their own spelling."""
+    """Return a value as in a manifest; kubernetes models contain their own field names."""
     if hasattr(value, "attribute_map"):
         items = {key: getattr(value, name) for name, key in value.attribute_map.items()}
         return {key: _plain(item) for key, item in items.items() if item is not None}

@@ -1,7 +1,7 @@
-"""Plain dicts to kubernetes models, of whichever release is installed.
+"""Convert plain dicts to kubernetes models of the installed release.
 
-The models' own readers drop or refuse unknown fields, depending on the release; here every unknown
-field is an error that names the nearest known one. What a pod contains is in `pod_template`.
+The readers of the models drop or reject unknown fields, depending on the release. This module reports every
+unknown field as an error with the most similar known name.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from flytekitplugins.kfpytorch.problems import nearest
 
-# A package with the classes V1PodSpec, V1Container, ...: `kubernetes.client.models`, or one like it.
+# A package with the classes V1PodSpec, V1Container, ...: `kubernetes.client.models` or an equivalent.
 Models: TypeAlias = Any
 
 # `list[X]` and `dict(str, X)` up to kubernetes 36, `List[X]` and `Dict[str, X]` since 37.
@@ -19,24 +19,24 @@ _DICT: Final = re.compile(r"(?:dict\(|Dict\[)\w+, (.*)[\])]")
 
 
 def default_models() -> Models:
-    """The models of the installed kubernetes package, imported by the first who asks."""
-    from kubernetes.client import models  # Costs most of a second; most processes never need it.
+    """Return the models of the installed kubernetes package, which is imported on first use."""
+    from kubernetes.client import models  # Takes most of a second; most processes do not need it.
 
     return models
 
 
 def to_model(models: Models, type_name: str, value: object, path: str) -> Any:
-    """Read a value as a kubernetes model, all the way down.
+    """Convert a value and all values within it to kubernetes models.
 
     Args:
-        models: The classes to make it of.
-        type_name: What it is: ``V1PodSpec``, ``list[V1Container]``, ``str``, ...
+        models: The package with the model classes.
+        type_name: The type of the value: ``V1PodSpec``, ``list[V1Container]``, ``str``, ...
         value: A dict with the keys of a manifest (``volumeMounts``) or of the models
-            (``volume_mounts``), or anything else, which stays as it is.
-        path: Where it stands, for messages.
+            (``volume_mounts``). Any other value is returned unchanged.
+        path: The path of the value, for messages.
 
     Raises:
-        ValueError: If a dict has a field that Kubernetes does not know, or lacks one that it needs.
+        ValueError: If a dict has an unknown field or lacks a required one.
     """
     if value is None:
         return None
@@ -45,7 +45,7 @@ def to_model(models: Models, type_name: str, value: object, path: str) -> Any:
     if (match := _DICT.fullmatch(type_name)) and isinstance(value, Mapping):
         return {key: to_model(models, match[1], item, f"{path}.{key}") for key, item in value.items()}
     if type_name == "str" and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return str(value)  # `cpu: 4`, as manifests have it; the models want text.
+        return str(value)  # Manifests may contain `cpu: 4`; the models require text.
     if isinstance(value, Mapping) and hasattr(models, type_name):
         return _from_mapping(models, type_name, value, path)
     return value

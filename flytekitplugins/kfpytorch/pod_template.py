@@ -1,7 +1,6 @@
-"""The pod of a replica: the author's template, with shared memory where a config asks for it.
+"""Build the pod template of a replica: the author's template, with shared memory if the config requires it.
 
-The author's template is never changed, and kubernetes is imported only when a pod is built, which is
-when somebody reads a task's ``pod_template``. A template is checked before, without it.
+kubernetes is imported only when a pod is built. The checks of a template do not need it.
 """
 
 import copy
@@ -14,29 +13,29 @@ from flytekit import PodTemplate
 
 from flytekitplugins.kfpytorch.manifest import Models, default_models, to_model
 
-MOUNT_PATH: Final = "/dev/shm"  # noqa: S108 - where POSIX shared memory lives, not a temporary file
+MOUNT_PATH: Final = "/dev/shm"  # noqa: S108 - the mount point of POSIX shared memory, not a temporary file
 VOLUME_NAME: Final = "shm"
 
 _WAY_OUT: Final = "set increase_shared_mem=False in the task config"
 
 
 def check(template: PodTemplate | None, *, shared_memory: bool) -> None:
-    """Refuse a template that `build` could not build.
+    """Raise an error if `build` cannot build a template.
 
     Args:
-        template: The author's template, if there is one.
-        shared_memory: Whether shared memory is to be added.
+        template: The author's template, or None.
+        shared_memory: True if shared memory is to be added.
 
     Raises:
-        ValueError: If the pod spec is neither a kubernetes model nor a dict, or leaves no room for
-            the shared memory.
+        ValueError: If the pod spec is neither a kubernetes model nor a dict, or conflicts with the shared
+            memory.
     """
     for text in find_problems(template, shared_memory=shared_memory):
         raise ValueError(text)
 
 
 def find_problems(template: PodTemplate | None, *, shared_memory: bool) -> Iterator[str]:
-    """Yield a sentence for each reason why `build` could not build `template`; see `check`."""
+    """Yield a sentence for each reason why `build` cannot build `template`; see `check`."""
     spec = None if template is None else template.pod_spec
     if template is None or spec is None:
         return
@@ -63,9 +62,9 @@ def _mounts_shared_memory(container: object, primary: str) -> bool:
 
 
 def read_resources(template: PodTemplate | None) -> dict[str, object]:
-    """Return the cpus and GPUs of the primary container: its limits, or its requests where it has no limit.
+    """Return the resources of the primary container: its limits, or its requests without a limit.
 
-    A device counts as a GPU by its name, such as ``nvidia.com/gpu``.
+    The key of a device is the last part of its name: ``gpu`` for ``nvidia.com/gpu``.
     """
     spec = None if template is None else template.pod_spec
     containers = [] if template is None or spec is None else _read(spec, "containers") or []
@@ -78,15 +77,15 @@ def read_resources(template: PodTemplate | None) -> dict[str, object]:
 
 
 def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate | None:
-    """Build the template that flytekit serialises.
+    """Build the template that flytekit serializes.
 
     Args:
-        template: The author's template, if there is one; it stays as it is.
-        shared_memory: Whether memory is mounted on ``/dev/shm`` of the primary container.
+        template: The author's template, or None. It is not changed.
+        shared_memory: True if memory is mounted on ``/dev/shm`` of the primary container.
 
     Returns:
-        A template made of kubernetes models: the author's own where there is nothing to do, and
-        `None` where there is neither a template nor shared memory.
+        A template with kubernetes models: the author's own if no change is necessary, or `None` without a
+        template and shared memory.
 
     Raises:
         ValueError: If the template cannot be built; see `check`. A dict is checked field by field.
@@ -107,14 +106,14 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
 def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
     """Mount memory on ``/dev/shm`` of the primary container of `pod_template`, in place.
 
-    For those who import upstream's function of this name; tasks build a template of their own.
-    ``@task(shared_memory=...)`` does the same without a template.
+    This function exists for code that imports it from upstream. ``@task(shared_memory=...)`` does the same
+    without a template.
 
     Args:
         pod_template: The template; its pod spec is a kubernetes model or `None`.
 
     Raises:
-        ValueError: If it leaves no room for shared memory; it is unchanged then.
+        ValueError: If the template conflicts with the shared memory. It is not changed in this case.
     """
     check(pod_template, shared_memory=True)
     models = _models_of(pod_template.pod_spec)
@@ -122,14 +121,14 @@ def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
     volume = models.V1Volume(name=VOLUME_NAME, empty_dir=models.V1EmptyDirVolumeSource(medium="Memory"))
     mount = models.V1VolumeMount(name=VOLUME_NAME, mount_path=MOUNT_PATH)
     primary = _primary(spec, pod_template.primary_container_name, models)
-    # Assigned anew and not appended to: newer kubernetes models copy the lists they are given.
+    # New lists instead of append, because newer kubernetes models copy the lists that they receive.
     primary.volume_mounts = [*(primary.volume_mounts or []), mount]
     spec.volumes = [*(spec.volumes or []), volume]
     pod_template.pod_spec = spec
 
 
 def _primary(spec: Any, name: str, models: Models) -> Any:
-    """The container of that name, made if it is not there yet, as flytekit would."""
+    """Return the container `name`, and add it if it is missing, as flytekit does."""
     containers = spec.containers or []
     for container in containers:
         if container.name == name:
@@ -139,13 +138,13 @@ def _primary(spec: Any, name: str, models: Models) -> Any:
 
 
 def _models_of(spec: object) -> Models:
-    """The models that `spec` belongs to, so that what is added is of the same make."""
+    """Return the package of models that `spec` belongs to, for the objects that are added to it."""
     package = sys.modules.get(type(spec).__module__.rpartition(".")[0])
     return package if hasattr(package, "V1VolumeMount") else default_models()
 
 
 def _read(holder: object, name: str) -> Any:
-    """A field of a kubernetes model or of a dict, in either spelling."""
+    """Return a field of a kubernetes model or of a dict, in either spelling."""
     if not isinstance(holder, Mapping):
         return getattr(holder, name, None)
     first, *rest = name.split("_")

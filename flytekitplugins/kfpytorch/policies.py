@@ -1,7 +1,4 @@
-"""The two policies of a job that are a word: when replicas are restarted, which pods are removed.
-
-`config` takes them as members or as text; nothing else is decided here.
-"""
+"""Enums for the policies of a job: when replicas are restarted, and which pods are deleted."""
 
 from enum import Enum
 
@@ -9,27 +6,27 @@ from enum import Enum
 class RestartPolicy(Enum):
     """When the operator restarts a replica. The values are those of flyteidl's ``RestartPolicy``.
 
-    Wherever a config takes one, it takes its name as text, too, in any case, and Kubernetes' names:
+    A config also accepts the name as text, in any case, and the names of Kubernetes:
     ``"always"``, ``"FAILURE"``, ``"OnFailure"``, ``"never"``.
     """
 
     ALWAYS = 2
-    """Also after success: the replica never completes."""
+    """After failure and after success: the replica never completes."""
     FAILURE = 1
     """After a failure (Kubernetes: ``OnFailure``)."""
     NEVER = 0
-    """Not at all; what Flyte assumes when nothing is said."""
+    """Never; the default of Flyte."""
 
 
 class CleanPodPolicy(Enum):
-    """Which pods the operator removes when the job is over. The values are those of flyteidl.
+    """The pods that the operator deletes when the job ends. The values are those of flyteidl.
 
-    Wherever a config takes one, it takes its name as text, too, in any case.
+    A config also accepts the name as text, in any case.
     """
 
     NONE = 0
-    """None; what the operator assumes when nothing is said."""
+    """No pods; the default of the operator."""
     ALL = 2
-    """All."""
+    """All pods."""
     RUNNING = 1
-    """Those that still run."""
+    """The pods that still run."""

@@ -1,18 +1,18 @@
-"""How a config says that something in it cannot be meant: field, value, what would be right."""
+"""Problems of a config: the field, the invalid value and a remedy."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 
 class Problem(NamedTuple):
-    """One value that cannot be meant: where it stands, what it is, what would be right."""
+    """One invalid value: its path in the config, the value and a remedy."""
 
     path: str
     value: object
     remedy: str
 
     def within(self, field: str) -> "Problem":
-        """Give the same problem, seen from the config that holds `field`."""
+        """Return the same problem with its path relative to the config that has the field `field`."""
         joint = "." if self.path and not self.path.startswith("[") else ""
         return self._replace(path=f"{field}{joint}{self.path}")
 
@@ -23,12 +23,12 @@ class Problem(NamedTuple):
         return f"{self.path}={shown}: {self.remedy}"
 
 
-# A longer value would push the remedy out of sight.
+# A longer value would hide the remedy.
 _SHOWN: Final = 80
 
 
 class Wrong(Exception):
-    """A reader's refusal, with one or more problems."""
+    """Raised by a reader for an invalid value; contains one or more problems."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(*problems)
@@ -36,11 +36,11 @@ class Wrong(Exception):
 
 
 class ConfigError(ValueError):
-    """A config says something that cannot be meant.
+    """A config contains invalid values.
 
     Attributes:
-        owner: The class of the config.
-        problems: All that is wrong with it, one sentence each: field, value, what would be right.
+        owner: The name of the config class.
+        problems: One sentence for each problem: field, value, remedy.
     """
 
     def __init__(self, owner: str, problems: Sequence[str]) -> None:
@@ -55,13 +55,13 @@ class ConfigError(ValueError):
 
 
 def wrong(value: object, remedy: str) -> Wrong:
-    """A refusal of the value itself."""
+    """Return an exception for the value that the reader received."""
     return Wrong(Problem("", value, remedy))
 
 
 def nearest(name: object, known: Sequence[str], cutoff: float = 0.6) -> str:
-    """``; did you mean 'x'?``, or nothing when no known name is near."""
-    from difflib import get_close_matches  # Needed in messages only.
+    """Return ``; did you mean 'x'?`` with the most similar known name, or an empty string."""
+    from difflib import get_close_matches  # Only messages need it.
 
     folded = {text.casefold(): text for text in known}
     matches = get_close_matches(str(name).casefold(), list(folded), n=1, cutoff=cutoff)

@@ -1,7 +1,4 @@
-"""Amounts of cpu, memory, devices: what may stand in flytekit's ``Resources``.
-
-Readers as in `checks`, and how two amounts compare. What a role does with its resources is in `config`.
-"""
+"""Readers for the quantities in flytekit's ``Resources``: cpu, memory, devices."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +21,7 @@ _SUFFIXES: Final = {
 
 
 def quantity(value: object) -> Decimal:
-    """A quantity as Kubernetes reads it: ``2``, ``0.5``, ``"500m"``, ``"16Gi"``, ``"1e3"``."""
+    """Parse a quantity as Kubernetes does: ``2``, ``0.5``, ``"500m"``, ``"16Gi"``, ``"1e3"``."""
     match = _QUANTITY.fullmatch(str(value)) if isinstance(value, (int, float, str)) else None
     if match is None or isinstance(value, bool):
         raise wrong(value, _QUANTITY_REMEDY)
@@ -45,12 +42,12 @@ _QUANTITY_REMEDY: Final = "must be a quantity as Kubernetes writes it, such as 2
 
 
 def paired_resources(value: object) -> object:
-    """Resources whose values may be ``(request, limit)``, for ``resources=``."""
+    """Read ``resources=``: each value may be a pair ``(request, limit)``."""
     return _unless(list(_amount_problems(value)), value)
 
 
 def single_resources(value: object) -> object:
-    """Resources with one value per kind, for ``requests=`` and ``limits=``."""
+    """Read ``requests=`` or ``limits=``: one value for each resource."""
     return _unless([*_amount_problems(value), *_pair_problems(value)], value)
 
 
@@ -80,7 +77,7 @@ def _pair_problems(value: object) -> Iterator[Problem]:
 
 
 def find_problems(name: str, value: object) -> Iterator[Problem]:
-    """Find what is wrong with one value of the field `name` of ``Resources``; None is no value."""
+    """Yield the problems of one value of the field `name` of ``Resources``; None is valid."""
     if value is None:
         return
     try:
@@ -93,7 +90,7 @@ def find_problems(name: str, value: object) -> Iterator[Problem]:
 
 
 def split(resources: Any) -> tuple[Any, Any]:
-    """Requests and limits of resources whose values stand for both, or are ``(request, limit)``."""
+    """Return requests and limits of resources with one value for both, or ``(request, limit)``."""
     requests, limits = {}, {}
     for name in RESOURCE_FIELDS:
         value = getattr(resources, name)
@@ -102,7 +99,7 @@ def split(resources: Any) -> tuple[Any, Any]:
 
 
 def exceeding(requests: Any, limits: Any) -> Iterator[Problem]:
-    """Requests above their limits; both have been read before."""
+    """Yield a problem for each request above its limit; both contain only valid quantities."""
     if requests is None or limits is None:
         return
     for name in RESOURCE_FIELDS:

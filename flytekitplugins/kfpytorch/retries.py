@@ -1,9 +1,9 @@
-"""What ``num_retries`` means to the operator: a restart policy per role, one limit for the job.
+"""Translate ``num_retries`` to the operator: a restart policy per role, and one limit for the job.
 
-The operator counts no retries per replica. It adds up the restarts of the containers of all pods
-that run, in roles whose policy is not NEVER, and fails the job once that sum *reaches* a
-``backoffLimit`` of 1 or more (training-operator v1, ``pkg/core/job.go``). So that no replica is
-stopped before its last permitted restart, the limit is one above what all may use together.
+The operator does not count restarts per replica. It adds up the restarts of the containers of all running
+pods, in roles with a policy other than NEVER. It fails the job once this sum reaches a ``backoffLimit`` of 1
+or more (training-operator v1, ``pkg/core/job.go``). The limit is therefore one above the number of restarts
+that all replicas may use together, so that each replica gets its last permitted restart.
 """
 
 from typing import NamedTuple, Protocol
@@ -12,14 +12,14 @@ from flytekitplugins.kfpytorch.policies import RestartPolicy
 
 
 class Role(Protocol):
-    """What is asked of `Master` and `Worker` here."""
+    """The fields of `Master` and `Worker` that this module reads."""
 
     restart_policy: RestartPolicy | str | None
     num_retries: int | None
 
 
 class Restarts(NamedTuple):
-    """What the operator is told about restarts; ``None`` where it is told nothing."""
+    """The restart settings for the operator; ``None`` for a setting that is left out."""
 
     master: RestartPolicy | str | None
     worker: RestartPolicy | str | None
@@ -27,19 +27,18 @@ class Restarts(NamedTuple):
 
 
 def from_roles(master: Role, worker: Role, workers: int) -> Restarts:
-    """Policies and limit so that each replica may be restarted as often as its role says.
+    """Return policies and a limit that permit each replica the number of restarts of its role.
 
-    A role that says no number takes the other's: when one rank dies, its peers lose their connection
-    and fail with it. A role that says no policy is restarted after failure, or never if the number
-    is 0.
+    A role without a number takes the number of the other role: when one rank fails, its peers lose their
+    connection and fail with it. A role without a policy restarts after failure, or never if the number is 0.
 
     Args:
-        master: The master's role.
-        worker: The workers' role.
-        workers: How many workers there are.
+        master: The role of the master.
+        worker: The role of the workers.
+        workers: The number of workers.
 
     Returns:
-        What goes to the operator. Without any number: what the roles say, and no limit.
+        The settings for the operator. If neither role has a number: the policies of the roles, and no limit.
     """
     master_retries, worker_retries = _shared(master.num_retries, worker.num_retries)
     if master_retries is None or worker_retries is None:
@@ -53,7 +52,7 @@ def from_roles(master: Role, worker: Role, workers: int) -> Restarts:
         )
         if policy is not RestartPolicy.NEVER
     )
-    # 0 in all: nobody is restarted, or somebody without a limit (FAILURE said, and no number).
+    # The sum is 0 if no replica is restarted, or if it is unlimited (FAILURE without a number).
     return restarts._replace(backoff_limit=allowed + 1) if allowed else restarts
 
 
@@ -68,7 +67,7 @@ def _policy(role: Role, retries: int) -> RestartPolicy | str:
 
 
 def contradiction(role: Role) -> str | None:
-    """Why a role's number of retries and its restart policy do not go together, if so."""
+    """Return a message if the number of retries of a role contradicts its restart policy, else None."""
     if role.num_retries is None or role.restart_policy is None:
         return None
     if role.num_retries == 0:

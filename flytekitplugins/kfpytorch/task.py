@@ -1,7 +1,6 @@
-"""The Flyte task classes behind `PyTorch` and `Elastic`, and their registration.
+"""The Flyte task classes for `PyTorch` and `Elastic`, and their registration with flytekit.
 
-The only place that extends flytekit. What a task says is in `config`, how it is written in `custom`
-and `pod_template`, how it runs in `worker`, which is imported when a task is executed.
+`worker`, which runs the tasks, is imported when a task is executed.
 """
 
 from collections.abc import Callable
@@ -49,28 +48,28 @@ __all__ = [
     "Worker",
 ]
 
-# The layout of `custom` that the template speaks; Flyte's backend reads 0 in another way.
+# The version of the layout of `custom`; Flyte's backend interprets version 0 differently.
 _TASK_TYPE_VERSION: Final = 1
 
 C = TypeVar("C", PyTorch, Elastic)
 
 
 class _DistributedTask(PythonFunctionTask[C]):
-    """What both tasks have in common: a config that is checked, and a pod that is built when asked for."""
+    """Base of both task classes: checks the config, and builds the pod template on first access."""
 
     _TASK_TYPE: ClassVar[str] = "pytorch"
 
     _checked_config: C
     _pod: PodTemplate | None
     _author_pod: PodTemplate | None
-    # Whether `_pod` is the last word, and, if it is not, for which answer to "shared memory?" it was built.
+    # True if `_pod` was assigned. Otherwise `_pod_built_for` is the value of shared_memory that `_pod` has.
     _is_pod_final: bool
     _pod_built_for: bool | None
 
     def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
         definition.check(task_config, kwargs)
         self.globals_at_definition = loading.read_plain_globals(task_function)
-        if get_loaded("torch"):  # Otherwise no task of this process can name `torch.nn.Module`.
+        if get_loaded("torch"):  # Otherwise no task of this process can use `torch.nn.Module` in its types.
             import_module("flytekitplugins.kfpytorch.torch_models").register()
         super().__init__(
             task_config=task_config,
@@ -83,7 +82,7 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     @property
     def _task_config(self) -> C:
-        """The config. flytekit sets it twice: at definition, and in ``with_overrides(task_config=...)``."""
+        """The config. flytekit sets it at definition, and in ``with_overrides(task_config=...)``."""
         return self._checked_config
 
     @_task_config.setter
@@ -95,10 +94,9 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     @property
     def pod_template(self) -> PodTemplate | None:
-        """The pod of a replica: the author's template, with shared memory if the config says so.
+        """The pod template of a replica: the author's, with shared memory if the config requires it.
 
-        Built at the first look, because it needs kubernetes. A template that is assigned is kept as
-        it is.
+        It is built on first access, because it needs kubernetes. A template that is assigned is not changed.
         """
         wanted = self._adds_shared_memory()
         if not self._is_pod_final and self._pod_built_for is not wanted:
@@ -116,11 +114,11 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     @property
     def author_pod(self) -> PodTemplate | None:
-        """The pod template that the author gave, or the one that was assigned later."""
+        """The pod template of the author, or the one that was assigned later."""
         return self._pod if self._is_pod_final else self._author_pod
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the task, or make a node of a workflow that checks its overrides."""
+        """Run the task, or create a node of a workflow that checks its overrides."""
         output = super().__call__(*args, **kwargs)
         definition.check_later_overrides(self, FlyteContextManager.current_context())
         return output
@@ -130,16 +128,16 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
     """A function that runs on a master and workers: a PyTorchJob in a cluster."""
 
     def execute(self, **kwargs: Any) -> Any:
-        """Run the function, on this replica or on all of them: see ``worker.launch``.
+        """Run the function on this replica, or all replicas in a local run; see ``worker.launch``.
 
         Args:
-            **kwargs: The task's inputs.
+            **kwargs: The inputs of the task.
 
         Returns:
             The result of rank 0.
 
         Raises:
-            IgnoreOutputs: On every other rank, whose result is nobody's.
+            IgnoreOutputs: On every other rank; its result is discarded.
         """
         if self.execution_mode is not self.ExecutionBehavior.DEFAULT:
             return super().execute(**kwargs)  # @dynamic: flytekit compiles what the function returns.
@@ -148,16 +146,16 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
         return launch.pytorch(self, kwargs)
 
     def get_custom(self, settings: SerializationSettings) -> dict[str, Any]:
-        """Write the config for Flyte's backend; images are resolved, and built, as the task's own is.
+        """Return the `custom` field for Flyte's backend; image specs are resolved and built.
 
         Args:
-            settings: How the task is serialised.
+            settings: The serialization settings.
 
         Returns:
-            The template's `custom`.
+            The value of `custom` in the task template.
 
         Raises:
-            ConfigError: If the config was changed into something that cannot be meant.
+            ConfigError: If the config was changed and is now invalid.
         """
         definition.check_config(self.task_config)
         return custom.encode_pytorch(self.task_config, lambda image: _resolve_image(image, settings))
@@ -179,12 +177,12 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
 
     @property
     def task_type(self) -> str:
-        """``python-task`` for one node, an ordinary pod; ``pytorch`` for more."""
+        """``python-task`` for an ordinary pod of one node, ``pytorch`` for several nodes."""
         return self._STANDALONE_TASK_TYPE if self.task_config.is_standalone() else self._TASK_TYPE
 
     @property
     def min_nodes(self) -> int:
-        """The smallest number of nodes with which training begins."""
+        """The smallest number of nodes with which training starts."""
         low, _ = self._checked_config.min_max_nodes()
         return low
 
@@ -195,16 +193,16 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         return high
 
     def execute(self, **kwargs: Any) -> Any:
-        """Run the function under torch's elastic launcher: see ``worker.launch``.
+        """Run the function under torch's elastic launcher; see ``worker.launch``.
 
         Args:
-            **kwargs: The task's inputs.
+            **kwargs: The inputs of the task.
 
         Returns:
             The result of rank 0.
 
         Raises:
-            FlyteRecoverableException: If the failure that came first is one.
+            FlyteRecoverableException: If the root cause is a recoverable failure.
             FlyteUserRuntimeException: If a rank failed otherwise.
             IgnoreOutputs: On every node that does not run rank 0.
         """
@@ -216,16 +214,16 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         return launch.elastic(self, kwargs)
 
     def get_custom(self, settings: SerializationSettings) -> dict[str, Any] | None:  # noqa: ARG002
-        """Write the config for Flyte's backend.
+        """Return the `custom` field for Flyte's backend.
 
         Args:
-            settings: How the task is serialised.
+            settings: The serialization settings.
 
         Returns:
-            The template's `custom`; none for an ordinary pod.
+            The value of `custom` in the task template; None for an ordinary pod.
 
         Raises:
-            ConfigError: If the config was changed into something that cannot be meant.
+            ConfigError: If the config was changed and is now invalid.
         """
         self.task_config.check()
         if self.task_config.is_standalone():
@@ -233,7 +231,7 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         return custom.encode_elastic(self.task_config, definition.count_processes(self))
 
 
-# Names of upstream's module that lie beside the code that runs replicas; loaded by whoever asks.
+# Names of upstream's module that `worker` defines; imported on first access.
 _ELSEWHERE: Final = {"ElasticWorkerResult": "worker.result", "spawn_helper": "worker.compat"}
 
 

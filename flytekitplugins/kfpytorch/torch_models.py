@@ -1,7 +1,7 @@
-"""Values of the type `torch.nn.Module`, which flytekit cannot read with torch 2.6 and newer.
+"""A transformer for `torch.nn.Module`, which flytekit cannot read with torch 2.6 and newer.
 
-torch's `load` accepts only weights unless it is told otherwise, and flytekit saves the whole module.
-Imported only in a process that has loaded torch.
+torch's `load` accepts only weights by default, and flytekit saves the whole module. This module is imported
+only in a process that has loaded torch.
 """
 
 from typing import Any
@@ -14,16 +14,16 @@ from flytekit.models.literals import Literal
 
 
 class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
-    """flytekit's transformer, except that it reads whole modules.
+    """flytekit's transformer, but able to read whole modules.
 
-    A module is trusted as the pickles are that flytekit reads for other Python types: both come from
-    an execution's own storage.
+    Loading a module can run code, as with the pickles that flytekit reads for other Python types. Both come
+    from the storage of the execution.
     """
 
     def to_python_value(
         self, ctx: FlyteContext, lv: Literal, expected_python_type: type[torch.nn.Module]
     ) -> torch.nn.Module:
-        """Return the module of a literal, on the first GPU if there is one.
+        """Return the module of a literal, on the first GPU if a GPU exists.
 
         Args:
             ctx: The context with access to the storage.
