@@ -1,4 +1,4 @@
-"""Phases as the messages that Flyte reads."""
+"""Verdicts encoded as the messages that Flyte reads."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -28,16 +28,16 @@ _FEW_LINES: Final = 100
 _LINE_BYTES: Final = 64 * 2**10
 _REPLICA_BYTES: Final = 512 * 2**10
 _MOST_BYTES: Final = 8 * 2**20
-"""Of all replicas together; whoever wants more has `kfpytorch logs`."""
+"""The limit of all replicas together; `kfpytorch logs` has no such limit."""
 _MOST_QUERIES: Final = 100
 
 
 class UnknownQuery(BackendError):
-    """A metric that no job of ours has."""
+    """The requested metric does not exist."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What was said of a job, and what it holds for."""
+    """An encoded response, with the entry version and the time for which it is valid."""
 
     phase: Phase
     message: bytes
@@ -46,13 +46,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Answers:
-    """Entries of a cache → serialized `GetTaskResponse`s, made anew when what they say may have changed."""
+    """A cache of serialized `GetTaskResponse`s, encoded again when the verdict may have changed."""
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
 
     def of(self, entry: Entry) -> Answer:
-        """What Flyte is told of a job at this moment."""
+        """Return the response for a job at this moment."""
         if (known := self.known(entry)) is not None:
             return known
         verdict, until = self.judge.lasting(entry)
@@ -61,22 +61,22 @@ class Answers:
         return answer
 
     def known(self, entry: Entry) -> Answer | None:
-        """What was made of it before, while that holds; to be made anew, an answer costs three judgements."""
+        """Return the cached response while it is valid; a new one costs as much as three verdicts."""
         known = entry.answer
         if known is None or known.version != entry.version or self.judge.now() > known.until:
             return None
         return known
 
     def last(self, entry: Entry) -> bytes:
-        """What Flyte was told of a job before, where nothing else can be said."""
+        """Return the last response for a job; used if no verdict can be computed."""
         return self.of_unseen() if entry.answer is None else entry.answer.message
 
     def of_refusal(self, message: str) -> bytes:
-        """Of a job that was never asked for."""
+        """Return the response for a task that was rejected, so that no job exists."""
         return _response(refusal.phase(message))
 
     def of_unseen(self) -> bytes:
-        """Of a job of which this server has yet to hear; Flyte shows no such phase."""
+        """Return the response for a job that is not in the cache; Flyte does not show this phase."""
         return _response(_UNSEEN)
 
 
@@ -106,10 +106,10 @@ def _link(link: LogLink) -> TaskLog:
 
 
 def metrics(queries: Sequence[str], verdict: TaskPhase | None) -> admin.GetTaskMetricsResponse:
-    """One result a query; without a query all that there are.
+    """Return one result for each query; without queries, all metrics.
 
     Raises:
-        UnknownQuery: With the names that there are.
+        UnknownQuery: If a metric does not exist, or there are too many queries.
     """
     if len(queries) > _MOST_QUERIES:
         raise UnknownQuery(f"queries: {len(queries)} are more than the limit of {_MOST_QUERIES}")
@@ -128,7 +128,7 @@ def metrics(queries: Sequence[str], verdict: TaskPhase | None) -> admin.GetTaskM
 async def last_lines(
     cluster: Cluster, namespace: str, pods: Sequence[Pod], lines: int
 ) -> AsyncIterator[Sequence[str]]:
-    """Yield the last lines of each replica, one batch for each, up to a size of all together."""
+    """Yield the last lines of each replica, one batch per replica, up to a total size."""
     left = _MOST_BYTES
     wanted = LogRequest(container=TRAINER, tail=min(lines, _MOST_LINES) or _FEW_LINES)
     for pod in sorted(pods, key=lambda each: (each.role, each.index)):
@@ -143,7 +143,7 @@ async def last_lines(
 
 
 async def _tail(replica: str, lines: AsyncIterator[LogLine]) -> Sequence[str]:
-    """Return the last lines of a replica, as many as `_REPLICA_BYTES` has room for."""
+    """Return the last lines of a replica, up to `_REPLICA_BYTES`."""
     kept: deque[str] = deque()
     size = 0
     async for line in lines:

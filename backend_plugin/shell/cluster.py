@@ -1,6 +1,6 @@
-"""What the service may ask of any cluster, and how a cluster says no.
+"""The interface that the server requires of a cluster, and its errors.
 
-Lives here: the protocol and its errors. Does not: any cluster; see `backend_plugin.embedded`.
+It is implemented in `backend_plugin.kube` and `backend_plugin.embedded`.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -16,11 +16,11 @@ Record: TypeAlias = Job | Pod | Event | PodGroup
 
 
 class Unavailable(BackendError):
-    """The cluster did not answer, or asked us to come back: the same question may be answered later."""
+    """The cluster did not respond, or returned a retryable status."""
 
 
 class Misconfigured(Unavailable):
-    """The platform lacks a role, a namespace or a kind; the request succeeds once an operator adds it."""
+    """A role, namespace or API is missing; the request succeeds once an admin adds it."""
 
 
 class NotDurable(Unavailable):
@@ -28,12 +28,12 @@ class NotDurable(Unavailable):
 
 
 class AlreadyExists(BackendError):
-    """There is an object of that name; whose it is remains to be seen."""
+    """An object of that name exists; it may belong to another attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """An object of a namespace; with a uid that one only, not a later one of the same name."""
+    """The name of an object; with a uid, it does not match a later object of the same name."""
 
     namespace: str
     name: str
@@ -42,99 +42,104 @@ class Name:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRequest:
-    """Which lines of one container are wanted."""
+    """The selection of log lines of one container."""
 
     container: str
     follow: bool = False
-    """Wait for more until the container has ended for good."""
+    """Also return new lines, until the container has ended and will not restart."""
     tail: int | None = None
-    """Begin so many lines before the end; None: at the beginning."""
+    """Number of lines before the end at which to start; None: start at the first line."""
     previous: bool = False
-    """Of the run before its last restart."""
+    """Return the log of the container run before the last restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One line of a container's output, without its end."""
+    """One line of a container's output, without its newline."""
 
     time: str
-    """RFC 3339, with nanoseconds where known."""
+    """RFC 3339, with nanoseconds if available."""
     text: str
 
 
 class Sink(Protocol):
-    """Who is told what a cluster holds, in the order in which it came to be so."""
+    """The receiver of the watched objects of a cluster, in the order of the changes."""
 
     def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """All objects of one kind, with their namespaces; what is not among them is gone."""
+        """Set all objects of one kind, with their namespaces; objects that are not listed are gone."""
 
     def put(self, namespace: str, record: Record) -> None:
-        """An object that is new or has changed."""
+        """Add or update an object."""
 
     def drop(self, kind: type[Record], name: Name) -> None:
-        """An object that is gone."""
+        """Remove a deleted object."""
 
 
 class Cluster(Protocol):
-    """A place where PyTorchJobs run. Only jobs and pods that carry our label are seen and touched.
+    """A cluster that runs PyTorchJobs; only jobs and pods with our label are read and changed.
 
-    Every method raises `Unavailable` for passing trouble; `create` and `patch` raise `Refused`, too.
+    Every method raises `Unavailable` for transient errors; `create` and `patch` also raise `Refused`.
     """
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Make an object; it is durable when this returns. Returns what is read of it, as it is stored.
+        """Create an object durably, and return it as it is stored, reduced to the fields that are read.
 
         Raises:
-            AlreadyExists: If there is one of that name.
+            AlreadyExists: If an object of that name exists.
         """
 
     async def get(self, name: Name) -> Manifest | None:
-        """A PyTorchJob as it is now, asked of the cluster itself; None: there certainly is none."""
+        """Return a PyTorchJob as the API server has it now, not from a cache; None if it does not exist."""
 
     async def pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
-        """The replicas of a PyTorchJob as they are now, asked of the cluster itself.
+        """Return the replicas of a PyTorchJob as the API server has them now, not from a cache.
 
-        None: we may not see them; that is told elsewhere.
+        None if the server has no permission to list pods; the watch status reports that.
         """
 
     async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:
-        """Merge into a PyTorchJob (RFC 7386); nothing happens if there is none.
+        """Apply a merge patch (RFC 7386) to a PyTorchJob; has no effect if it does not exist.
 
-        What nobody has `awaited` may wait for its turn, however long that is.
+        Args:
+            name: The job.
+            patch: The merge patch.
+            awaited: A caller waits for the patch. Otherwise it may be delayed without limit.
         """
 
     async def delete(self, name: Name, *, awaited: bool = False) -> None:
-        """Delete a PyTorchJob and, in the background, its pods; nothing happens if there is none.
+        """Delete a PyTorchJob and, in the background, its pods; has no effect if it does not exist.
 
-        What nobody has `awaited` may wait for its turn, however long that is.
+        Args:
+            name: The job.
+            awaited: A caller waits for the deletion; otherwise it may be delayed as in `patch`.
         """
 
     async def delete_pod(self, name: Name) -> None:
-        """Delete a pod, with its own grace period; nothing happens if there is none."""
+        """Delete a pod with its own grace period; has no effect if it does not exist."""
 
     async def delete_companion(self, manifest: Manifest) -> None:
-        """Delete an object that stands beside a job; nothing happens if there is none."""
+        """Delete a companion object of a job; has no effect if it does not exist."""
 
     async def record(self, event: Manifest) -> None:
-        """Write an event about a job, which nobody depends on; nothing happens if there is one of that name.
+        """Create an event about a job; has no effect if an event of that name exists.
 
-        Nothing happens either where it is not permitted; that is told elsewhere.
+        A missing permission is reported elsewhere and raises no error.
         """
 
     async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
-        """The PodTemplates of that name in these namespaces."""
+        """Return the PodTemplates of that name in these namespaces."""
 
     async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
-        """Flyte's object of an execution, with which its jobs are to go; None if there is none to be seen.
+        """Return the workflow object of an execution as owner of its jobs; None if it cannot be found.
 
-        A job is made without one, too: this never raises.
+        Never raises, because a job can also be created without an owner.
         """
 
     async def follow(self, sink: Sink) -> None:
-        """Tell everything that there is, one `replace` a kind, then every change, until cancelled."""
+        """Send all objects with one `replace` for each kind, then every change, until cancelled."""
 
     def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
-        """What a container wrote; nothing if there is no such pod (any more)."""
+        """Yield the log lines of a container; yields none if the pod does not exist."""
 
     async def close(self) -> None:
-        """Let go of everything; no method is called afterwards."""
+        """Release all resources; no method may be called afterwards."""

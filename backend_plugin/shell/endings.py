@@ -1,7 +1,7 @@
-"""What tasks leave is read once their jobs have ended, before Flyte is told of an end.
+"""Collects the outputs of ended jobs, so that a terminal phase is only reported after they have been read.
 
-Lives here: when the object store is read, how often, and for how long it is waited for; that the cluster is
-asked for the pods of a job of whose failure nothing else tells. Does not: the store; see `outcome`.
+If no object explains a failure, the pods of the job are fetched from the API server, too. The object store is
+read in `outcome`.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ from backend_plugin.shell.stores import StoreUnavailable, StoreUnusable
 log = logging.getLogger(__name__)
 
 LOOKS: Final = (0.0, 0.5, 1.5)
-"""Seconds to wait before each look, until anything is found: some stores show a file late."""
+"""Seconds before each read, until a file is found: some stores list a new file late."""
 PATIENCE: Final = 60.0
-"""Seconds that an end waits for a store that does not answer; then the cluster's objects speak alone."""
+"""Seconds to retry a store that does not respond; then the verdict relies on the cluster's objects alone."""
 _PAUSE: Final = 2.0
 _NOT_READ: Final = "what it left is not read: no server with our keys made the job"
 
 
 class Endings:
-    """For all jobs of a server."""
+    """Collects the task outputs for all jobs of a server."""
 
     def __init__(
         self, cluster: Cluster, cache: Cache, outcomes: Outcomes, orders: Orders, ring: KeyRing
@@ -46,7 +46,7 @@ class Endings:
         self._ring = ring
 
     def see(self, entry: Entry) -> None:
-        """Have the files of a job read if it is over and they were not."""
+        """Start to read the outputs of a job if it has ended and they have not been read."""
         if entry.read or entry.looking or not upkeep.is_over(entry.observed()):
             return
         prefix = entry.output_prefix
@@ -55,11 +55,11 @@ class Endings:
             self._know(entry, None)
         elif prefix:
             entry.looking = True
-            # Of this entry: a later job of the same name has one of its own.
+            # The key is the entry, because a later job of the same name has an entry of its own.
             self.orders.give(("read", entry), lambda: self._read(entry, prefix), whose.of_entry(entry))
 
     def _is_authentic(self, entry: Entry) -> bool:
-        """True if a server wrote the output prefix; that of an absent job is from a reference."""
+        """True if one of our servers wrote the output prefix; for an absent job, it is from a reference."""
         job = entry.job
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
 
@@ -69,13 +69,13 @@ class Endings:
         try:
             found = await self._looked(prefix)
             asks = _has_unheard_end(entry, found)
-        finally:  # Whatever happens, Flyte is not told for ever that it is being read.
+        finally:  # In any case end the read, or Flyte would wait for it forever.
             if found is not None and found.more:
                 log.warning("%d more error files are not read", found.more, extra=whose.of_entry(entry))
             if not asks:
                 self._know(entry, found)
         if asks:
-            # By itself: however often the cluster is asked, the store is not read anew.
+            # A separate operation, so that retries of the API request do not read the store again.
             self.orders.give(("read", entry, "pods"), lambda: self._ask(entry, found), whose.of_entry(entry))
 
     def _know(self, entry: Entry, found: Found | None) -> None:
@@ -83,21 +83,21 @@ class Endings:
         self._cache.left(entry, files, outputs=outputs)
 
     async def _ask(self, entry: Entry, found: Found | None) -> None:
-        """Have its pods told of before anybody says why a job has failed, if the watch has not done so."""
+        """Fetch the pods of the job before a root cause is reported, if the watch has not delivered them."""
         is_asked_again = False
         try:
             await self._cache.ready.wait()
             if _has_unheard_end(entry, found):
                 await self._ask_for_pods(entry)
         except (Unavailable, asyncio.CancelledError):
-            is_asked_again = True  # By the next server, if this one ends.
+            is_asked_again = True  # If this server stops, the next one repeats it.
             raise
-        finally:  # As above.
+        finally:  # As in _read.
             if not is_asked_again:
                 self._know(entry, found)
 
     async def _ask_for_pods(self, entry: Entry) -> None:
-        """Its pods, as the cluster has them; what was told meanwhile may be newer, and stays."""
+        """Fetch the pods of the job, and update those that the watch has not changed meanwhile."""
         before = {pod.name: pod for pod in entry.pods}
         found = await self._cluster.pods(entry.namespace, entry.name)
         if found is None or self._cache.of(entry.key) is not entry:
@@ -109,7 +109,7 @@ class Endings:
                 continue
             if name in said:
                 self._cache.put(entry.namespace, said[name])
-            elif not before[name].place:  # Who holds a place is no pod of the job, and not asked for.
+            elif not before[name].place:  # Placeholders are not listed.
                 uid = before[name].uid or None
                 self._cache.drop(Pod, Name(namespace=entry.namespace, name=name, uid=uid))
 
@@ -123,7 +123,7 @@ class Endings:
         return found
 
     async def _look(self, prefix: str) -> Found | None:
-        """None where nobody can look."""
+        """Return the task outputs; None if they cannot be read."""
         deadline = asyncio.get_running_loop().time() + PATIENCE
         while True:
             try:
@@ -132,7 +132,7 @@ class Endings:
                 log.warning("what a task left is not read: %s", trouble)
                 return None
             except StoreUnusable as trouble:
-                log.error("what tasks leave cannot be read: %s", trouble)  # noqa: TRY400 - it says it all.
+                log.error("what tasks leave cannot be read: %s", trouble)  # noqa: TRY400 - no traceback.
                 return None
             except StoreUnavailable as trouble:
                 log.warning("the store is asked again: %s", trouble)

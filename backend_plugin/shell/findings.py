@@ -1,7 +1,6 @@
-"""What the cluster was found to have, remembered: looked at seldom, and before a task is refused.
+"""A cache of the cluster's gang capabilities per namespace, refreshed periodically and before a rejection.
 
-Lives here: when is looked, and that a change is told once. Does not: looking, `kube.findings`; nor what is
-made of it, `core.scheduling.selection`.
+The capabilities are discovered in `kube.findings` and used in `core.scheduling.selection`.
 """
 
 import asyncio
@@ -24,23 +23,23 @@ _Key = TypeVar("_Key")
 log = logging.getLogger(__name__)
 
 EVERY: Final = 300.0
-"""Seconds between two looks: kinds come with an installation, and operators are restarted for their flags."""
+"""Seconds between two refreshes: APIs come with an installation, and operators restart for a new flag."""
 FRESH: Final = 2.0
-"""Seconds for which even a refusal believes the last look."""
+"""Seconds for which a result is recent enough for a rejection."""
 _LOOK: Final = 4.0
-"""Seconds for one look: a CreateTask that waits for it has seven."""
+"""Timeout of one discovery in seconds; a CreateTask that waits for it has seven seconds."""
 _KEPT: Final = 12
-"""Looks for which a namespace is remembered that no task comes for."""
+"""Number of refreshes without a task after which a namespace is dropped."""
 _FIRST: Final = ("default",)
 MOST: Final = 1_000
-"""Namespaces that are remembered; a call may name any."""
+"""Maximum number of namespaces in the cache, because a call may name any."""
 
 
 class Looks(Protocol):
-    """A cluster that can be looked at."""
+    """A source of gang capabilities."""
 
     async def look(self, namespace: str) -> Findings:
-        """What it has for the jobs of a namespace, at this moment; raises `Unavailable`."""
+        """Return the current capabilities for the jobs of a namespace; raises `Unavailable`."""
 
 
 @dataclass(slots=True)
@@ -48,14 +47,17 @@ class _Seen:
     findings: Findings
     at: float
     idle: int = 0
-    """Looks since a task came for it."""
+    """Refreshes since the last task of this namespace."""
 
 
 class Found:
-    """Of one cluster, by namespace."""
+    """The capabilities of one cluster, by namespace."""
 
     def __init__(self, looks: Looks | None, gang: Ganging, namespaces: Sequence[str] = ()) -> None:
-        """`namespaces` are looked at before any task comes; without `looks` nothing is ever found."""
+        """Create a cache; `namespaces` are refreshed before a task uses them.
+
+        If `looks` is None, no capabilities are found.
+        """
         self._looks = looks
         self._decides = gang.is_found
         self._first = namespaces or _FIRST
@@ -64,7 +66,7 @@ class Found:
         self._told: dict[tuple[str, str, str], Sequence[str]] = {}
 
     async def run(self) -> None:
-        """Look now and then, until cancelled."""
+        """Refresh periodically until cancelled."""
         try:
             for namespace in self._first:
                 await self._tried(namespace)
@@ -89,10 +91,10 @@ class Found:
             log.info("what the cluster has for gangs cannot be told, and is asked for again: %s", trouble)
 
     async def of(self, namespace: str) -> Findings:
-        """What was found for a namespace.
+        """Return the capabilities for a namespace, from the cache if possible.
 
         Raises:
-            Unavailable: If that cannot be told, and a job's scheduler may hang on it.
+            Unavailable: If they cannot be discovered, and the choice of a scheduler may depend on them.
         """
         seen = self._seen.get(namespace)
         if seen is not None:
@@ -101,7 +103,7 @@ class Found:
         return await self.anew(namespace)
 
     async def anew(self, namespace: str) -> Findings:
-        """The same as of now: what would be refused by an older look may be right by now."""
+        """Return current capabilities, because a rejection must not rely on outdated ones."""
         seen = self._seen.get(namespace)
         if self._looks is None:
             return NOTHING
@@ -112,11 +114,11 @@ class Found:
         except Unavailable:
             if self._decides:
                 raise
-            # What was seen before is no reason to refuse any more; the settings say what holds.
+            # Outdated capabilities do not justify a rejection, so only the settings decide.
             return NOTHING if seen is None else Findings(container_defaults=seen.findings.container_defaults)
 
     async def _look(self, namespace: str) -> Findings:
-        """Whoever asks at the same time shares one look."""
+        """Discover the capabilities; concurrent callers share one discovery."""
         task = self._looking.get(namespace)
         if task is None:
             task = self._looking[namespace] = asyncio.ensure_future(self._looked(namespace))
@@ -126,7 +128,7 @@ class Found:
     def _end(self, namespace: str, done: "asyncio.Task[Findings]") -> None:
         del self._looking[namespace]
         if not done.cancelled():
-            done.exception()  # Whoever asked may have gone.
+            done.exception()  # Mark the exception as retrieved, because all callers may be gone.
 
     async def _looked(self, namespace: str) -> Findings:
         if self._looks is None:
@@ -148,7 +150,7 @@ class Found:
         return findings
 
     def tell(self, run: Run, reasons: Sequence[str]) -> None:
-        """Say in the log who schedules such jobs, and why, if it is another than was said last."""
+        """Log which scheduler is used for the jobs of a project, and why, if that has changed."""
         place = (run.namespace, run.project, run.domain)
         if self._told.get(place) != reasons:
             self._told[place] = reasons
@@ -170,4 +172,4 @@ def _trim(table: dict[_Key, Any], kept: Container[_Key]) -> None:
 
 
 NOBODY: Final = Found(None, Ganging())
-"""Where nobody looks."""
+"""A cache without a source of capabilities."""

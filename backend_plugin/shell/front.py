@@ -1,7 +1,6 @@
-"""What every call passes on its way in: may it, are there too many, and how did it end.
+"""The middleware of all gRPC calls: authentication, concurrency limits and metrics.
 
-In front of the handlers rather than as an interceptor: those are awaited once more for each call, this
-is a look into a dict.
+It wraps the handlers, because an interceptor costs one more await for each call.
 """
 
 import asyncio
@@ -23,42 +22,40 @@ else:
     Handler = grpc.GenericRpcHandler
 
 STREAMS: Final = 64
-"""How many streams are open at the same time: each holds a place for as long as its caller likes, and what
-it tells costs time between the calls of others."""
+"""Maximum number of open streams: a client may hold one open for any time, and each delays other calls."""
 
 REQUEST_BYTES: Final = 128 * 2**20
-"""The sum of the sizes of all requests that are being answered: ten of the largest that are received."""
+"""Maximum total size of the requests in progress: about ten of the largest that the server accepts."""
 
 _OK: Final = grpc.StatusCode.OK
 
 
 @dataclass(slots=True)
 class Front(Handler):
-    """Handlers that are only reached by who may, and not by too many at once.
+    """Wraps handlers with authentication and limits.
 
-    Calls that are answered with a stream have a limit of their own: they last, and must take no place of
-    those that are answered at once.
+    Streams have a limit of their own, because they last long and must not block unary calls.
     """
 
     handlers: Sequence[Handler]
     limit: int
-    """How many calls are answered at the same time; more are told RESOURCE_EXHAUSTED."""
+    """Maximum number of concurrent unary calls; more are rejected with RESOURCE_EXHAUSTED."""
     token: Token | None = None
-    """What every call has to carry; None lets everybody in."""
+    """The token that every call must carry; None disables authentication."""
     metrics: Metrics = field(default_factory=Metrics)
     streams: int = STREAMS
-    """How many streams are open at the same time; more are told the same."""
+    """Maximum number of open streams; more are rejected in the same way."""
     request_bytes: int = REQUEST_BYTES
-    """The sum of the sizes of the requests that are answered at the same time; more are told the same."""
+    """Maximum total size of the requests in progress; more are rejected in the same way."""
     running: int = field(default=0, init=False)
     held_bytes: int = field(default=0, init=False)
     streaming: int = field(default=0, init=False)
     _known: dict[str, Any] = field(default_factory=dict, init=False)
 
     def service(self, handler_call_details: Any) -> Any:
-        """The handler of a method, as grpc asks for it; None if there is none of that name."""
+        """Return the handler of a method, as grpc requires; None if no service has this method."""
         if self.token is not None and not self.token.is_in(handler_call_details.invocation_metadata):
-            # Whoever is not let in does not choose what is counted either.
+            # A client without a token must not create metric labels, so the method name is not counted.
             self.metrics.requests.add("any", "UNAUTHENTICATED")
             return _REFUSAL
         method = handler_call_details.method
@@ -71,7 +68,7 @@ class Front(Handler):
         return found
 
     def _limited(self, found: Any, method: str) -> Any:
-        # Requests are read behind the limit, and where bytes that are no request can be told so.
+        # Requests are parsed inside the limits, where a parse error can become INVALID_ARGUMENT.
         if found.unary_unary is not None:
             return grpc.unary_unary_rpc_method_handler(
                 self._answer(found, method), response_serializer=found.response_serializer
@@ -102,7 +99,7 @@ class Front(Handler):
             code = grpc.StatusCode.UNKNOWN
             try:
                 request = read(data)
-                del data  # The request is held once, not twice.
+                del data  # Hold only the parsed request in memory.
                 said = await behaviour(request, context)
             except DecodeError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no request of {name}: {error}")
@@ -121,10 +118,10 @@ class Front(Handler):
         return answer
 
     def _fullness(self, size: int) -> str:
-        """Return the limit that a request of a size would exceed, or an empty string."""
+        """Return the limit that a request of this size would exceed; empty if there is room."""
         if self.running >= self.limit:
             return f"{self.limit} calls are being answered"
-        # A single request is answered however large it is: the server's own limit applies to it.
+        # A single request is accepted at any size, because gRPC enforces the size limit of one message.
         if self.held_bytes and self.held_bytes + size > self.request_bytes:
             return f"requests of {self.held_bytes} bytes are being answered"
         return ""
@@ -134,8 +131,8 @@ class Front(Handler):
     ) -> Callable[..., Awaitable[None]]:
         name = method.rpartition(".")[2]
 
-        # Writes by itself rather than being a generator: one whose caller has gone is ended by the garbage
-        # collector, whenever that is, and would keep its place until then.
+        # This is not a generator: after its client has gone, a generator ends only when it is garbage
+        # collected, and it would count as an open stream until then.
         async def stream(asked: Any, context: Any) -> None:
             if self.streaming >= self.streams:
                 await self._exhausted(name, context, f"{self.streams} streams are open")
@@ -164,17 +161,17 @@ class Front(Handler):
 
 
 async def _written(answers: Any, context: Any) -> None:
-    """Write what a handler yields; one that yields nothing has written by itself."""
+    """Write the responses that a handler yields; a handler that is not a generator writes them itself."""
     if not isinstance(answers, AsyncIterator):
         await answers
         return
-    async with aclosing(answers) as each_one:  # type: ignore[type-var]  # All of ours are generators.
+    async with aclosing(answers) as each_one:  # type: ignore[type-var]  # All our handlers are generators.
         async for each in each_one:
             await context.write(each)
 
 
 def _as_it_is(asked: Any) -> Any:
-    """The requests of a caller who sends several are read as they come."""
+    """Return the request iterator of a stream-stream call unchanged."""
     return asked
 
 

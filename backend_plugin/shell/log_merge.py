@@ -1,7 +1,4 @@
-"""Lines of several replicas as one stream, in the order of their times.
-
-Lives here: the merging. Does not: where lines come from, and whose are wanted.
-"""
+"""Merges the log lines of several replicas into one stream, ordered by time."""
 
 import asyncio
 import heapq
@@ -15,7 +12,7 @@ from typing import Final, NamedTuple
 from backend_plugin.core import reading
 from backend_plugin.shell.cluster import LogLine
 
-# A replica that writes faster than we are read waits; so much of it is held, in lines and in characters.
+# Limits in lines and characters; a replica that writes faster than the client reads must wait.
 _HELD: Final = 1_000
 _HELD_SIZE: Final = 1 << 20
 _LONGEST: Final = 1 << 18
@@ -24,7 +21,7 @@ _BATCH_SIZE: Final = 1 << 20
 
 
 class ReplicaLine(NamedTuple):
-    """A line, and who wrote it."""
+    """A line, and the replica that wrote it."""
 
     replica: str
     line: LogLine
@@ -32,7 +29,7 @@ class ReplicaLine(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Source:
-    """One replica's lines, as far as they have come."""
+    """The lines of one replica that have been received and not yet merged."""
 
     replica: str
     lines: deque[LogLine] = field(default_factory=deque)
@@ -41,11 +38,11 @@ class _Source:
 
 
 class Merge:
-    """Merges sources that may be added while it goes on; each keeps its own order.
+    """Merges sources, which may be added during the merge; each keeps its own order.
 
     Args:
-        patience: For how many seconds a replica's next line is waited for, lest it is earlier than those of
-            the others; None: for ever, as for lines that have all been written.
+        patience: Seconds to wait for the next line of each replica, because it may be earlier than the lines
+            of the others. None waits without limit, as for logs that are complete.
     """
 
     def __init__(self, patience: float | None) -> None:
@@ -58,21 +55,21 @@ class Merge:
         self._complete = False
 
     def add(self, replica: str, lines: AsyncIterator[LogLine]) -> None:
-        """One more source."""
+        """Add a source."""
         source = _Source(replica)
         self._awaited.add(source)
         self._pumps[source] = asyncio.create_task(self._pump(source, lines))
 
     def complete(self) -> None:
-        """No source will be added any more: when all have ended, that is the end."""
+        """Declare that no source will be added; the stream ends once all sources have ended."""
         self._complete = True
         self._news.set()
 
     async def batches(self) -> AsyncGenerator[list[ReplicaLine], None]:
-        """The lines, as many at once as there are.
+        """Yield all available lines in batches.
 
         Raises:
-            BackendError: What a source raises.
+            BackendError: If a source raises it.
         """
         try:
             while True:
@@ -83,7 +80,7 @@ class Merge:
                 self._raise_failure()
                 if not self._pumps and self._complete:
                     return
-                # Nothing may be awaited between looking and this: news would be lost.
+                # Do not await between the check above and this line, or a notification may be lost.
                 self._news.clear()
                 await self._news.wait()
         finally:
@@ -94,7 +91,7 @@ class Merge:
             return
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._all_heads(), self._patience)
-        # Who says nothing now may go on saying nothing.
+        # A source that is silent now may stay silent, so the others do not wait for it again.
         self._awaited.clear()
 
     async def _all_heads(self) -> None:
@@ -158,7 +155,7 @@ class Merge:
 
 
 def _pieces(line: LogLine) -> Iterator[LogLine]:
-    """A line of any length as lines that a message can hold."""
+    """Split a long line into lines that fit into a message."""
     if len(line.text) <= _LONGEST:
         yield line
         return

@@ -1,7 +1,4 @@
-"""Things to be done behind the calls, each until it is done.
-
-Lives here: asking again after passing trouble, once at a time for a key. Does not: what is asked.
-"""
+"""Background operations: keyed work outside requests, retried until it succeeds."""
 
 import asyncio
 import logging
@@ -21,17 +18,17 @@ log = logging.getLogger(__name__)
 Order: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 Key: TypeAlias = tuple[object, ...]
-"""What is asked in one word, then of what."""
+"""The operation as one word, then its target."""
 
 FIRST_PAUSE: Final = 0.2
-"""Seconds before an order is repeated; then twice as many each time, up to `LONGEST_PAUSE`."""
+"""Seconds before the first retry; doubled each time, up to `LONGEST_PAUSE`."""
 LONGEST_PAUSE: Final = 30.0
 _LAST_PAUSE: Final = 1.0
-"""The longest while the server ends: who pauses for longer would be given up without another try."""
+"""The maximum pause while the server drains, so that every operation is retried before the end."""
 
 
 class Orders:
-    """The orders of one server."""
+    """The background operations of one server."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
@@ -41,18 +38,18 @@ class Orders:
         self._settling = asyncio.Event()
 
     def error(self, order: asyncio.Task[None]) -> Unavailable | None:
-        """Return the error of the last attempt at an order that is still repeated."""
+        """Return the error of the last try of an operation that is still retried."""
         return self._errors.get(order)
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def count(self, what: str) -> int:
-        """How many orders of one kind are under way; may be asked from another thread."""
+        """Return the number of running operations of one kind; safe to call from another thread."""
         return sum(1 for key in list(self._tasks) if key[0] == what)
 
     def give(self, key: Key, order: Order, whose: Mapping[str, object]) -> asyncio.Task[None]:
-        """Begin, unless the order of that key is under way already; whatever it logs says whose it is."""
+        """Start the operation, unless one with this key runs; `whose` are the fields of its log lines."""
         task = self._tasks.get(key)
         if task is None:
             with about(**whose):
@@ -61,9 +58,12 @@ class Orders:
         return task
 
     async def settle(self, seconds: float, lasting: str = "", longer: float = 0.0) -> None:
-        """Wait for those under way, so long at most, and give up the others; at once when cancelled.
+        """Wait for the running operations, then cancel the rest; if cancelled, cancel them immediately.
 
-        What is called `lasting` nobody else knows of: it has `longer`, and whose is given up is said of each.
+        Args:
+            seconds: The time limit.
+            lasting: A kind of operation that no other server can repeat; each cancelled one is logged.
+            longer: The time limit for operations of that kind.
         """
         self._settling.set()
         try:
@@ -73,16 +73,16 @@ class Orders:
             self._tell(await self._interrupt(), lasting)
 
     async def _interrupt(self) -> Sequence[Key]:
-        """End those under way; gives those that did not come to their own end meanwhile."""
+        """Cancel all running operations; return the keys of those that did not end on their own."""
         left = {**self._tasks}
         for task in left.values():
             task.cancel()
         await asyncio.gather(*left.values(), return_exceptions=True)
-        await asyncio.sleep(0)  # Until it is known of each how it ended.
+        await asyncio.sleep(0)  # Let the done callbacks run.
         return [key for key, task in left.items() if task.cancelled()]
 
     def _tell(self, given_up: Sequence[Key], lasting: str) -> None:
-        """Who reads the log is the only one who can still do what nobody else knows of."""
+        """Log the cancelled operations; only an admin can repeat those of kind `lasting`."""
         if not given_up:
             return
         counts = Counter(str(key[0]) for key in given_up)
@@ -100,7 +100,7 @@ class Orders:
                 )
 
     async def finish(self, what: str, seconds: float) -> None:
-        """The same where the end of a loop may have cancelled them: those of one kind are begun once more."""
+        """Restart cancelled operations of one kind, for example in a new event loop, and wait for them."""
         await self._interrupt()
         for key, (order, whose) in [*self._interrupted.items()]:
             if key[0] == what:
@@ -120,7 +120,7 @@ class Orders:
                 pause = min(2 * pause, LONGEST_PAUSE)
             except Refused as refused:
                 self.metrics.cluster_errors.add(str(key[0]), refused.reason)
-                log.error("the cluster refuses for good (%d %s): %s", refused.code, refused.reason, refused)  # noqa: TRY400 - a traceback would say no more.
+                log.error("the cluster refuses for good (%d %s): %s", refused.code, refused.reason, refused)  # noqa: TRY400 - no traceback.
                 return
             else:
                 return

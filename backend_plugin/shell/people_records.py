@@ -1,7 +1,4 @@
-"""What is known of a job → the messages that people's commands read.
-
-Lives here: records and verdicts, put into words of `people.proto`. Does not: who asks, and for which job.
-"""
+"""Encoders for the messages of the job service: jobs, verdicts, replicas, events and nodes."""
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -18,12 +15,12 @@ from backend_plugin.core.values import Manifest
 from kfpytorch_idl.v1 import people_pb2 as wire
 
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-# More than a screen of them is read by nobody.
+# More than a screen of events is not useful.
 _MOST_EVENTS: Final = 30
 
 
 def summary(job: Job, verdict: TaskPhase) -> wire.Job:
-    """A job without its replicas and events."""
+    """Return a job without its replicas and events."""
     ready = verdict.info.get("ready")
     return wire.Job(
         namespace=job.namespace,
@@ -39,7 +36,7 @@ def summary(job: Job, verdict: TaskPhase) -> wire.Job:
 
 
 def full(job: Job, observed: Observed, verdict: TaskPhase) -> wire.Job:
-    """A job with all that is known of it."""
+    """Return a job with its replicas and latest events."""
     message = summary(job, verdict)
     own = [pod for pod in observed.pods if pod.role and is_replica(pod, job)]
     own.sort(key=lambda pod: (pod.role, pod.index, pod.name))
@@ -109,7 +106,7 @@ def _began(container: Container | None) -> datetime | None:
 
 
 def _reason(pod: Pod, container: Container | None) -> str:
-    """The first word that anybody has to say about it."""
+    """Return the first reason in the status of a pod and its containers; empty if there is none."""
     scheduled = pod.scheduled.reason if pod.scheduled and not pod.scheduled.true else ""
     waits = [each.waiting for each in pod.init_containers]
     said = (container.waiting, container.ended.reason if container.ended else "") if container else ()
@@ -128,7 +125,7 @@ def _event(event: Event) -> wire.Event:
 
 
 def node(manifest: Manifest, pods: Iterable[tuple[str, Pod]]) -> wire.Node:
-    """A node as core/v1 has it, and those of the pods, each after its namespace, that are on it."""
+    """Return a node from its core/v1 manifest, with its active pods; `pods` come with their namespaces."""
     name = text(section(manifest, "metadata"), "name")
     return wire.Node(
         name=name,

@@ -1,6 +1,6 @@
-"""Jobs as they change, told to one person who watches.
+"""Streams of job changes for clients that watch jobs.
 
-Lives here: who is told what, and how often. Does not: how a job is put into words.
+Jobs are encoded in `people_records`.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from backend_plugin.core.task_phase import Phase
 from backend_plugin.shell.cache import Cache, Entry, Key
 from kfpytorch_idl.v1 import people_pb2 as wire
 
-# People read no faster; many changes in that time are told as one.
+# Seconds between batches; changes within this time are merged, as users read no faster.
 _PAUSE: Final = 0.2
-# A phase may change with the time alone.
+# Seconds until a job is encoded again, because time alone can change its phase.
 _LOOK_AGAIN: Final = 5.0
-# Jobs that are judged in one go: a few milliseconds, which a call of Flyte's may have to wait.
+# Jobs that are judged without a break: a few milliseconds, by which a call from Flyte may be delayed.
 _AT_ONCE: Final = 20
 ENDS: Final = tuple(phase.value for phase in Phase if phase.is_terminal)
 
@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 async def in_turn(
     turn: asyncio.Lock, items: Sequence[Item], tell: Callable[[Item], Answer]
 ) -> AsyncGenerator[list[Answer], None]:
-    """What is to be told of each, a few at a time; of all callers one at a time, and others come between."""
+    """Yield the results of `tell` in small batches; callers that share `turn` alternate with each other."""
     for begin in range(0, len(items), _AT_ONCE):
         async with turn:
             told = [tell(item) for item in items[begin : begin + _AT_ONCE]]
@@ -38,20 +38,20 @@ async def in_turn(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """Jobs of a cache."""
+    """The jobs of a cache that one client watches."""
 
     cache: Cache
     belongs: Callable[[Entry], bool]
     tell: Tell
-    """Puts one into words."""
+    """Encodes one job."""
     living: bool
-    """Without those that have ended before."""
+    """Leave out jobs that had ended before the watch started."""
     turn: asyncio.Lock
-    """Whose turn it is among all who watch."""
+    """A lock that all watches share, so that they alternate."""
 
 
 async def everything(watched: Watched) -> AsyncGenerator[wire.JobChange, None]:
-    """Each job as it is, the oldest first, then whatever has changed; never ends."""
+    """Yield each job, the oldest first, then every change; never ends."""
     changed: set[Key] = set()
     told: dict[Key, wire.Job] = {}
     deaf = watched.cache.listen(lambda entry: changed.add(entry.key))
@@ -71,11 +71,11 @@ async def everything(watched: Watched) -> AsyncGenerator[wire.JobChange, None]:
 
 
 async def one(entry: Entry, cache: Cache, tell: Tell) -> AsyncGenerator[wire.JobChange, None]:
-    """A job whenever something of it has changed, until it has ended."""
+    """Yield a job whenever it changes, until it has ended or is gone."""
     last: wire.Job | None = None
     clock = asyncio.get_running_loop().time
     seen, due = -1, 0.0
-    # Another one of its name would have another entry.
+    # A new job of the same name has a new entry.
     while cache.of(entry.key) is entry:
         if entry.version != seen or clock() >= due:
             seen, due = entry.version, clock() + _LOOK_AGAIN
@@ -90,7 +90,7 @@ async def one(entry: Entry, cache: Cache, tell: Tell) -> AsyncGenerator[wire.Job
 
 
 def _change(watched: Watched, key: Key, told: dict[Key, wire.Job]) -> wire.JobChange | None:
-    """What is new of a job, if it is told at all."""
+    """Return the change of a job since it was last sent; None if there is nothing to send."""
     entry, last = watched.cache.of(key), told.get(key)
     if entry is None or not watched.belongs(entry):
         told.pop(key, None)
@@ -103,14 +103,14 @@ def _change(watched: Watched, key: Key, told: dict[Key, wire.Job]) -> wire.JobCh
 
 
 async def _look_again(changed: set[Key], told: dict[Key, wire.Job]) -> None:
-    """Count those as changed that may have, with the time alone."""
+    """Periodically mark jobs that have not ended as changed, because time alone can change them."""
     while True:
         await asyncio.sleep(_LOOK_AGAIN)
         changed |= {key for key, job in told.items() if job.flyte.phase not in ENDS}
 
 
 async def _next(changed: set[Key]) -> list[Key]:
-    """What has changed, once something has; nothing is left in `changed`."""
+    """Wait for a change; return all changed keys and clear `changed`."""
     while True:
         await asyncio.sleep(_PAUSE)
         if changed:
@@ -121,6 +121,6 @@ async def _next(changed: set[Key]) -> list[Key]:
 
 
 def age(entry: Entry) -> tuple[str, str]:
-    """Sorts entries by when their jobs were made."""
+    """Sort key: the creation time and name of the job of an entry."""
     job = entry.job
     return (job.created.isoformat() if job and job.created else "", entry.name)

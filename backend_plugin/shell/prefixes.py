@@ -1,8 +1,7 @@
-"""Which places a task may have its outputs looked for in: a list of the platform's, never the task's word.
+"""The output prefixes that this server may read, from a list that the admin configures.
 
-A prefix comes from whoever calls. It may choose among buckets and directories that are listed, and
-nothing else: no host, no credentials, no chain of file systems. Whether links lead out of a directory
-is seen where it is opened, in `stores`.
+A prefix comes from a caller, so it may only select a listed bucket or directory: no host, no credentials, no
+chain of file systems. Links that lead out of a directory are rejected in `stores`.
 """
 
 import os
@@ -24,51 +23,51 @@ STORES: Final[Mapping[str, str]] = {
     "az": "adlfs",
     "memory": "fsspec",
 }
-"""By the scheme of an object store: the package that reads it."""
+"""The package that reads an object store, by URL scheme."""
 
-# Nobody else writes to this process's memory; whoever wants it lists it.
+# The memory of this process has no outputs of other processes, so it must be listed explicitly.
 DEFAULT: Final = tuple(f"{scheme}://*" for scheme in STORES if scheme != "memory")
 
-# A key of S3 has 1,024 bytes at most, a path of Linux 4,096.
+# An S3 key has at most 1,024 bytes, a Linux path 4,096.
 _LONGEST: Final = 4_096
 _URL: Final = re.compile(r"(?P<scheme>[^:/]*)://(?P<rest>.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*-]{1,255}")
-# What some reader of URLs takes for more than a name: a version, a chain, a user, an escape.
+# Characters that some URL parser treats as syntax: a version, a chain, a user, an escape.
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\\?#]|::")
 
 
 class PrefixRefused(BackendError):
-    """Nothing is read there, whoever asks: it is no place, or not one that is listed."""
+    """The prefix is malformed, or it is not below a listed location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A directory of a store, or of this machine's disks."""
+    """A location in an object store or on the disks of this machine."""
 
     scheme: str
     """A key of `STORES`, or ``file``."""
     root: str
-    """The bucket; of files the directory that is listed, below which links are not followed."""
+    """The bucket; for files, the listed directory, below which links are not followed."""
     path: str
-    """Below the root, without a slash at its end."""
+    """The path below the root, without a trailing slash."""
 
     @property
     def url(self) -> str:
-        """As people write it."""
+        """The URL of the location."""
         start = "file://" if self.scheme == "file" else f"{self.scheme}://"
         return "/".join(part for part in (f"{start}{self.root.rstrip('/')}", self.path) if part)
 
 
 class Prefixes:
-    """The places that are listed: ``s3://bucket/``, ``gs://*``, ``s3://team-*/flyte``, ``file:///data/flyte``.
+    """The listed locations: ``s3://bucket/``, ``gs://*``, ``s3://team-*/flyte``, ``file:///data/flyte``.
 
     Args:
-        listed: Each with the bucket or directory below which everything may be looked at.
-        stores: The schemes that are known, beside ``file``.
+        listed: Buckets and directories; everything below them may be read.
+        stores: The known schemes, in addition to ``file``.
 
     Raises:
-        PrefixRefused: If one of them is no such place.
+        PrefixRefused: If an item is malformed.
     """
 
     def __init__(self, listed: Iterable[str] = DEFAULT, *, stores: Collection[str] = STORES) -> None:
@@ -76,7 +75,7 @@ class Prefixes:
         self._listed = tuple(_read(each, _PATTERN, stores) for each in listed)
 
     def why_not(self, prefix: str) -> str | None:
-        """Why nothing is read there, in a sentence without a full stop; None if it may be."""
+        """Return the reason why the prefix may not be read, without a full stop; None if it may."""
         try:
             self.place(prefix)
         except PrefixRefused as refusal:
@@ -84,22 +83,22 @@ class Prefixes:
         return None
 
     def place(self, prefix: str) -> Place:
-        """Where it is.
+        """Return the location of a prefix.
 
         Raises:
-            PrefixRefused: If it is no place, or not below a listed one.
+            PrefixRefused: If it is malformed, or not below a listed location.
         """
         said = _read(prefix, _BUCKET, self._stores)
         for listed in self._listed:
             found = _below(said, listed)
             if found is not None:
                 return found
-        # The places of the platform are not listed: the message goes to any author.
+        # The listed locations are not shown, because any author can see this message.
         raise PrefixRefused(f"the output prefix {_shown(prefix)} is in no place that this server may read")
 
     @property
     def schemes(self) -> frozenset[str]:
-        """Of all that is listed."""
+        """The schemes of all listed locations."""
         return frozenset(each.scheme for each in self._listed)
 
 
@@ -125,7 +124,7 @@ def _directory(said: str, path: str) -> Place:
 
 
 def _whole(said: str, path: str) -> str:
-    # A store takes them for names, but what is between us and it may not.
+    # An object store treats these as names, but a proxy before it may resolve them.
     if any(part in (".", "..") for part in path.split("/")):
         raise PrefixRefused(f"{_shown(said)} has . or .. in it; write the path without")
     return path
@@ -143,7 +142,7 @@ def _below(said: Place, listed: Place) -> Place | None:
 
 
 def _inner(path: str, directory: str) -> str | None:
-    """What is left of a path below a directory; None if it is not there."""
+    """Return the rest of a path below a directory; None if it is not below it."""
     start = directory.rstrip("/")
     if path == directory:
         return ""
@@ -151,5 +150,5 @@ def _inner(path: str, directory: str) -> str | None:
 
 
 def _shown(said: str) -> str:
-    # A value in a message identifies itself; nobody reads more of it there.
+    # The value only needs to be recognizable in a message.
     return repr(said if len(said) <= 120 else f"{said[:117]}...")
