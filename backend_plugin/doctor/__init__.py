@@ -1,15 +1,17 @@
-"""What a distributed job needs of a cluster, looked at before the first GPU is asked for.
+"""Checks whether a cluster can run distributed jobs, before a job requests a GPU.
 
-facts: what was seen, as values.
-check: what one check is, and what it finds.
-checks: a module a subject, each a table of pure functions from facts to findings.
-table: all of them.
-verdict: every check against the facts.
-about: what would be done with a task, and why.
-pods: a job's pods, as its operator makes them.
-probe: the task that stands for all where none is named.
+facts: the observed values.
+check: the types of a check and its results.
+checks: one module per subject, each with a table of pure functions from facts to violations.
+table: all checks.
+verdict: runs every check against the facts.
+about: the first lines of a report, which describe the plan for the task.
+pods: the pods of a job, as the training operator creates them.
+probe: the default task, used if the user names none.
 roles: commands that create missing roles.
-dry_run: manifests tried, and not made.
-gathering: looking, over the API server; looks: what is looked at. outside: stores and connectors.
-burn_in: a small job that is really run, where a person asks for it.
+dry_run: dry runs of planned manifests.
+gathering: collects the facts from the API server.
+looks: the requests for these facts.
+outside: tests of stores and connectors.
+burn_in: a small job that runs on the cluster, if the user requests it.
 """

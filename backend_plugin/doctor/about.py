@@ -1,4 +1,4 @@
-"""What would be done with the task on this cluster, and why: the first lines of a report."""
+"""The first lines of a report: the cluster, and how the task would run on it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -11,7 +11,7 @@ _VersionOf: TypeAlias = Callable[[Manifest], tuple[int, int, int] | None]
 
 
 def lines(facts: Facts) -> Mapping[str, str]:
-    """By what each is about."""
+    """Return the lines by subject, such as ``operator`` or ``gang``."""
     if facts.unreachable:
         return {"namespace": facts.namespace}
     return {
@@ -37,7 +37,7 @@ def _told(facts: Facts, found: Sequence[Manifest], version_of: _VersionOf) -> st
 
 
 def _gang(facts: Facts) -> str:
-    """In the backend's own words, the first of which say who it is."""
+    """Return the reasons of the plan; the first one names the gang scheduler."""
     return " ".join(facts.gang_reasons) or "it could not be chosen, as the task cannot be planned"
 
 

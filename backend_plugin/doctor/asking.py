@@ -1,7 +1,4 @@
-"""Questions of the doctor to an API server, none of which changes anything.
-
-Lives here: a look or a dry run, and what is answered. Does not: which; see `looks` and `gathering`.
-"""
+"""Read-only requests of the doctor to an API server: lists, single objects and dry runs."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
@@ -24,14 +21,14 @@ from backend_plugin.shell.cluster import Unavailable
 
 _PAGE: Final = 500
 _TRIAL_SECONDS: Final = 20.0
-"""For a dry run: a webhook that does not answer is waited for ten seconds by default, thirty at most."""
+"""Timeout of a dry run. The API server waits 10 s for a webhook by default, and at most 30 s."""
 
 
 class NotSeen(BackendError):
-    """An object that could not be looked at; the message has the reason and the remedy."""
+    """An object that could not be read; the message contains the reason and the remedy."""
 
     def __init__(self, unseen: Unseen) -> None:
-        """Keep the reason."""
+        """Store the reason."""
         super().__init__(f"{unseen.reason}; {unseen.remedy}" if unseen.remedy else unseen.reason)
         self.unseen = unseen
 
@@ -44,7 +41,7 @@ def build_forbidden(reason: str, rules: Sequence[Rule], user: str = "") -> NotSe
 
 
 def read_permission(rule: Rule) -> Permission:
-    """Return a rule as the checks use it."""
+    """Convert a rule to the type that the checks use."""
     return Permission(
         group=rule.resource.group, resource=rule.plural, verbs=rule.verbs, namespace=rule.namespace
     )
@@ -57,18 +54,18 @@ def build_unavailable(reason: str) -> NotSeen:
 
 
 class Asking:
-    """Of one cluster."""
+    """A client that reads objects of one cluster."""
 
     def __init__(self, api: Api, versions: Mapping[str, str]) -> None:
-        """By API group the version that the cluster prefers."""
+        """Store the API client and the preferred version of each API group."""
         self._api = api
         self._versions = versions
 
     async def look(self, look: Look) -> list[Manifest] | None:
-        """What there is; None where the cluster has no such kind.
+        """Return the objects, or None if the cluster does not serve the kind.
 
         Raises:
-            NotSeen: If it is not permitted, or was not answered.
+            NotSeen: If the request is forbidden or the API server does not answer.
         """
         resource, found = look.resource, list[Manifest]()
         version = resource.version or self._versions.get(resource.group, "")
@@ -104,10 +101,10 @@ class Asking:
                 return
 
     async def trial(self, resource: Resource, manifest: Manifest) -> Reply:
-        """What the API server would make of a new object; nothing is stored.
+        """Return the reply of the API server to a dry run of a create request; nothing is stored.
 
         Raises:
-            NotSeen: If it is not permitted, or was not answered.
+            NotSeen: If the request is forbidden or the API server does not answer.
         """
         namespace = text(section(manifest, "metadata"), "namespace")
         question = Question(

@@ -1,7 +1,4 @@
-"""What a check is, and what it finds.
-
-Lives here: the shapes. Does not: any check; see `checks`.
-"""
+"""The types of a check and its results. The checks are in `checks`."""
 
 import enum
 from collections.abc import Callable, Iterable
@@ -11,47 +8,47 @@ from backend_plugin.doctor.facts import Facts, Subject
 
 
 class Level(enum.Enum):
-    """How much a finding matters, the worst first."""
+    """The severity of a finding; the members are in descending order."""
 
     ERROR = "error"
-    """A job would not run."""
+    """The job cannot run."""
     WARNING = "warning"
-    """A job may run, and may not."""
+    """The job may fail."""
     UNKNOWN = "unknown"
-    """It could not be looked at."""
+    """The check could not observe its facts."""
     NOTE = "note"
-    """Nothing is wrong."""
+    """Information only; nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Something that is not as it should be."""
+    """A violation that a check yields."""
 
     sentence: str
-    """What is wrong, with its name and value; without a full stop."""
+    """The problem, with the name and value of the object; without a full stop."""
     remedy: str
-    """What to do, as a command or values that can be pasted where there are any."""
+    """The action for the user; a command or settings to paste, if possible."""
     is_unknown: bool = False
-    """True if the check could not look at this."""
+    """True if the check could not observe this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One question to the facts."""
+    """A test of the facts."""
 
     id: str
-    """Stable: scripts compare it."""
+    """Stable identifier; scripts depend on it."""
     level: Level
     proves: str
-    """What holds where it finds nothing."""
+    """The condition that holds if the check yields no violation."""
     judge: Callable[[Facts], Iterable[Found]]
     needs: tuple[Subject, ...] = ()
-    """What it cannot be judged without."""
+    """The subjects that must have been observed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a check has found."""
+    """A reported result of a check."""
 
     id: str
     level: Level

@@ -1,4 +1,4 @@
-"""Deployments, as far as they tell what runs in a cluster: by images, arguments and how many are ready."""
+"""Programs of a cluster, recognized from the images, arguments and status of Deployments."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,33 +13,33 @@ _CONNECTOR: Final = "kfpytorch-backend"
 _NAME: Final = "app.kubernetes.io/name"
 _RELEASE: Final = "app.kubernetes.io/version"
 _FLYTE: Final = ("flyte-binary", "flytepropeller")
-"""What runs propeller, by a part of an image's name."""
+"""Parts of the names of images that run FlytePropeller."""
 _WEBHOOK: Final = "webhook"
-"""As what propeller's image runs a second time, for secrets."""
+"""The argument with which FlytePropeller's image runs as the webhook for secrets."""
 _OF_CHARTS: Final = "1.16.0"
-"""The label of Flyte's charts, of whatever version of Flyte."""
+"""The version label of Flyte's charts, which is the same for several versions of Flyte."""
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-+].*)?")
 
 
 def name(manifest: Manifest) -> str:
-    """Of any object."""
+    """Return the name of any object."""
     return text(section(manifest, "metadata"), "name")
 
 
 def namespace(manifest: Manifest) -> str:
-    """Of any object."""
+    """Return the namespace of any object."""
     return text(section(manifest, "metadata"), "namespace")
 
 
 def operators(facts: Facts) -> Sequence[Manifest]:
-    """Those that run the training-operator."""
+    """Return the Deployments that run the training operator."""
     return [
         each for each in facts.of(Subject.DEPLOYMENTS) if name(each) == _OPERATOR or runs(each, _OPERATOR)
     ]
 
 
 def connectors(facts: Facts) -> Sequence[Manifest]:
-    """Those that run this backend."""
+    """Return the Deployments that run this connector."""
     return [
         each
         for each in facts.of(Subject.DEPLOYMENTS)
@@ -48,12 +48,12 @@ def connectors(facts: Facts) -> Sequence[Manifest]:
 
 
 def propellers(facts: Facts) -> Sequence[Manifest]:
-    """Those that run Flyte's propeller, alone or with all the rest of Flyte."""
+    """Return the Deployments that run FlytePropeller, alone or as part of flyte-binary."""
     return [each for each in facts.of(Subject.DEPLOYMENTS) if propeller_image(each)]
 
 
 def propeller_image(deployment: Manifest) -> str:
-    """The one of its images that runs propeller; empty where none does."""
+    """Return the image that runs FlytePropeller, or an empty string."""
     for each in containers(deployment):
         image = text(each, "image")
         is_webhook = _WEBHOOK in (*_words(each, "command"), *_words(each, "args"))
@@ -63,27 +63,27 @@ def propeller_image(deployment: Manifest) -> str:
 
 
 def release(deployment: Manifest) -> str:
-    """What its label says of its version; empty where it says nothing."""
+    """Return the version label of a Deployment, or an empty string."""
     return text(section(deployment, "metadata", "labels"), _RELEASE)
 
 
 def runs(deployment: Manifest, program: str) -> bool:
-    """Whether one of its images is called so."""
+    """True if the name of one of the images contains `program`."""
     return any(program in image_name(text(each, "image")) for each in containers(deployment))
 
 
 def containers(deployment: Manifest) -> Sequence[Manifest]:
-    """Of its pods."""
+    """Return the containers of the pod template."""
     return entries(section(deployment, "spec", "template", "spec"), "containers")
 
 
 def image_name(image: str) -> str:
-    """The last part of an image's name, without tag and digest."""
+    """Return the last part of an image's name, without tag and digest."""
     return image.rpartition("/")[2].partition("@")[0].partition(":")[0]
 
 
 def version(deployment: Manifest) -> tuple[int, int, int] | None:
-    """What its image's tag, or else its label, says; None where neither says one."""
+    """Return the version in an image tag, else in the version label, or None if neither has one."""
     tags = [tag(text(each, "image")) for each in containers(deployment)]
     for said in (*tags, release(deployment)):
         if found := _VERSION.fullmatch(said):
@@ -92,7 +92,10 @@ def version(deployment: Manifest) -> tuple[int, int, int] | None:
 
 
 def flyte_version(deployment: Manifest) -> tuple[int, int, int] | None:
-    """Of a propeller: by its own image, and not a sidecar's; of `1.16` the patch is not known."""
+    """Return the version of FlytePropeller, or None if it is not known with its patch number.
+
+    The tag of its own image comes first, not one of a sidecar. A tag such as `1.16` is not precise enough.
+    """
     label = release(deployment)
     for said in (tag(propeller_image(deployment)), label if label != _OF_CHARTS else ""):
         if (found := _VERSION.fullmatch(said)) and found[3]:
@@ -101,17 +104,17 @@ def flyte_version(deployment: Manifest) -> tuple[int, int, int] | None:
 
 
 def tag(image: str) -> str:
-    """Of an image's name; empty where it has none."""
+    """Return the tag of an image's name, or an empty string."""
     return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
 
 
 def is_ready(deployment: Manifest) -> bool:
-    """Whether at least one of its pods is; one that is scaled to nothing is not."""
+    """True if at least one pod is available; false for a Deployment with zero replicas."""
     return (number(section(deployment, "status"), "availableReplicas") or 0) > 0
 
 
 def flag(deployment: Manifest, option: str) -> Sequence[str]:
-    """The values of an option of its programs: ``--name=value`` and ``--name value``."""
+    """Return the values of an option in the commands and arguments: ``--name=value`` or ``--name value``."""
     found = []
     for container in containers(deployment):
         words = [*_words(container, "command"), *_words(container, "args")]
@@ -129,5 +132,5 @@ def _words(container: Manifest, key: str) -> Iterator[str]:
 
 
 def told(deployment: Manifest) -> str:
-    """As kubectl names it."""
+    """Return the arguments by which kubectl finds the Deployment."""
     return f"deployment/{name(deployment)} -n {namespace(deployment)}"

@@ -1,7 +1,4 @@
-"""Manifests, tried on an API server without making anything.
-
-Lives here: asking for all of them, with the PodTemplates that the cluster has. Does not: what is planned.
-"""
+"""Dry runs of planned manifests, with the PodTemplates and the gang capabilities of the cluster."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +21,7 @@ from backend_plugin.kube.permissions import Permissions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One manifest, and what was said to it."""
+    """A manifest and the reply of the API server."""
 
     sent: Manifest
     reply: Reply
@@ -32,22 +29,22 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where a task is planned for."""
+    """The namespaces for which a task is planned."""
 
     namespace: str
     templates: str
-    """Where PodTemplates are looked for second."""
+    """The fallback namespace for PodTemplates."""
     has_gangs: bool
-    """Whether what the cluster has for gangs is to be looked at."""
+    """True if the plan depends on the cluster's capabilities for gangs."""
 
 
 async def attempts(
     options: KubernetesOptions, places: Places, planned: Callable[[Sequence[Manifest], Findings], Plan]
 ) -> tuple[Plan, Sequence[Attempt]]:
-    """What is planned with what the cluster has, and what it says to each manifest of it.
+    """Return the plan for the cluster's PodTemplates and capabilities, and a dry run of each manifest.
 
     Raises:
-        BackendError: If it cannot be asked, or may not be; and what `planned` raises.
+        BackendError: If a request fails or is forbidden, and the errors that `planned` raises.
     """
     connection = Connection(credentials.choose(options))
     try:

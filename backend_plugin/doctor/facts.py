@@ -1,7 +1,4 @@
-"""What was seen of a cluster, of a task, and of what lies around them.
-
-Lives here: values. Does not: looking, which `gathering` does, and what they mean; see `checks`.
-"""
+"""The observed values of a cluster, of a task, and of stores and connectors."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -15,7 +12,7 @@ from backend_plugin.core.values import Manifest
 
 
 class Subject(enum.Enum):
-    """Something that is looked at, by what people call it."""
+    """A subject of observation; the value is its name in messages."""
 
     NAMESPACE = "the namespace"
     GROUPS = "the API groups"
@@ -60,22 +57,22 @@ class Permission:
 
     group: str
     resource: str
-    """With its subresource: ``pods/log``."""
+    """The plural name, with its subresource: ``pods/log``."""
     verbs: Sequence[str]
     namespace: str = ""
-    """Empty: all namespaces."""
+    """Empty for all namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """The reason why something could not be looked at."""
+    """The reason why an object could not be read."""
 
     reason: str
     remedy: str = ""
     rules: Sequence[Permission] = ()
     """The missing permissions; empty if the reason is another one."""
     user: str = ""
-    """The user that lacks them; empty if it is not known."""
+    """The user without the permissions; empty if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,94 +86,94 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What the API server says to a dry run."""
+    """The reply of the API server to a dry run."""
 
     stored: Manifest | None = None
-    """The object as it would be stored; None where it is refused."""
+    """The object as it would be stored; None if the API server rejects it."""
     reason: str = ""
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolePods:
-    """The pods of one role, as the operator makes them."""
+    """The pods of one replica role, as the training operator creates them."""
 
     name: str
     """``master`` or ``worker``."""
     count: int
     needed: int
-    """How many of them must find a place before the job begins."""
+    """The number of pods that must be scheduled before the job starts."""
     pod: Manifest
-    """The first of them."""
+    """The first of the pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What would be asked of the cluster."""
+    """The planned task."""
 
     name: str = ""
-    """Of the task that was named; empty: one that stands for all."""
+    """The name of the task; empty for the default task."""
     template: str = ""
-    """The PodTemplate that it names; empty: the platform's."""
+    """The PodTemplate that the task names; empty for the platform's default."""
     job: Manifest | None = None
-    """None where it cannot be planned."""
+    """None if the task cannot be planned."""
     beside: Sequence[Manifest] = ()
     roles: Sequence[RolePods] = ()
     problems: Sequence[Problem] = ()
-    """Why it cannot be planned."""
+    """The reasons why the task cannot be planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """Something outside the cluster's API that was tried."""
+    """The result of a test of something other than the API server."""
 
     what: str
-    """A URL, or an address."""
+    """A URL or an address."""
     trouble: str = ""
-    """Empty: it went well."""
+    """The problem; empty if the test succeeded."""
     is_tried: bool = True
-    """False if the trouble kept it from being tried."""
+    """False if the problem prevented the test."""
     remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that the checks know."""
+    """The values that the checks use."""
 
     namespace: str
     flyte_namespace: str = "flyte"
     settings: Settings = field(default_factory=Settings)
     gang: Ganging = field(default_factory=Ganging)
-    """Who would schedule the job, by what was said and what the cluster has."""
+    """The gang settings that would apply to the job, derived from the settings and the cluster."""
     gang_reasons: Sequence[str] = ()
     gang_problems: Sequence[Problem] = ()
-    """What the cluster has against it, for which the backend would refuse the task."""
+    """Properties of the cluster for which the connector would reject the task."""
     unreachable: str = ""
-    """Why nothing could be asked."""
+    """The reason why the API server could not be reached."""
     unreachable_remedy: str = ""
-    """What to do about that, where we know; empty where others say why."""
+    """The remedy, if one is known."""
     version: str = ""
-    """Of the API server: ``v1.34.7``."""
+    """The version of the API server: ``v1.34.7``."""
     ahead: timedelta = timedelta(0)
-    """By how much its clock is ahead of ours."""
+    """The offset of the cluster's clock; positive if it is ahead of the local clock."""
     now: datetime = datetime(1970, 1, 1, tzinfo=timezone.utc)
-    """By its clock."""
+    """The time of the cluster's clock."""
     seen: Mapping[Subject, Sequence[Manifest]] = field(default_factory=dict)
     unseen: Mapping[Subject, Unseen] = field(default_factory=dict)
-    """The subjects that could not be looked at, each with the reason."""
+    """The subjects that could not be observed, each with the reason."""
     task: Task = field(default_factory=Task)
     job_reply: Reply = field(default_factory=Reply)
     invalid_reply: Reply = field(default_factory=Reply)
     pod_replies: Mapping[str, Reply] = field(default_factory=dict)
-    """By role."""
+    """The replies to dry runs of pods, by replica role."""
     lacking: Sequence[Lacking] = ()
     """The ServiceAccounts of connectors that lack permissions."""
     release: str = ""
-    """Our own; empty where it cannot be told."""
+    """The release of this program; empty if it is not known."""
     stores: Sequence[Tried] = ()
     connector: Tried | None = None
-    """None where none was named."""
+    """None if no connector was specified."""
 
     def of(self, subject: Subject) -> Sequence[Manifest]:
-        """What there is of it; nothing where it was not looked at."""
+        """Return the objects of a subject; empty if the subject was not observed."""
         return self.seen.get(subject, ())

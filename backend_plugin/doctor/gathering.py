@@ -1,8 +1,4 @@
-"""Looking at a cluster, with what permissions there are.
-
-Lives here: the order of looks, and the facts that they make. Does not: how a cluster is asked, `asking`, and
-what it means; see `checks`.
-"""
+"""Collects the facts of a cluster with the permissions of the user."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,29 +40,29 @@ _SCHEDULER: Final = "scheduler"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is to be proved."""
+    """The task to check, and the options of the observation."""
 
     template: TaskTemplate
-    """With its arguments filled in."""
+    """The task template, with its arguments filled in."""
     run: Run
-    """For whom; its namespace is the one that is looked at."""
+    """The attempt to plan for; its namespace is the observed one."""
     named: bool
-    """Whether a person has named the task; else it stands for all."""
+    """True if the user named the task; False for the default task."""
     settings: Settings = field(default_factory=Settings)
     flyte_namespace: str = "flyte"
     output_prefixes: Sequence[str] = ()
     read_only: bool = False
-    """Nothing is written below these."""
+    """True if the test must not write to the output prefixes."""
     release: str = ""
-    """Of who asks."""
+    """The release of this program."""
     connector: str = ""
-    """``HOST:PORT``; empty: it is not asked."""
+    """``HOST:PORT``; empty if no connector is tested."""
     certificate: str = ""
-    """The file with the connector's, or with its authority; empty: the authorities of this machine."""
+    """A file with the certificate of the connector or its authority; empty for this machine's authorities."""
 
 
 async def gathered(options: KubernetesOptions, wish: Wish) -> Facts:
-    """All that can be seen; never raises for what a cluster does."""
+    """Return all observable facts. Errors of the cluster are recorded in the facts and not raised."""
     facts = Facts(
         namespace=wish.run.namespace,
         flyte_namespace=wish.flyte_namespace,
@@ -80,7 +76,7 @@ async def gathered(options: KubernetesOptions, wish: Wish) -> Facts:
             await connection.open()
             found = await _asked(connection, options, wish, facts)
     except credentials.CredentialsUnusable as unusable:
-        # Ours ends with what to do; what others say before that may have a semicolon of its own.
+        # The messages of this error end with a remedy, and the text before it may contain a semicolon.
         said, _, remedy = str(unusable).rpartition("; ")
         return replace(facts, unreachable=said, unreachable_remedy=remedy)
     except (Answered, BackendError) as trouble:
@@ -114,7 +110,7 @@ async def _asked(connection: Connection, options: KubernetesOptions, wish: Wish,
 
 
 async def _kinds(api: Api, facts: Facts) -> Facts:
-    """By discovery, for which nobody lacks the permission."""
+    """Add the kinds of kubeflow.org from API discovery, which needs no special permission."""
     try:
         found = entries(await api.object(Question(path=f"/apis/{JOBS.group}/{JOBS.version}")), "resources")
     except Answered as answer:
@@ -125,7 +121,7 @@ async def _kinds(api: Api, facts: Facts) -> Facts:
 
 
 async def _looked(asking: Asking, facts: Facts, rows: Iterable[Look]) -> Facts:
-    """With what these looks have shown, all at once."""
+    """Add the results of these requests, which run concurrently."""
     wanted = [*rows]
     answers = await asyncio.gather(*(asking.look(each) for each in wanted), return_exceptions=True)
     seen, unseen = dict[Subject, list[Manifest]](), dict[Subject, Unseen]()
@@ -140,7 +136,7 @@ async def _looked(asking: Asking, facts: Facts, rows: Iterable[Look]) -> Facts:
 
 
 async def _found(looking: Looking, wish: Wish) -> Findings:
-    """What the cluster has for gangs; what it cannot tell is said by the looks at the same things."""
+    """Return the capabilities for gangs. Errors are ignored, because the requests in `looks` report them."""
     if wish.settings.kfpytorch.gang.is_silent:
         return NOTHING
     try:
@@ -152,7 +148,7 @@ async def _found(looking: Looking, wish: Wish) -> Findings:
 def _planned(wish: Wish, facts: Facts, found: Findings) -> Facts:
     name = wish.template.id.name if wish.named else ""
     template = wish.template.metadata.pod_template_name
-    # The items of a list have no kind, by which a PodTemplate is read.
+    # The items of a list have no kind, but the planner recognizes a PodTemplate by its kind.
     known = [{**each, "apiVersion": "v1", "kind": "PodTemplate"} for each in facts.of(Subject.TEMPLATES)]
     gang = wish.settings.kfpytorch.gang
     try:
@@ -160,7 +156,7 @@ def _planned(wish: Wish, facts: Facts, found: Findings) -> Facts:
             said = custom.decode(wish.template, wish.run, problems)
         chosen = select(gang, said, found)
         misfits = chosen.problems
-        if misfits:  # The rest is judged as if the cluster had what was said.
+        if misfits:  # The other checks assume that the cluster supports the settings.
             found, chosen = NOTHING, select(gang, said, NOTHING)
         planned = plan(wish.template, wish.run, wish.settings, known, found)
     except InvalidTask as refusal:
@@ -180,7 +176,7 @@ async def _with_rights(api: Api, facts: Facts) -> Facts:
 
 
 def _about_schedulers(facts: Facts) -> Sequence[Look]:
-    """Their configurations, and whom they have given a node."""
+    """Return the requests for the schedulers' configurations, and for one bound pod of each scheduler."""
     mounted = {
         (deployments.namespace(each), text(section(volume, "configMap"), "name"))
         for each in facts.of(Subject.DEPLOYMENTS)
@@ -192,7 +188,7 @@ def _about_schedulers(facts: Facts) -> Sequence[Look]:
 
 
 def _with_documents(facts: Facts) -> Facts:
-    """Flyte's configuration instead of the ConfigMaps in which it stands as text."""
+    """Replace the ConfigMaps of Flyte with the configuration documents that they contain as text."""
     if Subject.FLYTE_CONFIG not in facts.seen:
         return facts
     documents = [
@@ -205,7 +201,7 @@ def _with_documents(facts: Facts) -> Facts:
 
 
 def _documents(said: Any) -> list[Manifest]:
-    """Those of a text that may be a part of Flyte's configuration."""
+    """Return the parsed text if it can be a part of Flyte's configuration."""
     import yaml
 
     try:
@@ -216,7 +212,7 @@ def _documents(said: Any) -> list[Manifest]:
 
 
 async def _tried(asking: Asking, facts: Facts) -> Facts:
-    """With what the cluster says to the job, to one that it should refuse, and to its pods."""
+    """Add the dry runs of the job, of a job that the webhook must reject, and of the job's pods."""
     if not facts.of(Subject.JOB_KINDS):
         return facts
     unseen, replies = dict(facts.unseen), dict[str, Reply]()

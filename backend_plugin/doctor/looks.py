@@ -1,4 +1,4 @@
-"""What is looked at: one row a subject, with the path that is asked."""
+"""The requests of the doctor: one row per subject."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from backend_plugin.doctor.facts import Subject
 from backend_plugin.kube.kinds import JOBS, POD_TEMPLATES, PODS, Resource
 
 NAMES_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""What is in Secrets and ConfigMaps of users is not for us."""
+"""Requests only the metadata of objects, so that the data of users' Secrets and ConfigMaps is never read."""
 _DNS: Final = {"labelSelector": "k8s-app=kube-dns"}
 _FEW: Final = 200
 
@@ -22,26 +22,26 @@ _SERVICES: Final = Resource(group="", version="v1", plural="services")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A list that is asked for, or one object of a name."""
+    """A request for a list, or for one object if `name` is set."""
 
     subject: Subject
     resource: Resource
     namespaces: Sequence[str] = ("",)
-    """Empty: all of them, or none where the kind has none."""
+    """An empty name means all namespaces, or a cluster-scoped kind."""
     name: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     names_only: bool = False
     most: int = 0
-    """How many of them are enough; 0: all."""
+    """The maximum number of objects; 0 for all."""
 
 
 def always(namespace: str, flyte: str, templates: str) -> Sequence[Look]:
-    """What every cluster is asked.
+    """Return the requests that every cluster receives.
 
     Args:
-        namespace: Where the job would be.
-        flyte: Where Flyte is.
-        templates: Where PodTemplates are looked for second.
+        namespace: The namespace of the job.
+        flyte: The namespace of Flyte.
+        templates: The fallback namespace for PodTemplates.
     """
     here = (namespace,)
     return (
@@ -79,7 +79,7 @@ def always(namespace: str, flyte: str, templates: str) -> Sequence[Look]:
 
 
 def of_gang(scheduler: str, namespace: str) -> Sequence[Look]:
-    """What only the queues of this gang scheduler are asked; their versions are those that are preferred."""
+    """Return the requests for the queues of a gang scheduler, in the cluster's preferred API versions."""
     kueue, volcano, kai = "kueue.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai"
     rows = {
         "kueue": (
@@ -98,13 +98,13 @@ def of_gang(scheduler: str, namespace: str) -> Sequence[Look]:
 
 
 def bound(scheduler_name: str) -> Look:
-    """One pod that this scheduler has given a node."""
+    """Return a request for one pod that this scheduler has bound to a Kubernetes node."""
     query = {"fieldSelector": f"spec.schedulerName={scheduler_name},spec.nodeName!="}
     return Look(subject=Subject.WAITING_FOR, resource=PODS, query=query, most=1)
 
 
 def config_map(namespace: str, name: str) -> Look:
-    """One that a scheduler mounts."""
+    """Return a request for a ConfigMap that a scheduler mounts."""
     return Look(subject=Subject.SCHEDULER_CONFIG, resource=CONFIG_MAPS, namespaces=(namespace,), name=name)
 
 

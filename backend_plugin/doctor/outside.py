@@ -1,4 +1,4 @@
-"""What is not asked of the API server: stores in which outputs lie, and a connector that was named."""
+"""Tests of output stores and of a connector."""
 
 import asyncio
 import contextlib
@@ -30,10 +30,14 @@ _READABLE: Final = (
 async def tried(
     facts: Facts, prefixes: Sequence[str], connector: str, certificate: str = "", *, read_only: bool = False
 ) -> Facts:
-    """With what came of trying them.
+    """Return the facts with the results of the tests of all prefixes and the connector.
 
-    `certificate` is the file with that of the connector, if it is here; `read_only`: nothing is written to
-    stores, as a server writes nothing.
+    Args:
+        facts: The facts so far.
+        prefixes: The output prefixes to test.
+        connector: The address of the connector; empty if none is tested.
+        certificate: A file with the certificate of the connector or its authority.
+        read_only: Only list the prefixes, because a server does not write to stores.
     """
     stores = await asyncio.gather(*(_store(each, read_only=read_only) for each in prefixes))
     found = await asyncio.to_thread(_connector, connector, certificate) if connector else None
@@ -56,7 +60,7 @@ async def _store(prefix: str, *, read_only: bool) -> Tried:
     except asyncio.TimeoutError as error:
         trouble = f"does not answer within {_SECONDS:g} s"
         return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error, rights))
-    except Exception as error:  # noqa: BLE001 - a border: every store's package raises what it likes.
+    except Exception as error:  # noqa: BLE001 - the package of each store raises its own exception types.
         said = f"{type(error).__name__}: {error}".strip().rstrip(":")
         trouble = f"nothing can be {what} there: {said}"
         return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error, rights))
@@ -64,7 +68,7 @@ async def _store(prefix: str, *, read_only: bool) -> Tried:
 
 
 def _remedy(prefix: str, error: Exception, rights: str) -> str:
-    """S3's buckets and end points have commands and names of their own."""
+    """Return the remedy; S3 has its own commands for missing buckets and wrong endpoints."""
     scheme, _, path = prefix.partition("://")
     if scheme not in _AMAZONS or isinstance(error, PermissionError):
         return rights
@@ -74,7 +78,7 @@ def _remedy(prefix: str, error: Exception, rights: str) -> str:
 
 
 def _listed(prefix: str) -> None:
-    """List it; raises what the store raises. A prefix below which nothing is yet is none of its trouble."""
+    """List a prefix, and raise the errors of the store. An object store prefix without objects is valid."""
     import fsspec
 
     filesystem: Any
@@ -85,12 +89,12 @@ def _listed(prefix: str) -> None:
     except FileNotFoundError:
         if not below or filesystem.protocol in ("file", ("file", "local")):
             raise
-        with contextlib.suppress(PermissionError):  # Who may see what is below need not see the rest.
+        with contextlib.suppress(PermissionError):  # Listing the whole bucket may be forbidden.
             filesystem.ls(bucket)
 
 
 def _written(prefix: str) -> None:
-    """Write, read and delete one small object; raises what the store raises."""
+    """Write, read and delete a small object, and raise the errors of the store."""
     import fsspec
 
     filesystem: Any
@@ -107,7 +111,7 @@ def _written(prefix: str) -> None:
 
 
 def _connector(address: str, certificate: str) -> Tried:
-    """Whether it answers, and serves our type of task."""
+    """Test whether the connector answers and serves tasks of type pytorch."""
     from flyteidl.admin.agent_pb2 import ListAgentsRequest, ListAgentsResponse
 
     from backend_plugin import client

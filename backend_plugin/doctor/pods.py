@@ -1,4 +1,4 @@
-"""A job's pods, as its operator makes them, and what they need all together."""
+"""The pods of a job, as the training operator creates them, and their total resource requests."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -13,15 +13,15 @@ from backend_plugin.embedded.controller.deviations import Deviations
 from backend_plugin.embedded.controller.job import PORT, ROLES, read
 
 RENDEZVOUS: Final = PORT
-"""Where replicas find each other."""
+"""The port at which replicas rendezvous."""
 
 
 def of(job: Manifest, scheduler_name: str = "") -> Sequence[RolePods]:
-    """One pod for each role, and how many there are of it.
+    """Return one pod for each replica role, and the number of its pods.
 
     Args:
-        job: A PyTorchJob as it is sent.
-        scheduler_name: What the operator writes into pods that say nothing; empty: it writes nothing.
+        job: A PyTorchJob, as it is sent.
+        scheduler_name: The scheduler name that the operator sets on pods without one; empty if it sets none.
     """
     known = read(job, ROLES)
     least = number(section(job, "spec", "elasticPolicy"), "minReplicas")
@@ -37,19 +37,19 @@ def of(job: Manifest, scheduler_name: str = "") -> Sequence[RolePods]:
 
 
 def needed(task: Task) -> Mapping[str, Quantity]:
-    """What those need that must find a place before the job begins."""
+    """Return the total requests of the pods that must be scheduled before the job starts."""
     parts = [requests.times(role.needed, requests.of_pod(section(role.pod, "spec"))) for role in task.roles]
     return {name: amount for name, amount in requests.summed(parts).items() if amount}
 
 
 def limits(task: Task) -> Mapping[str, Quantity]:
-    """The same of limits, which quotas count, too."""
+    """Return the total limits of the same pods, because quotas count limits too."""
     parts = [requests.times(role.needed, requests.of_pod(_limited(role.pod))) for role in task.roles]
     return {name: amount for name, amount in requests.summed(parts).items() if amount}
 
 
 def _limited(pod: Manifest) -> Manifest:
-    """A spec that asks for its limits."""
+    """Return the pod spec with the limits in place of the requests."""
     spec = section(pod, "spec")
     return {
         **spec,
@@ -64,5 +64,5 @@ def _limited(pod: Manifest) -> Manifest:
 
 
 def count(task: Task) -> int:
-    """How many pods those are."""
+    """Return the number of pods that must be scheduled before the job starts."""
     return sum(role.needed for role in task.roles)

@@ -1,4 +1,4 @@
-"""The task that stands for all where none is named: a master and a worker, of what the platform gives."""
+"""The default task, used if the user names none: a master and a worker with the platform's defaults."""
 
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseDict
 from backend_plugin.core.values import Manifest
 
 IMAGE: Final = "kfpytorch-doctor:1"
-"""Nobody pulls it: such a task is never run."""
+"""A name only: the task never runs, so the image is never pulled."""
 _TASK: Final = {
     "id": {
         "resourceType": "TASK",
@@ -25,13 +25,13 @@ _TASK: Final = {
 
 
 def template() -> TaskTemplate:
-    """A task of two replicas."""
+    """Return a task with two replicas."""
     found: Any = ParseDict(_TASK, TaskTemplate())
     return found
 
 
 def invalid(namespace: str) -> Manifest:
-    """A job that every operator with a webhook refuses: it has two masters."""
+    """Return a job that every training operator with a webhook rejects, because it has two masters."""
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",

@@ -1,6 +1,6 @@
-"""Why no connection to a connector comes about: nobody is there, TLS at one end alone, a wrong certificate.
+"""Diagnosis of a failed connection to a connector: no listener, TLS on one side only, a wrong certificate.
 
-Asked only where gRPC had no answer, which tells all of these in one sentence.
+gRPC reports all these errors with one message, so this module repeats the connection after gRPC has failed.
 """
 
 import os
@@ -13,11 +13,11 @@ from backend_plugin.doctor.facts import Tried
 
 _SECONDS: Final = 5.0
 _ALERT: Final = 1.0
-"""Of TLS 1.3: a server refuses who shows no certificate after the handshake, and not before it has ended."""
+"""Timeout for an alert. With TLS 1.3, a server rejects a missing client certificate after the handshake."""
 _ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 _TLS: Final = "grpcs://"
 _NAMES: Final = frozenset({62, 64})
-"""OpenSSL's codes for a host, and an address, that a certificate is not for."""
+"""OpenSSL's error codes for a certificate of another host name or address."""
 _TIMES: Final = frozenset({9, 10})
 _NO_TLS: Final = frozenset(
     {
@@ -28,17 +28,17 @@ _NO_TLS: Final = frozenset(
         "UNKNOWN_PROTOCOL",
     }
 )
-"""OpenSSL's words for an answer that is no TLS; they differ from version to version."""
+"""OpenSSL's reasons for a reply that is not TLS; they differ between versions."""
 _PODS: Final = "kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend"
 
 
 class _Ended(Exception):
-    """Hands were shaken, and the connection was closed."""
+    """The server closed the connection after the handshake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
-    """Where it is, and whom we would believe."""
+    """The address of the connector, and a file with trusted certificates."""
 
     host: str
     port: int
@@ -50,7 +50,7 @@ class _End:
 
 
 def trouble(address: str, certificate: str = "") -> Tried | None:
-    """What is wrong with a connection to ``HOST:PORT``, or with TLS ``grpcs://HOST:PORT``; None: nothing."""
+    """Return the problem of a connection to ``HOST:PORT``, or ``grpcs://HOST:PORT`` for TLS, or None."""
     endpoint = address.removeprefix(_TLS)
     host, _, port = endpoint.rpartition(":")
     if "/" in endpoint:
@@ -67,7 +67,7 @@ def trouble(address: str, certificate: str = "") -> Tried | None:
 def _not_listening(end: _End) -> tuple[str, str] | None:
     try:
         socket.create_connection((end.host, end.port), _SECONDS).close()
-    except (socket.gaierror, UnicodeError):  # The latter of what is no name: a..b.
+    except (socket.gaierror, UnicodeError):  # UnicodeError: not a valid host name, such as a..b
         forward = f"kubectl port-forward -n NAMESPACE service/NAME {end.port}"
         return (
             f"cannot be found: the DNS knows no {end.host}",
@@ -81,7 +81,7 @@ def _not_listening(end: _End) -> tuple[str, str] | None:
 
 
 def _of_plain(end: _End) -> tuple[str, str] | None:
-    """A server that wants TLS."""
+    """Report a server that requires TLS."""
     try:
         _shaken(end, _trusting_anybody())
     except _Ended:
@@ -114,7 +114,7 @@ def _of_tls(end: _End) -> tuple[str, str] | None:
             f"grpcurl -cacert ca.crt -cert tls.crt -key tls.key {end.endpoint} list",
         )
     except OSError as error:
-        # One that is reset, or hangs, tells of neither.
+        # A connection reset or a timeout does not show whether the server uses TLS.
         if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
             plain = f"kfpytorch doctor --connector {end.endpoint}"
             return (
@@ -145,7 +145,7 @@ def _of_certificate(end: _End, error: ssl.SSLCertVerificationError) -> tuple[str
 
 
 def _names(end: _End) -> list[str]:
-    """For whom the certificate is, whose authority is known."""
+    """Return the names in the certificate, if a trusted authority issued it."""
     context = _trusting(end.roots)
     context.check_hostname = False
     try:
@@ -156,11 +156,11 @@ def _names(end: _End) -> list[str]:
 
 
 def _shaken(end: _End, context: ssl.SSLContext) -> object:
-    """The certificate that the server shows, where it is looked at.
+    """Return the certificate of the server, as far as the context verifies it.
 
     Raises:
-        _Ended: If the server has no more to say to us than that.
-        OSError: For what keeps hands from being shaken.
+        _Ended: If the server closes the connection after the handshake.
+        OSError: If the connection or the handshake fails.
     """
     with (
         socket.create_connection((end.host, end.port), _SECONDS) as plain,
@@ -171,7 +171,7 @@ def _shaken(end: _End, context: ssl.SSLContext) -> object:
         try:
             said = secured.recv(1)
         except TimeoutError:
-            return shown  # It waits for us to speak.
+            return shown  # The server waits for a request.
         except OSError as error:
             raise _Ended from error
         if not said:
@@ -181,7 +181,7 @@ def _shaken(end: _End, context: ssl.SSLContext) -> object:
 
 def _trusting(roots: str) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=roots or None)
-    # As gRPC: who is known himself needs no authority that is.
+    # As in gRPC, a trusted certificate does not need a trusted issuer.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_alpn_protocols(["h2"])
     return context

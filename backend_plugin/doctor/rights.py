@@ -1,8 +1,4 @@
-"""What the connector's own account may do, or that of whoever asks: asked of the API server.
-
-Lives here: the rules that a server needs, and the question. Does not: what follows; see `checks.connector`
-and `burn_in`.
-"""
+"""The permissions of a connector's account or of the current user, from access reviews of the API server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,24 +28,24 @@ RULES: Final = (
     Rule(resource=POD_TEMPLATES, verbs=("get",)),
     Rule(resource=_WORKFLOWS, verbs=("get",)),
 )
-"""Without these tasks fail, or nobody says why they do."""
+"""The permissions that a connector needs to run tasks and to report why they fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Account:
-    """Of a ServiceAccount; without a name that of whoever asks."""
+    """A ServiceAccount; without a name, the current user."""
 
     namespace: str = ""
     name: str = ""
 
     @property
     def kind(self) -> str:
-        """Of the question."""
+        """Return the kind of the access review."""
         return "SubjectAccessReview" if self.name else "SelfSubjectAccessReview"
 
     @property
     def subject(self) -> Manifest:
-        """As it is known to the API server."""
+        """Return the user and groups of the account, as the access review requires them."""
         if not self.name:
             return {}
         groups = (
@@ -64,7 +60,7 @@ async def lacking(api: Api, facts: Facts) -> Sequence[Lacking]:
     """Return the ServiceAccounts of connectors that lack permissions, with the missing rules.
 
     Raises:
-        NotSeen: If it may not be asked, or was not answered.
+        NotSeen: If access reviews are forbidden or the API server does not answer.
     """
     accounts = [
         _Account(
@@ -83,16 +79,16 @@ async def lacking(api: Api, facts: Facts) -> Sequence[Lacking]:
 
 
 async def own(api: Api, rules: Sequence[Rule]) -> Sequence[Rule]:
-    """What of the rules whoever asks lacks.
+    """Return the rules that the current user lacks.
 
     Raises:
-        NotSeen: If it was not answered.
+        NotSeen: If the API server does not answer.
     """
     return await _missing(api, _Account(), rules)
 
 
 def _of_groups(facts: Facts) -> Sequence[Rule]:
-    """Of the objects that we make beside jobs."""
+    """Return the rules for the companion objects that the connector creates."""
     adapter = facts.gang.adapter
     if adapter is None or adapter.makes is None:
         return ()
@@ -102,7 +98,7 @@ def _of_groups(facts: Facts) -> Sequence[Rule]:
 
 
 async def _missing(api: Api, account: _Account, rules: Sequence[Rule]) -> Sequence[Rule]:
-    """Each rule of which a verb is not permitted, with those verbs."""
+    """Return each rule with a forbidden verb, reduced to its forbidden verbs."""
     asked = [(rule, verb) for rule in rules for verb in rule.verbs]
     allowed = await asyncio.gather(*(_allowed(api, account, rule, verb) for rule, verb in asked))
     missing: dict[Rule, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Commands that create roles with missing permissions, and bind them."""
+"""Commands that create and bind roles with the missing permissions."""
 
 import json
 import re
@@ -13,7 +13,7 @@ _API: Final = "rbac.authorization.k8s.io"
 
 
 def read_user(message: str) -> str:
-    """Return the user that a refusal of the API server names, or an empty string."""
+    """Return the user that an error of the API server names, or an empty string."""
     found = _USER.search(message)
     return found[1] if found else ""
 
@@ -21,7 +21,7 @@ def read_user(message: str) -> str:
 def build_command(rules: Sequence[Permission], user: str) -> str:
     """Return one command that creates a role per scope with all rules, and binds it to a user.
 
-    Without a user the roles are bound to no account.
+    Without a user, the roles are not bound.
     """
     items = [
         item
@@ -37,7 +37,7 @@ def build_command(rules: Sequence[Permission], user: str) -> str:
 def _build_role(rules: Sequence[Permission], namespace: str, user: str) -> Iterable[str]:
     written = _write_rules(rules)
     prefix = "" if namespace else "Cluster"
-    # A later role with other rules does not replace this one.
+    # The name depends on the rules, so that a later role with other rules does not replace this one.
     name = f"kfpytorch-{zlib.crc32(''.join([user, *written]).encode()):08x}"
     metadata = f"metadata: {{name: {name}{f', namespace: {namespace}' if namespace else ''}}}"
     listed = ",\n    ".join(written)
@@ -52,7 +52,7 @@ def _build_role(rules: Sequence[Permission], namespace: str, user: str) -> Itera
 
 
 def _write_rules(rules: Iterable[Permission]) -> Sequence[str]:
-    """Return one line per API group and verbs."""
+    """Return one line per API group and set of verbs."""
     verbs: dict[tuple[str, str], dict[str, None]] = {}
     for rule in rules:
         verbs.setdefault((rule.group, rule.resource), {}).update(dict.fromkeys(rule.verbs))

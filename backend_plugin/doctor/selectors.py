@@ -1,4 +1,4 @@
-"""Label selectors, as NetworkPolicies have them."""
+"""Label selectors of NetworkPolicies."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -15,7 +15,7 @@ _TESTS: Final[Mapping[str, Callable[[str | None, object], bool]]] = {
 
 
 def matches(selector: JsonValue, labels: Mapping[str, str]) -> bool:
-    """Whether labels are selected; an empty selector selects everything, and none at all nothing."""
+    """True if the selector matches the labels; an empty one matches everything, a missing one nothing."""
     if not isinstance(selector, Mapping):
         return False
     said = texts(selector, "matchLabels")

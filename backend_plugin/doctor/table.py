@@ -1,4 +1,4 @@
-"""Every check, in the order in which they are told. To add one, add it to its module's table."""
+"""The table of all checks, in the order of reports. Add a new check to the table of its module."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Every check against the facts; what could not be looked at is a finding, too."""
+"""Runs all checks against the facts, and reports unobserved subjects."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -10,13 +10,13 @@ from backend_plugin.doctor.table import CHECKS, UNREACHABLE
 
 _NO_REPLY: Final = Reply()
 UNSEEN: Final = "unseen"
-"""The id of what could not be looked at."""
+"""The id of the findings for subjects that could not be observed."""
 EXIT_CODES: Final = {Level.ERROR: 1, Level.WARNING: 3, Level.UNKNOWN: 4, Level.NOTE: 0}
-"""By the worst level; 2 is for what was mistyped."""
+"""The exit code for the worst level; 2 is for usage errors."""
 
 
 def findings(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[Finding]:
-    """Return all findings, the worst first; if nothing could be asked, only that one."""
+    """Return all findings, the worst first. If the API server is unreachable, return only that finding."""
     found = [
         Finding(
             id=check.id,
@@ -32,7 +32,7 @@ def findings(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[Finding
 
 
 def left_out(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[str]:
-    """Return the checks that were not made: what they need was not looked at."""
+    """Return the ids of the checks that did not run, because their subjects were not observed."""
     made = {
         check.id
         for check in _judged(facts, checks)
@@ -49,7 +49,7 @@ def _judged(facts: Facts, checks: Sequence[Check]) -> Sequence[Check]:
 
 
 def _list_untried(facts: Facts) -> Iterable[Subject]:
-    """Return the subjects of which there was nothing to look at."""
+    """Return the subjects without anything to observe."""
     has = {
         Subject.ROLES: facts.task.roles,
         Subject.JOB_TRIAL: facts.job_reply != _NO_REPLY,
@@ -64,13 +64,13 @@ def _list_untried(facts: Facts) -> Iterable[Subject]:
 
 
 def in_order(found: Iterable[Finding]) -> Sequence[Finding]:
-    """The worst first."""
+    """Return the findings, the worst first."""
     order = list(Level)
     return sorted(found, key=lambda each: order.index(each.level))
 
 
 def exit_code(found: Sequence[Finding]) -> int:
-    """Of the worst."""
+    """Return the exit code for the worst finding."""
     order = list(Level)
     worst = min((each.level for each in found), key=order.index, default=Level.NOTE)
     return EXIT_CODES[worst]

@@ -1,7 +1,7 @@
-"""A small job that is really run, where it is asked for: whether replicas reach each other, and how fast.
+"""Burn-in: a small job that measures whether replicas reach each other, and at what bandwidth.
 
-program: what its ranks do; it is sent to the cluster as text, and never imported here.
-job: the job of a task, with that in place of its command.
-results: what its rank 0 has written, and what that means.
-running: making it, waiting for it, and deleting it whatever happens.
+program: the program of the ranks; it is sent to the cluster as text and never imported.
+job: the job of a task, with this program in place of its command.
+results: parses the output of rank 0 and builds findings.
+running: creates the job, waits for it, and deletes it in all cases.
 """

@@ -1,7 +1,4 @@
-"""The job of a burn-in: that of a task, with another program in it and no longer than it takes.
-
-Lives here: manifest → manifest, and whose name it has. Does not: the program, and running it.
-"""
+"""Builds the manifest of a burn-in from the job of a task."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,31 +12,31 @@ from backend_plugin.core.values import JsonValue, Manifest
 
 _EXECUTION: Final = "burn-in"
 _PREFIX: Final = "kfpytorch-doctor://burn-in/"
-"""Of no store: nobody looks there for outputs."""
+"""A placeholder that belongs to no store; task outputs are never read from it."""
 _KEPT_SECONDS: Final = 600
-"""For whoever was killed before it could delete the job."""
+"""The TTL deletes the job if the command was killed before it could delete it."""
 _AFTERWARDS: Final = 60
-"""Seconds that the job has beyond those that are waited for it."""
+"""Seconds that the job's deadline exceeds the timeout of the wait."""
 _GRACE_SECONDS: Final = 2
-"""The first process of a container heeds no SIGTERM by itself, and has nothing to save."""
+"""The first process of a container ignores SIGTERM by default, and the program has nothing to save."""
 _AGENT: Final = ("python", "-m", "torch.distributed.run", "--no-python")
 _OF_TASK: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "args", "command")
-"""What a container says about the program that it would run."""
+"""Container fields that depend on the program of the task."""
 
 
 def run_of(run: Run, token: str) -> Run:
-    """The same as another attempt, which has a name of its own for every token."""
+    """Return the attempt with the burn-in's identity; each token results in a different job name."""
     labels = {**run.labels, "execution-id": _EXECUTION}
     return replace(run, execution=_EXECUTION, output_prefix=f"{_PREFIX}{token}", labels=labels)
 
 
 def of(job: Manifest, program: str, seconds: int) -> Manifest:
-    """The job with `program` in place of its command; everything that decides where it runs stays.
+    """Return the job with `program` in place of its command. Placement and resources are unchanged.
 
     Args:
-        job: A PyTorchJob as it was planned for a run of `run_of`.
-        program: A text for ``python -c``, which is told how many seconds ranks may wait for each other.
-        seconds: How long it is waited for.
+        job: A PyTorchJob that was planned for an attempt from `run_of`.
+        program: A program for ``python -c``; its argument is the timeout in seconds for waits between ranks.
+        seconds: The timeout of the wait for the job.
     """
     spec, elastic = section(job, "spec"), section(job, "spec", "elasticPolicy")
     program_of = ("python", "-c", program, str(seconds))
@@ -47,9 +44,10 @@ def of(job: Manifest, program: str, seconds: int) -> Manifest:
     roles = section(spec, "pytorchReplicaSpecs")
     said = section(spec, "runPolicy")
     policy = {
-        # With a limit the operator deletes all pods at the first failure beyond it, whatever the policy says.
+        # With backoffLimit, the operator deletes all pods when the limit is exceeded, and ignores
+        # cleanPodPolicy.
         **{key: value for key, value in said.items() if key != "backoffLimit"},
-        "cleanPodPolicy": "None",  # What they have written is to be read.
+        "cleanPodPolicy": "None",  # The logs of the pods are read afterwards.
         "ttlSecondsAfterFinished": _KEPT_SECONDS,
         "activeDeadlineSeconds": seconds + _AFTERWARDS,
     }
@@ -62,7 +60,7 @@ def of(job: Manifest, program: str, seconds: int) -> Manifest:
 
 
 def _metadata(job: Manifest, seconds: int) -> Manifest:
-    """Without what the task says about time: a server would heed it."""
+    """Replace the deadlines of the task in the annotations, because a connector would apply them."""
     metadata = section(job, "metadata")
     said = {key: value for key, value in _texts(metadata).items() if key != CLEAN_POD_POLICY}
     known = origin.read(said, text(metadata, "namespace"))

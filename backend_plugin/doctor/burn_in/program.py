@@ -1,6 +1,7 @@
-"""What every rank of a burn-in does: all-reduce tensors of some sizes, and tell how fast that went.
+"""The program of every rank of a burn-in: all-reduce tensors of several sizes and report the bandwidth.
 
-Needs torch and nothing of ours: it is handed to ``python -c`` as text. Rank 0 writes one line of JSON.
+It needs torch but nothing from this project, because it is passed to ``python -c`` as text. Rank 0 writes
+one line of JSON.
 """
 
 import json
@@ -18,14 +19,14 @@ MEBI = 1 << 20
 SIZES = {"nccl": (1, 16, 256), "gloo": (1, 8, 32)}
 """MiB of each tensor, by backend."""
 SECONDS = 1.5
-"""For one size, about."""
+"""Approximate seconds for one size."""
 MOST = 20
-"""Repetitions of one size."""
+"""Maximum number of repetitions of one size."""
 KEY = "kfpytorch-burn-in"
 
 
 def device_of(rank: int) -> torch.device:
-    """A GPU of its own, as far as there are any."""
+    """Return the GPU of this rank, or the CPU without GPUs. Ranks share GPUs if there are too few."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", rank % torch.cuda.device_count())
@@ -34,14 +35,14 @@ def device_of(rank: int) -> torch.device:
 
 
 def mean(value: float, device: torch.device) -> float:
-    """Of all ranks; also what each of them waits for."""
+    """Return the mean of a value over all ranks; this also synchronizes the ranks."""
     total = torch.tensor([value], dtype=torch.float64, device=device)
     dist.all_reduce(total)
     return float(total.item()) / dist.get_world_size()
 
 
 def check(device: torch.device) -> None:
-    """End where a sum is not what it has to be."""
+    """Exit with an error if the sum of an all-reduce is wrong."""
     ranks = dist.get_world_size()
     summed = torch.full((MEBI // 4,), float(dist.get_rank() + 1), device=device)
     dist.all_reduce(summed)
@@ -50,7 +51,7 @@ def check(device: torch.device) -> None:
 
 
 def seconds_of(tensor: torch.Tensor, times: int) -> float:
-    """What one all-reduce took, as the mean of all ranks."""
+    """Return the seconds of one all-reduce, as the mean of all ranks."""
     dist.barrier()
     begin = time.perf_counter()
     for _ in range(times):
@@ -61,7 +62,7 @@ def seconds_of(tensor: torch.Tensor, times: int) -> float:
 
 
 def measured(mebi: int, device: torch.device) -> dict[str, float]:
-    """One size; the bandwidths are nccl-tests': of the algorithm, and of the busiest link."""
+    """Measure one size. The bandwidths are defined as in nccl-tests: algorithm and bus bandwidth."""
     tensor = torch.zeros(mebi * MEBI // 4, device=device)
     ranks = dist.get_world_size()
     once = seconds_of(tensor, 2)
@@ -76,7 +77,7 @@ def measured(mebi: int, device: torch.device) -> dict[str, float]:
 
 
 def main(patience: float) -> None:
-    """All of it, where the operator, or torch's agent, has said which rank this is."""
+    """Run the burn-in; the training operator or torch's agent has set the rank in the environment."""
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = device_of(local)
@@ -90,7 +91,7 @@ def main(patience: float) -> None:
         said = {"ranks": len(hosts), "hosts": len({*hosts}), "backend": backend, "device": name}
         sys.stdout.write(json.dumps({KEY: {**said, "torch": torch.__version__, "sizes": sizes}}) + "\n")
         sys.stdout.flush()
-    dist.barrier()  # Nobody ends before it is written.
+    dist.barrier()  # All ranks wait until rank 0 has written the result.
     dist.destroy_process_group()
 
 

@@ -1,7 +1,4 @@
-"""What a burn-in has written, and what is made of it.
-
-Lives here: lines of a log → what was measured → a finding. Does not: getting at the lines.
-"""
+"""Parses the log of a burn-in and builds its findings."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -24,23 +21,23 @@ _SLOW: Final = "of CPUs over Gloo, which says that replicas reach each other and
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """All-reduces of tensors of one size."""
+    """The measurement of all-reduces with tensors of one size."""
 
     mebibytes: int
     seconds: float
-    """Of one of them, the mean of all ranks."""
+    """Seconds of one all-reduce, as the mean of all ranks."""
     algbw: float
-    """GB/s: the tensor by the seconds."""
+    """GB/s: the size of the tensor divided by the seconds."""
     busbw: float
-    """GB/s as nccl-tests define it: what the busiest link carries, whatever the number of ranks."""
+    """GB/s as nccl-tests define it: the load of the busiest link, comparable between numbers of ranks."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What rank 0 tells."""
+    """The result that rank 0 writes."""
 
     ranks: int
     hosts: int
-    """How many pods they were in."""
+    """The number of pods."""
     backend: str
     device: str
     torch: str
@@ -52,7 +49,7 @@ class _Line(msgspec.Struct, frozen=True, rename={"said": "kfpytorch-burn-in"}):
 
 
 def read(lines: Iterable[str]) -> Measured | None:
-    """What was measured, if a line says it; others may stand around it."""
+    """Return the result from the first valid line, or None; other lines are ignored."""
     for line in lines:
         if line.startswith(_KEY):
             try:
@@ -63,7 +60,7 @@ def read(lines: Iterable[str]) -> Measured | None:
 
 
 def well(measured: Measured, nodes: Iterable[str]) -> Finding:
-    """It was run on these nodes."""
+    """Return the finding for a completed burn-in on these Kubernetes nodes."""
     count = len({*nodes})
     speeds = ", ".join(f"{each.busbw:.3g} GB/s at {each.mebibytes} MiB" for each in measured.sizes)
     where = f"{measured.hosts} pods on {count} node{'' if count == 1 else 's'}"
@@ -78,7 +75,7 @@ def well(measured: Measured, nodes: Iterable[str]) -> Finding:
 
 
 def ill(why: str, lines: Sequence[str] = ()) -> Finding:
-    """It came to nothing."""
+    """Return the finding for a failed burn-in, with its last log lines."""
     last = "".join(f"\n    {line}" for line in [each for each in lines if each.strip()][-_LAST:])
     sentence = f"the burn-in failed: {why}" + (f"; the last lines of its log:{last}" if last else "")
     remedy = (
@@ -89,7 +86,7 @@ def ill(why: str, lines: Sequence[str] = ()) -> Finding:
 
 
 def late(waited: str, last: str) -> Finding:
-    """It was not over in time."""
+    """Return the finding for a timeout."""
     return Finding(
         id=ID,
         level=Level.ERROR,
@@ -99,12 +96,12 @@ def late(waited: str, last: str) -> Finding:
 
 
 def not_run(why: str, remedy: str) -> Finding:
-    """Nothing was made."""
+    """Return the finding for a burn-in that was not started."""
     return Finding(id=ID, level=Level.UNKNOWN, sentence=f"no burn-in was run: {why}", remedy=remedy)
 
 
 def left(namespace: str, name: str, why: str) -> Finding:
-    """The job may still be there."""
+    """Return the finding for a job that could not be deleted."""
     return Finding(
         id=ID,
         level=Level.WARNING,

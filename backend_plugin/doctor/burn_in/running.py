@@ -1,7 +1,4 @@
-"""A burn-in on a cluster: its job is made, waited for, read and deleted, whatever happens.
-
-Lives here: the order of questions. Does not: what is made, `job`, and what its end means, `results`.
-"""
+"""Runs a burn-in: creates the job, waits for it, reads its logs, and deletes it in all cases."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -44,7 +41,7 @@ _NEEDED: Final = (
     Rule(resource=PODS, verbs=("get",), sub="log"),
     Rule(resource=EVENTS, verbs=("list",)),
 )
-"""Without these nothing is made: it would not be known how it ends, or what it waits for."""
+"""The required permissions. Without them no job is created, because its outcome could not be read."""
 _PROGRAM: Final = Path(__file__).with_name("program.py")
 _LINES: Final = 200
 _ABOUT: Final = ("PyTorchJob", "Pod", "PodGroup")
@@ -53,21 +50,21 @@ _JOB_NAME: Final = "training.kubeflow.org/job-name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long it may take, and who is told meanwhile."""
+    """The timeout of a burn-in, and its progress callbacks."""
 
     seconds: int
     say: Callable[[str], None]
-    """Told of every change, in a line."""
+    """Receives one line for each change."""
     pause: float = 2.0
-    """Seconds between two looks."""
+    """Seconds between two polls."""
     is_told: Callable[[], bool] = lambda: False
-    """Whether somebody has told it to end, if it was cancelled or not."""
+    """True if the burn-in was requested to stop, even if the task was not cancelled."""
 
 
 async def burned_in(options: KubernetesOptions, facts: Facts, limits: Limits) -> Sequence[Finding]:
-    """Run the job that was planned in `facts`; never raises for what a cluster does.
+    """Run the job that was planned in `facts`. Errors of the cluster become findings and are not raised.
 
-    When it ends, also by being cancelled, the job is deleted; that it could not be is a finding.
+    The job is deleted afterwards, also after a cancellation. A failed deletion is a finding.
     """
     planned = facts.task.job
     if facts.unreachable or planned is None:
@@ -88,7 +85,7 @@ async def burned_in(options: KubernetesOptions, facts: Facts, limits: Limits) ->
 
 
 class _BurnIn:
-    """One job."""
+    """A burn-in job on a cluster."""
 
     def __init__(
         self, connection: Connection, options: KubernetesOptions, facts: Facts, limits: Limits
@@ -106,7 +103,7 @@ class _BurnIn:
         self._said = ""
 
     async def found(self, job: Manifest) -> Sequence[Finding]:
-        """What came of it, and whether anything is left."""
+        """Run the job, and return its finding and one for a failed deletion."""
         name = text(section(job, "metadata"), "name")
         await self._may()
         left: list[Finding] = []
@@ -114,13 +111,13 @@ class _BurnIn:
             finding = await self._ended(name)
         return [finding, *left]
 
-    # ---- making and deleting
+    # ---- create and delete
 
     async def _may(self) -> None:
-        """Before anything is made: whether all of it may be made, be read, and be deleted again.
+        """Check that all objects may be created, read and deleted, before the first one is created.
 
         Raises:
-            NotSeen: If not, with the rules.
+            NotSeen: If permissions are missing, with the rules.
         """
         beside = [Rule(resource=resource_of(each), verbs=("create",)) for each in self._beside]
         needed = [replace(each, namespace=self._namespace) for each in (*_NEEDED, *beside)]
@@ -140,7 +137,7 @@ class _BurnIn:
                 await self._create(each)
             yield
         finally:
-            try:  # By its name alone, for an answer that was lost: no other job has it.
+            try:  # Deletes by name, because the reply to the create request may be lost; the name is unique.
                 await self._cluster.delete(name, awaited=True)
             except (Refused, Unavailable) as trouble:
                 left.append(results.left(name.namespace, name.name, str(trouble)))
@@ -149,14 +146,14 @@ class _BurnIn:
                 self._limits.say(f"deleted PyTorchJob {name.namespace}/{name.name}")
 
     async def _create(self, companion: Manifest) -> None:
-        with suppress(AlreadyExists):  # A server that follows all jobs may have been faster.
+        with suppress(AlreadyExists):  # A connector that watches all jobs may create it first.
             await self._cluster.create(companion)
 
-    # ---- waiting
+    # ---- wait
 
     async def _ended(self, name: str) -> Finding:
-        """What came of the job of that name; what one of its questions takes may come on top of its time."""
-        # Before Python 3.12 a question may keep to itself that whoever waits for it was cancelled.
+        """Return the finding for the job of that name. The last request may exceed the timeout."""
+        # Before Python 3.12, a request may swallow the cancellation of the waiting task.
         end = asyncio.get_running_loop().time() + self._limits.seconds
         logs: dict[str, Sequence[str]] = {}
         failed: dict[str, tuple[bool, str]] = {}
@@ -186,7 +183,7 @@ class _BurnIn:
             self._said = said
             self._limits.say(said)
 
-    # ---- looking
+    # ---- observe
 
     async def _observed(self, name: str) -> Observed:
         try:
@@ -204,7 +201,7 @@ class _BurnIn:
         return await self._asking.look(self._look(PODS, query)) or []
 
     async def _events(self, name: str) -> Sequence[Manifest]:
-        """Without them less is told of what it waits for."""
+        """Return the events, or the ones read so far if listing is forbidden; events only add details."""
         found: list[Manifest] = []
         for about in _ABOUT:
             query = {"fieldSelector": f"involvedObject.kind={about}"}
@@ -215,7 +212,7 @@ class _BurnIn:
         return [each for each in found if text(section(each, "involvedObject"), "name").startswith(name)]
 
     async def _groups(self, name: str) -> tuple[PodGroup, ...]:
-        """The same."""
+        """Return the pod groups of the job, without the kinds that may not be listed."""
         found: list[PodGroup] = []
         for kind in KINDS:
             if kind.record is not PodGroup:
@@ -236,7 +233,7 @@ class _BurnIn:
         query = {"container": TRAINER, "tailLines": str(_LINES)}
         try:
             return await self._api.read(Question(path=path, query=query), _lines)
-        except Answered:  # It has not begun, or is gone.
+        except Answered:  # The container has not started, or the pod was deleted.
             return []
 
 
@@ -245,14 +242,14 @@ def _lines(body: bytes) -> Sequence[str]:
 
 
 def _ill(phase: TaskPhase, lines: Sequence[str]) -> Finding:
-    """With the lines of the replica that failed first."""
+    """Return the finding for a failure, with the log lines of the replica that failed first."""
     if phase.phase is Phase.SUCCEEDED:
         return results.ill("it has ended, and no replica has written what it measured", lines)
     return results.ill(phase.message, lines)
 
 
 def _has_ended(pod: Pod) -> bool:
-    """Whether its program has; others of its containers may go on."""
+    """True if the container of the program has terminated; other containers may still run."""
     primary = pod.primary
     return pod.phase in ("Succeeded", "Failed") or (primary is not None and primary.ended is not None)
 

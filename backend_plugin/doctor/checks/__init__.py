@@ -1,1 +1,1 @@
-"""A module a subject; `doctor.table` lists them."""
+"""Check modules, one per subject; `doctor.table` lists all checks."""

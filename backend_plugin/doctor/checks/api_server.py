@@ -1,4 +1,4 @@
-"""The API server, and the namespace in which jobs are to be."""
+"""Checks of the API server and of the job's namespace."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from backend_plugin.doctor.facts import Facts, Subject
 
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 _OLDEST: Final = (1, 27)
-"""From here on `fieldValidation=Strict`, by which nothing is dropped in silence, is for everybody."""
+"""The first version in which `fieldValidation=Strict`, which rejects unknown fields, is stable."""
 _APART: Final = timedelta(seconds=30)
 
 

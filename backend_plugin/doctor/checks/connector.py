@@ -1,4 +1,4 @@
-"""The connector as it is installed: its release, and what its account may do."""
+"""Checks of the installed connector: its release and its permissions."""
 
 from collections.abc import Iterator
 from typing import Final

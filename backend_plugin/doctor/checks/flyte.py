@@ -1,4 +1,4 @@
-"""Flyte's side: what propeller is told of this backend, and whether it would find it."""
+"""Checks of Flyte: its configuration for this connector, and whether that connector is reachable."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -23,16 +23,16 @@ _CONFIG: Final = (
     '"retryableStatusCodes":["UNAVAILABLE","CANCELLED"]}}]}\''
 )
 _REPLACED: Final = "CANCELLED"
-"""What gRPC tells calls that come between a server's last word and its client's hearing it."""
+"""The status of calls that arrive after a server has sent GOAWAY and before its client has received it."""
 _OLDEST: Final = (1, 16, 7)
-"""Before it connectors get pods with their placeholders; before 1.16 they have another name in settings."""
+"""Before 1.16.7 connectors receive pods with placeholders; before 1.16 their settings have another name."""
 _ENDPOINT: Final = re.compile(
     r"(?:dns:///|k8s://)?(?P<service>[a-z0-9-]{1,63})\.(?P<namespace>[a-z0-9-]{1,63})(?:\.svc(?:\.[a-z0-9.-]{1,253})?)?:(?P<port>\d{1,5})"
 )
 
 
 def _said(facts: Facts, *keys: str) -> Manifest:
-    """What all files of Flyte's configuration say there, the later over the earlier."""
+    """Return a section of Flyte's configuration, merged from all files; later files take precedence."""
     found: dict[str, JsonValue] = {}
     for document in facts.of(Subject.FLYTE_CONFIG):
         found.update(section(document, *keys))
@@ -49,14 +49,14 @@ def _enabled(facts: Facts) -> set[str]:
 
 
 def _routes(facts: Facts) -> Mapping[str, str]:
-    """A mapping, or a list of mappings, as the guide writes it."""
+    """Return the plugin by task type; the setting is a mapping, or a list of mappings as in Flyte's guide."""
     plugins = _said(facts, "tasks", "task-plugins")
     listed = entries(plugins, "default-for-task-types") or [section(plugins, "default-for-task-types")]
     return {key: value for each in listed for key, value in each.items() if isinstance(value, str)}
 
 
 def template_name(facts: Facts) -> str:
-    """The PodTemplate that propeller lays below its pods; empty: none, or it cannot be told."""
+    """Return FlytePropeller's default PodTemplate, or an empty string."""
     return text(_said(facts, "plugins", "k8s"), "default-pod-template-name")
 
 
@@ -79,7 +79,7 @@ def _unrouted(facts: Facts) -> Iterator[Found]:
 
 
 def _connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
-    """What Flyte is told of each connector, under its key."""
+    """Yield the configuration of each connector with its path."""
     for plugin in _PLUGINS:
         said = _said(facts, "plugins", plugin)
         for key in ("defaultConnector", "defaultAgent"):
@@ -225,7 +225,7 @@ def _of_no_version(facts: Facts) -> Iterator[Found]:
 
 
 def _chart(deployment: Manifest) -> str:
-    """A release, and the chart that it is of."""
+    """Return the name of the Helm release and of its chart."""
     metadata = section(deployment, "metadata")
     release = text(section(metadata, "annotations"), "meta.helm.sh/release-name")
     release = release or text(section(metadata, "labels"), "app.kubernetes.io/instance")

@@ -1,4 +1,4 @@
-"""The gang scheduler: its kinds, whether anybody serves its name, and whether the operator knows of it."""
+"""Checks of the gang scheduler: its APIs, its scheduler name, and the flags of the training operator."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,17 +21,17 @@ GROUPS: Final[Mapping[str, str]] = {
     "volcano": "scheduling.volcano.sh",
     "yunikorn": "",
 }
-"""By gang scheduler: the API group of its objects; YuniKorn has none."""
+"""The API group of each gang scheduler's objects; YuniKorn has none."""
 _PROGRAMS: Final[Mapping[str, str]] = {
     "vc-scheduler": "volcano",
     "yunikorn": "yunikorn",
     "kai-scheduler": "kai-scheduler",
 }
-"""By a part of an image's name: what pods call that scheduler where nobody has named it otherwise."""
+"""The default scheduler name of each program, by a part of its image's name."""
 _DEFAULT: Final = "default-scheduler"
 _PROFILE: Final = re.compile(r"^[ \t-]{0,200}\"?schedulerName\"?:\s{0,200}\"?([\w.-]+)", re.MULTILINE)
 _FLAGS: Final[Mapping[str, str]] = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcano"}
-"""The operator's ``--gang-scheduler-name``; all but ``volcano`` mean co-scheduling, by its profile."""
+"""The operator's ``--gang-scheduler-name``; all values but ``volcano`` name a profile of co-scheduling."""
 _FLAG: Final = "gang-scheduler-name"
 
 
@@ -72,7 +72,7 @@ def _instead(facts: Facts) -> str:
 
 
 def wanted(facts: Facts) -> set[str]:
-    """The schedulers whom the pods would wait for, beside the default one."""
+    """Return the scheduler names of the job's pods, without the default scheduler."""
     gang = facts.gang
     adapter = gang.adapter
     said = {text(section(role.pod, "spec"), "schedulerName") for role in facts.task.roles}
@@ -82,7 +82,7 @@ def wanted(facts: Facts) -> set[str]:
 
 
 def served(facts: Facts) -> dict[str, bool]:
-    """The names that somebody serves, and whether he has a ready pod."""
+    """Return the scheduler names of the cluster, and whether each one has a ready pod."""
     found = {_DEFAULT: True}
     for each in facts.of(Subject.DEPLOYMENTS):
         for name in _names(each, facts):
@@ -94,7 +94,7 @@ def served(facts: Facts) -> dict[str, bool]:
 
 
 def _names(deployment: Manifest, facts: Facts) -> set[str]:
-    """What pods call the scheduler that it runs; none where it runs none."""
+    """Return the scheduler names that a Deployment serves; empty if it runs no scheduler."""
     images = [deployments.image_name(text(each, "image")) for each in deployments.containers(deployment)]
     usual = {name for part, name in _PROGRAMS.items() if any(part in image for image in images)}
     there = [each for each in facts.of(Subject.SCHEDULER_CONFIG) if _mounts(deployment, each)]
@@ -124,7 +124,7 @@ def _nobody(facts: Facts) -> Iterator[Found]:
 
 
 def _alternative(name: str, known: Mapping[str, bool], facts: Facts) -> str:
-    """Return settings that name a scheduler that is served."""
+    """Return settings that name an available scheduler."""
     others = [each for each, is_ready in known.items() if is_ready and each != _DEFAULT]
     if name == facts.settings.scheduler_name:
         return f"plugins: {{k8s: {{scheduler-name: {min(others, default=_DEFAULT)}}}}}"
@@ -149,7 +149,7 @@ def _flags(facts: Facts) -> list[tuple[Manifest, str]]:
 
 
 def is_grouped_by_operator(facts: Facts) -> bool:
-    """Whether an operator makes a group of every job."""
+    """True if a training operator creates a pod group for every job."""
     return any(flag not in ("", NONE) for _, flag in _flags(facts))
 
 
@@ -186,7 +186,7 @@ def _operator_too(facts: Facts) -> Iterator[Found]:
 
 
 def _refused(facts: Facts) -> Iterator[Found]:
-    """What the backend says of it, where no other check says it with more to paste."""
+    """Report the capability problems of the plan, unless another check reports them with a better remedy."""
     if any(found for judge in (_no_kinds, _operator_lacks, queues.missing) for found in judge(facts)):
         return
     for each in facts.gang_problems:

@@ -1,4 +1,4 @@
-"""The task itself: whether it can be planned, and what the cluster makes of it in a dry run."""
+"""Checks of the task: whether it can be planned, and how the cluster replies to a dry run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -19,7 +19,7 @@ _ELSEWHERE: Final = {
     "exceeded quota": Subject.QUOTAS,
     "usage per Container is": Subject.LIMIT_RANGES,
 }
-"""Words of a refusal that another check explains, where it could look at this."""
+"""Parts of rejection messages that another check explains, if it could observe this subject."""
 _DEFAULT: Final = "default-scheduler"
 _KEPT: Final = ("metadata.labels", "metadata.annotations", "spec")
 _MANY: Final = 5
@@ -31,7 +31,7 @@ def _refused_here(facts: Facts) -> Iterator[Found]:
 
 
 def _no_template(facts: Facts) -> Iterator[Found]:
-    """The task's own is refused where it is planned."""
+    """Report a missing default PodTemplate; a missing template of the task itself fails the plan."""
     name, place = facts.settings.default_pod_template_name, facts.settings.kfpytorch.pod_template_namespace
     if _is_gone(facts, name, place):
         yield Found(
@@ -42,7 +42,10 @@ def _no_template(facts: Facts) -> Iterator[Found]:
 
 
 def _unmade_template(facts: Facts) -> Iterator[Found]:
-    """Propeller goes on without it, and does not say so; often it is made with a project's namespace."""
+    """Report a missing PodTemplate of Flyte's configuration, which FlytePropeller silently ignores.
+
+    Often the template is created together with the namespace of a project.
+    """
     name, place = flyte.template_name(facts), facts.flyte_namespace
     if _is_gone(facts, name, place):
         yield Found(
@@ -54,7 +57,7 @@ def _unmade_template(facts: Facts) -> Iterator[Found]:
 
 
 def _making_template(name: str, namespace: str) -> str:
-    """Return a command that makes a PodTemplate which changes nothing."""
+    """Return a command that creates a PodTemplate without any effect."""
     manifest = (
         f"{{apiVersion: v1, kind: PodTemplate, metadata: {{name: {name}, namespace: {namespace}}}, "
         "template: {spec: {containers: [{name: default, image: none}]}}}"
@@ -63,7 +66,7 @@ def _making_template(name: str, namespace: str) -> str:
 
 
 def _is_gone(facts: Facts, name: str, place: str) -> bool:
-    """Whether it is named, and neither in the namespace nor in that place."""
+    """True if the template has a name, but is neither in the namespace nor in `place`."""
     there = {
         (text(section(each, "metadata"), "namespace"), text(section(each, "metadata"), "name"))
         for each in facts.of(Subject.TEMPLATES)
@@ -92,7 +95,7 @@ def _pod_refused(facts: Facts) -> Iterator[Found]:
 
 
 def _is_told(reply: Reply, facts: Facts) -> bool:
-    """Whether another check has more to say of it."""
+    """True if another check explains the rejection."""
     return any(
         words in reply.message and subject not in facts.unseen for words, subject in _ELSEWHERE.items()
     )
@@ -112,7 +115,7 @@ def _pod_changed(facts: Facts) -> Iterator[Found]:
 
 
 def _taken_over(sent: Manifest, stored: Manifest) -> Iterator[str]:
-    """What is added where nothing was said, and counts: who schedules the pod, and what it asks for."""
+    """Yield additions with an effect: a scheduler name, or resources of a container."""
     scheduler = text(section(stored, "spec"), "schedulerName")
     if not text(section(sent, "spec"), "schedulerName") and scheduler not in ("", _DEFAULT):
         yield f"spec.schedulerName is {scheduler!r}, and nothing was said"
@@ -141,7 +144,7 @@ def _told(what: str, differing: Sequence[str]) -> Iterator[Found]:
 
 
 def _differences(sent: Manifest, stored: Manifest) -> Sequence[str]:
-    """Where something is not as it was sent; what is only added by the cluster's defaults is no change."""
+    """Return the changed fields; fields that the cluster only adds, such as defaults, are not included."""
     return [
         each
         for part in _KEPT
@@ -160,7 +163,7 @@ def _compared(sent: JsonValue, stored: JsonValue, path: str) -> Iterator[str]:
 
 
 def _listed(sent: Sequence[JsonValue], stored: Sequence[JsonValue], path: str) -> Iterator[str]:
-    """Of named things each against its namesake: others may be put before it."""
+    """Compare named items by name, because the cluster may insert others before them."""
     named = {text(each, "name"): each for each in stored if isinstance(each, Mapping)}
     for at, each in enumerate(sent):
         name = text(each, "name") if isinstance(each, Mapping) else ""
@@ -171,12 +174,12 @@ def _listed(sent: Sequence[JsonValue], stored: Sequence[JsonValue], path: str) -
 
 
 def _is_said(value: JsonValue) -> bool:
-    """The API server leaves out what is empty."""
+    """True for a value that the API server does not omit as empty."""
     return value not in (None, "", 0, False) and value != {} and value != []
 
 
 def _is_same(sent: JsonValue, stored: JsonValue) -> bool:
-    """Quantities come back in their order: ``1024Mi`` as ``1Gi``."""
+    """True for equal values; quantities are normalized by the API server: ``1024Mi`` to ``1Gi``."""
     from backend_plugin.core.quantity import NotAQuantity, parse
 
     if sent == stored:

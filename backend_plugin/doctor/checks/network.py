@@ -1,4 +1,4 @@
-"""Whether replicas reach each other: NetworkPolicies, names, DNS."""
+"""Checks whether replicas reach each other: NetworkPolicies, host names and DNS."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -15,7 +15,7 @@ _INGRESS: Final = "Ingress"
 _EGRESS: Final = "Egress"
 _DNS_PORT: Final = 53
 _LONGEST_HOSTNAME: Final = 64
-"""Linux's; a pod whose host name is longer never starts."""
+"""The maximum on Linux; a pod with a longer host name never starts."""
 _DOMAIN: Final = "svc.cluster.local"
 _ALLOW: Final = (
     "echo '{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: kfpytorch-PURPOSE, "
@@ -31,7 +31,7 @@ def _labels(role: RolePods) -> Mapping[str, str]:
 
 
 def _isolating(facts: Facts, role: RolePods, direction: str) -> Sequence[Manifest]:
-    """The policies that say what a role's pods may hear, or say; without any, everything."""
+    """Return the policies that restrict this direction for a role's pods; without any, all is allowed."""
     return [
         each
         for each in facts.of(Subject.POLICIES)
@@ -52,7 +52,7 @@ def _rules(policies: Sequence[Manifest], direction: str) -> Iterator[Manifest]:
 
 
 def _is_for(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool:
-    """Whether a rule is about a replica, whose address nobody knows before."""
+    """True if a rule allows this replica; its IP address is not known in advance."""
     if not rule.get(side):
         return True
     return any(_is_peer(each, peer, facts) for each in entries(rule, side))
@@ -60,7 +60,7 @@ def _is_for(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool:
 
 def _is_peer(said: Manifest, peer: RolePods, facts: Facts) -> bool:
     if "ipBlock" in said:
-        # Pods have addresses of every kind: only the whole of them is sure to have theirs.
+        # A pod can have any address, so only a range of all addresses is certain to contain it.
         return text(section(said, "ipBlock"), "cidr") == "0.0.0.0/0"
     if "namespaceSelector" in said and not matches(said["namespaceSelector"], _of_namespace(facts)):
         return False
@@ -106,7 +106,7 @@ def _blocked(facts: Facts, direction: str, side: str) -> Iterator[Found]:
 
 
 def _allowing(facts: Facts, purpose: str, spec: str) -> str:
-    """Return the command; each purpose has a policy of its own, so that none replaces another one."""
+    """Return the command. Each purpose has its own policy, so that no policy replaces another one."""
     written = _ALLOW.replace("NAMESPACE", facts.namespace).replace("PURPOSE", purpose)
     return written.replace("SPEC", spec)
 

@@ -1,4 +1,4 @@
-"""The nodes: whether each replica finds one of its size that takes it, and all replicas together."""
+"""Checks of the Kubernetes nodes: whether each replica, and all replicas together, can be scheduled."""
 
 import enum
 import json
@@ -22,7 +22,7 @@ _PRESENT: Final = (
     "k8s.amazonaws.com/accelerator",
     "feature.node.kubernetes.io/pci-10de.present",
 )
-"""Labels of nodes in which somebody has found a GPU."""
+"""Node labels that indicate a GPU."""
 _PLUGIN: Final = (
     "helm install nvidia-device-plugin nvidia-device-plugin --repo "
     "https://nvidia.github.io/k8s-device-plugin "
@@ -39,13 +39,13 @@ _TEMPORARY: Final = (
     "status-taint.cluster-autoscaler.kubernetes.io/",
     "karpenter.sh/",
 )
-"""Beginnings of the keys of taints that a controller sets and removes: a pod must not tolerate them."""
+"""Prefixes of taint keys that a controller sets and removes; a pod must not tolerate them."""
 _NOT_READY: Final = "/agent-not-ready"
-"""The end of the keys that agents of a node, such as a CNI plugin, use until they are ready."""
+"""The suffix of taint keys that agents of a node, such as a CNI plugin, use until they are ready."""
 
 
 class _Why(enum.Enum):
-    """Why a role's pod goes to no node, were all of them empty."""
+    """The reasons why a role's pod fits on no node, even if all nodes were empty."""
 
     SELECTOR = "selector"
     TAINT = "taint"
@@ -68,7 +68,7 @@ def _claim(role: RolePods) -> Claim:
 
 
 def _why(claim: Claim, nodes: Sequence[Node]) -> tuple[_Why, Sequence[Node]] | None:
-    """The first of the scheduler's reasons that holds of all nodes, and those that it was left with."""
+    """Return the first reason that excludes all nodes, and the nodes that were left before it."""
     chosen = [each for each in nodes if claim.wishes.accept(each.name, each.labels)]
     if not chosen:
         return _Why.SELECTOR, nodes
@@ -125,7 +125,7 @@ def _unselected(facts: Facts) -> Iterator[Found]:
 def _labelling(claim: Claim, nodes: Sequence[Node]) -> str:
     change = "change the node selector of the task, its PodTemplate or the settings"
     selector = claim.wishes.selector
-    # Labels of Kubernetes and of clouds state facts: they cannot be set by hand.
+    # Prefixed labels are set by Kubernetes or a cloud provider, not by hand.
     if not selector or claim.wishes.terms is not None or any("/" in key for key in selector):
         return f"kubectl get nodes --show-labels  # {change}"
     said = " ".join(f"{key}={value}" for key, value in selector.items())
@@ -170,7 +170,7 @@ def _as_kubectl(taint: Taint) -> str:
 
 
 def _tolerating(claim: Claim, taints: Sequence[Taint]) -> str:
-    """Return settings with which the pods of a role tolerate taints."""
+    """Return settings that make the pods of a role tolerate the taints."""
     of_resources = [each for each in taints if claim.requests.get(each.key)]
     of_all = [each for each in taints if each not in of_resources]
     by_resource = ", ".join(f"{each.key}: [{_toleration(each)}]" for each in of_resources)

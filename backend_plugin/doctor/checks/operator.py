@@ -1,4 +1,4 @@
-"""The training-operator: its kinds, its Deployment, its webhook, and whether it does anything."""
+"""Checks of the training operator: its API, its Deployment, its webhook, and whether it reconciles jobs."""
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -16,9 +16,9 @@ _INSTALL: Final = (
 )
 _OLDEST: Final = (1, 7)
 _FIELDS: Final = ("suspend", "schedulingPolicy", "ttlSecondsAfterFinished")
-"""Of a run policy, as far as they are written; the youngest came with 1.7."""
+"""Fields of a run policy that the connector writes; the newest exists since 1.7."""
 _ASLEEP_AFTER: Final = 120.0
-"""Seconds without a status; an operator that lives needs one or two."""
+"""Seconds without a status; a running operator needs one or two."""
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _USUAL: Final = "deployment/training-operator -n kubeflow"
 _HOOK: Final = "failed calling webhook"
@@ -114,7 +114,7 @@ def _not_enabled(facts: Facts) -> Iterator[Found]:
 
 
 def _asleep(facts: Facts) -> Iterator[Found]:
-    """A job that was not looked at while a younger one was, has a reason of its own."""
+    """Report jobs without a status, unless a younger job has one: then the reason is not the operator."""
     jobs = facts.of(Subject.JOBS)
     looked_at = max((_made(each) for each in jobs if _has_status(each)), default=_NEVER)
     late = [each for each in jobs if _waits(each, facts) and _made(each) > looked_at]
@@ -128,7 +128,7 @@ def _asleep(facts: Facts) -> Iterator[Found]:
 
 
 def _waits(job: Manifest, facts: Facts) -> bool:
-    """Whether nobody has written its status; one that is another's to manage has none."""
+    """True if a job has no status after the time limit; a job with `managedBy` needs none."""
     managed = text(section(job, "spec", "runPolicy"), "managedBy")
     is_late = (facts.now - _made(job)).total_seconds() > _ASLEEP_AFTER
     return is_late and not _has_status(job) and not managed
@@ -154,7 +154,7 @@ def _hook_away(facts: Facts) -> Iterator[Found]:
 
 
 def _no_hook(facts: Facts) -> Iterator[Found]:
-    """Who misses the operator, misses its webhook."""
+    """Report a missing webhook, unless the training operator itself is missing."""
     is_missing = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen} and any(_missing(facts))
     if facts.invalid_reply.stored is not None and not is_missing:
         yield Found(

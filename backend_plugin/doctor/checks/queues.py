@@ -1,4 +1,4 @@
-"""The queue that a job would be put into, and the priority that it would have."""
+"""Checks of the queue and the priority of a job."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ _GONE: Final = "None"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Queues:
-    """How a scheduler has its queues."""
+    """The queue kind of a gang scheduler."""
 
     subject: Subject
     resource: str
     manifest: str
-    """One that would do; ``NAME`` and ``NAMESPACE`` stand for what they say."""
+    """The manifest of a valid queue; ``NAME`` and ``NAMESPACE`` are placeholders."""
 
 
 _QUEUES: Final[Mapping[str, _Queues]] = {
@@ -46,11 +46,11 @@ _QUEUES: Final[Mapping[str, _Queues]] = {
         "default, resources: {gpu: {quota: -1, limit: -1, overQuotaWeight: 1}}}}",
     ),
 }
-"""By gang scheduler; YuniKorn keeps its queues to itself, and co-scheduling has none."""
+"""The queue kinds by gang scheduler; YuniKorn has no objects for queues, and co-scheduling has no queues."""
 
 
 def _wanted(facts: Facts) -> str:
-    """The queue of the job: what its labels or its group say, else the platform's."""
+    """Return the queue from the labels or the pod group of the job, else the platform's default."""
     labels = section(facts.task.job or {}, "metadata", "labels")
     said = text(labels, f"{_KUEUE}queue-name") or text(labels, "kai.scheduler/queue")
     policy = section(facts.task.job or {}, "spec", "runPolicy", "schedulingPolicy")
@@ -65,7 +65,7 @@ def _found(facts: Facts) -> Manifest | None:
 
 
 def missing(facts: Facts) -> Iterator[Found]:
-    """The queue of the job is not there."""
+    """Report a missing queue of the job."""
     name, queues = _wanted(facts), _QUEUES.get(facts.gang.scheduler)
     if queues is not None and name and queues.subject in facts.seen and _found(facts) is None:
         there = ", ".join(sorted(map(deployments.name, facts.of(queues.subject)))) or "none"
@@ -98,7 +98,7 @@ def _closed(facts: Facts) -> Iterator[Found]:
 
 
 def _named(queue: Manifest) -> str:
-    """As kubectl finds it."""
+    """Return the arguments by which kubectl finds the queue."""
     group = text(queue, "apiVersion").partition("/")[0]
     namespace = deployments.namespace(queue)
     where = f" -n {namespace}" if namespace else ""
@@ -113,7 +113,7 @@ def _inactive(queue: Manifest) -> str:
 
 
 def _too_small(facts: Facts) -> Iterator[Found]:
-    """What a queue may have at most, by itself; with a cohort it may borrow, which is for Kueue to say."""
+    """Report requests above a queue's own maximum; a queue in a cohort may borrow, so Kueue decides then."""
     for each in filter(None, (_found(facts), _cluster_queue(facts))):
         most = _most(each)
         for resource, amount in pods.needed(facts.task).items():

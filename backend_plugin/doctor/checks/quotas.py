@@ -1,4 +1,4 @@
-"""What a namespace allows: ResourceQuotas and LimitRanges, against all of the job's pods."""
+"""Checks of ResourceQuotas and LimitRanges against all pods of the job."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -15,7 +15,7 @@ _NOTHING: Final = parse("0")
 
 
 def _asked(facts: Facts) -> Mapping[str, Quantity]:
-    """What the job takes of a quota, by the quota's names."""
+    """Return the amounts that the job adds to a quota, by the quota's resource names."""
     needed, limits = pods.needed(facts.task), pods.limits(facts.task)
     count = parse(str(pods.count(facts.task)))
     return {
@@ -28,7 +28,7 @@ def _asked(facts: Facts) -> Mapping[str, Quantity]:
 
 
 def _quotas(facts: Facts) -> Iterator[tuple[Manifest, Mapping[str, Quantity], Mapping[str, Quantity]]]:
-    """Each that counts all pods, with what it allows and what is used of it."""
+    """Yield each quota that counts all pods, with its limits and its used amounts."""
     for each in facts.of(Subject.QUOTAS):
         spec = section(each, "spec")
         if not spec.get("scopes") and not spec.get("scopeSelector"):

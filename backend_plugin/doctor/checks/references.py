@@ -1,4 +1,4 @@
-"""What pods name of their namespace, and cannot start without."""
+"""Checks of the namespace objects that pods reference and cannot start without."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -82,7 +82,7 @@ def _unbound(facts: Facts) -> Iterator[Found]:
 
 
 def _shared(facts: Facts) -> Iterator[Found]:
-    """One volume that a single node may mount, on replicas that may be on several."""
+    """Report a volume for one node that is used by replicas on possibly several nodes."""
     several = sum(role.count for role in facts.task.roles) > 1
     wanted = {
         each

@@ -1,4 +1,4 @@
-"""Who pods are and what they may: PodSecurity, ServiceAccounts, Secrets for images, images."""
+"""Checks of PodSecurity, ServiceAccounts, image pull Secrets and images."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -66,7 +66,7 @@ def _no_pull_secret(facts: Facts) -> Iterator[Found]:
 
 
 def _pulled(facts: Facts, role: RolePods, account: str) -> Sequence[str]:
-    """The pod's own Secrets; the account's, where it has none."""
+    """Return the pull Secrets of the pod, or of its ServiceAccount if the pod has none."""
     of_account = [each for each in facts.of(Subject.ACCOUNTS) if deployments.name(each) == account]
     said = entries(section(role.pod, "spec"), "imagePullSecrets")
     found = said or [secret for each in of_account for secret in entries(each, "imagePullSecrets")]

@@ -1,4 +1,4 @@
-"""The stores in which outputs lie."""
+"""Checks of the output stores."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,6 +1,6 @@
-"""PodTemplates by themselves: those that Flyte or the settings name, and those that the guide has for gangs.
+"""Checks of PodTemplates that Flyte or the settings name, and of the guide's templates for gangs.
 
-Whatever a template says of a gang it says to the pods of all tasks, so most of that gangs nothing.
+A template applies to the pods of all tasks, so most gang labels and annotations in it have no effect.
 """
 
 import json
@@ -19,15 +19,15 @@ from backend_plugin.doctor.checks import flyte, gang
 from backend_plugin.doctor.facts import Facts, Subject
 
 NAMES: Final = ("gang-scheduling-template", "volcano-template", "yunikorn-template", "kai-template")
-"""What the guide, and our chart, call those of a gang."""
+"""The template names for gangs in the guide and in this project's chart."""
 _DEFAULT: Final = "default-scheduler"
 _PATTERNS: Final = ("default", "primary")
 _WRITTEN: Final = frozenset(
     {"name", "image", "imagePullPolicy", "resources", "terminationMessagePath", "terminationMessagePolicy"}
 )
-"""What is in every container, as a person has to write it, or the API server does."""
+"""Container fields that every template contains, because they are required or defaulted."""
 _ALONE: Final = frozenset({"kai"})
-"""Whose name is enough: it makes a group of every job."""
+"""Schedulers that create a pod group for every job, so that the scheduler name is sufficient."""
 _NAME: Final = "yunikorn.apache.org/task-group-name"
 _GROUPS: Final = "yunikorn.apache.org/task-groups"
 _FIXED: Final = (
@@ -37,7 +37,7 @@ _FIXED: Final = (
     "scheduling.x-k8s.io/pod-group",
     "yunikorn.apache.org/app-id",
 )
-"""By which a pod is of a group; each attempt of a task needs one of its own."""
+"""Labels and annotations that identify a gang; each attempt of a task needs its own value."""
 _COUNTS: Final = ("pod-group.scheduling.sigs.k8s.io/min-available", "scheduling.volcano.sh/group-min-member")
 _OF_JOBS: Final = "kueue.x-k8s.io/queue-name"
 _PREFIXES: Final = tuple(
@@ -49,7 +49,7 @@ _PREFIXES: Final = tuple(
 
 
 def judged(facts: Facts) -> Sequence[Manifest]:
-    """Those that somebody names, or that are meant for gangs."""
+    """Return the templates that the settings name or that are intended for gangs."""
     names = {
         *NAMES,
         facts.settings.default_pod_template_name,
@@ -60,7 +60,7 @@ def judged(facts: Facts) -> Sequence[Manifest]:
 
 
 def scheduler_names(facts: Facts) -> set[str]:
-    """Whom their pods would wait for, beside the default scheduler."""
+    """Return the scheduler names of the templates, without the default scheduler."""
     return {_scheduler(each) for each in judged(facts)} - {"", _DEFAULT}
 
 
@@ -94,7 +94,7 @@ def _nobody(facts: Facts) -> Iterator[Found]:
     served = gang.served(facts)
     for each in judged(facts):
         name = _scheduler(each)
-        # For whom the job's own pods would wait is said of them.
+        # Another check reports the scheduler of the job's own pods.
         if name and name not in served and name not in gang.wanted(facts):
             yield Found(
                 sentence=f"{_told(each)} names the scheduler {name}, which nobody serves: pods of tasks that "
@@ -104,7 +104,7 @@ def _nobody(facts: Facts) -> Iterator[Found]:
 
 
 def _alone(facts: Facts) -> Iterator[Found]:
-    """A scheduler's name is no gang: somebody has to make its groups."""
+    """Report a scheduler name without pod groups, which does not make a gang."""
     named = {
         adapter.scheduler_name: scheduler
         for scheduler, styles in ADAPTERS.items()
@@ -123,7 +123,7 @@ def _alone(facts: Facts) -> Iterator[Found]:
 
 
 def _is_made(scheduler: str, template: Manifest, facts: Facts) -> bool:
-    """Whether the backend makes its groups, the operator, or what the template says itself."""
+    """True if the connector, the training operator or the template itself defines the pod groups."""
     said = facts.settings.kfpytorch.gang
     by_settings = {said.scheduler, facts.gang.scheduler, *(part.scheduler for _, part in said.parts)}
     marks = _marks(template)
@@ -135,7 +135,7 @@ def _is_made(scheduler: str, template: Manifest, facts: Facts) -> bool:
 
 
 def _marks(template: Manifest) -> Mapping[str, str]:
-    """What its pods say to gang schedulers."""
+    """Return the labels and annotations for gang schedulers."""
     metadata = section(template, "template", "metadata")
     said = {**texts(metadata, "labels"), **texts(metadata, "annotations")}
     return {key: value for key, value in said.items() if key.startswith(_PREFIXES)}
@@ -156,7 +156,7 @@ def _placeholders(facts: Facts) -> Iterator[Found]:
 
 
 def _why_not(key: str, marks: Mapping[str, str]) -> str:
-    """Why a label or annotation does not do what it is for; empty where it may."""
+    """Return why a label or annotation has no effect; empty if it may have one."""
     value = marks[key]
     if not value:
         return "it is empty"
