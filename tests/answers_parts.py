@@ -1,4 +1,4 @@
-"""docs/explanation/kubernetes.md: the table of answers of the API server, from the table in the code."""
+"""Table of API server responses for docs/explanation/kubernetes.md, from the table in the code."""
 
 import generated
 

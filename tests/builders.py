@@ -1,4 +1,4 @@
-"""Values that tests start from; each says only what it is about."""
+"""Builders of attempts, task templates and jobs, with defaults that a test can override."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ def a_run(**said: Any) -> Run:
 
 
 def a_template(said_in_custom: Mapping[str, Any], **said: Any) -> TaskTemplate:
-    """A task of version 1 in a container, by protobuf JSON."""
+    """Build a task template of version 1 with a container, from protobuf JSON."""
     defaults = {"type": "pytorch", "taskTypeVersion": 1, "container": CONTAINER, "custom": said_in_custom}
     return ParseDict({**defaults, **said}, TaskTemplate())
 

@@ -1,4 +1,4 @@
-"""docs/reference/config.md, from the docstrings of the config classes."""
+"""Tables of docs/reference/config.md, from the docstrings of the config classes."""
 
 import dataclasses
 import inspect
@@ -12,7 +12,7 @@ ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
 
 
 def of_class(name: str) -> str:
-    """What its docstring says, and of each field its default and what the docstring says of it."""
+    """Return the summary of the class docstring, and a table of its fields with defaults and descriptions."""
     kind = getattr(config, name)
     summary, _, rest = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
     said = arguments(inspect.cleandoc(rest.partition("\nRaises:\n")[0]))
@@ -26,7 +26,7 @@ def of_class(name: str) -> str:
 
 
 def arguments(text: str) -> dict[str, str]:
-    """Each argument with its description, as one line."""
+    """Return the description of each argument, as one line."""
     _, *parts = ARGUMENT.split(text)
     pairs = zip(parts[::2], parts[1::2], strict=True)
     return {name: " ".join(markdown(said).split()).replace("|", r"\|") for name, said in pairs}

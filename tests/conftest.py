@@ -1,4 +1,4 @@
-"""What every test is given: nothing but limits."""
+"""Time limits, test selection and hypothesis profiles for all tests."""
 
 import sys
 from pathlib import Path
@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No test asserts times: how long a case takes says how busy the machine is.
+# Tests do not assert durations, because these depend on the load of the machine.
 settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# `make soak` looks at this many generated cases where `make test` looks at the library's hundred.
+# `make soak` runs this number of generated cases. `make test` runs 100, the default of hypothesis.
 settings.register_profile("soak", settings.get_profile("calm"), max_examples=1_000)
 settings.load_profile("calm")
 
 UNIT = Path(__file__).parent / "unit"
-# A unit test that takes seconds is none; the margin is for generated cases on two cores that others use.
+# A unit test takes less than a second. The margin is for generated cases on a busy machine with two cores.
 UNIT_SECONDS = 30
-# Ten times as many cases as elsewhere.
+# The soak profile runs ten times as many cases.
 SOAK_SECONDS = 1200
 
 

@@ -1,6 +1,6 @@
-"""Whether what was observed of a history is what the controller here may make of it.
+"""Check of an observed history against the possible results of our controller.
 
-A history has an `id`, the job as it is sent, and `steps`: what is to `do`, and what was `observed`.
+A history has an `id`, the job manifest, and `steps`. Each step has an action (`do`) and the `observed` state.
 """
 
 import json
@@ -17,13 +17,13 @@ Observed = Mapping[str, Any]
 
 
 def unexplained(history: History, observed: Sequence[Observed], *, closely: bool) -> int | None:
-    """The first step that does not end as it was observed; None if all do."""
+    """Return the index of the first step whose observed end is not possible here, or None."""
     index, worlds = _followed(history, observed, closely=closely)
     return None if worlds else index
 
 
 def complaint(history: History, observed: Sequence[Observed]) -> str:
-    """The step that is unexplained, and how what was observed differs from the nearest that it may be."""
+    """Return a message with the unexplained step and the smallest difference from a possible end."""
     index, worlds = _followed(history, observed, closely=True)
     assert not worlds
     _, before = _followed(history, observed[:index], closely=True)
@@ -35,7 +35,7 @@ def complaint(history: History, observed: Sequence[Observed]) -> str:
 
 
 def _followed(history: History, observed: Sequence[Observed], *, closely: bool) -> tuple[int, list[World]]:
-    """The worlds after the last step that was observed, or none after the first that is unexplained."""
+    """Return the index of the last step and the worlds after it; no worlds after an unexplained step."""
     worlds, index = [first(history)], 0
     for index, seen in enumerate(observed):
         before, do = worlds, history["steps"][index]["do"]

@@ -1,6 +1,6 @@
-"""Parts of pages that the code writes: between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
+"""Generated parts of pages, between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
 
-``UPDATE=1 pytest tests/test_generated_pages.py`` writes them anew.
+``UPDATE=1 pytest tests/test_generated_pages.py`` rewrites them.
 """
 
 import os
@@ -13,12 +13,12 @@ PART = re.compile(r"<!-- generated: (?P<name>\S+) -->\n(?P<text>.*?)<!-- end -->
 
 
 def parts(page: Path) -> list[str]:
-    """The names of the parts that a page has."""
+    """Return the names of the generated parts of a page."""
     return [found["name"] for found in PART.finditer(page.read_text())]
 
 
 def agree(page: Path, name: str, expected: str) -> None:
-    """Fail unless the part is as expected; or write it."""
+    """Fail if the part differs from the expected text. With UPDATE set, write the part instead."""
     text = page.read_text()
     found = next(found for found in PART.finditer(text) if found["name"] == name)
     if os.environ.get("UPDATE"):
@@ -28,7 +28,7 @@ def agree(page: Path, name: str, expected: str) -> None:
 
 
 def table(head: list[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of Markdown, with an empty line around it."""
+    """Return a Markdown table, with an empty line before and after it."""
     lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
     return "\n".join(["", lines[0], "|---" * len(head) + "|", *lines[1:], "", ""])
 

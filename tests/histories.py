@@ -1,7 +1,7 @@
-"""Histories of jobs: a small model of the training operator, its pods and what happens to them.
+"""Random histories of jobs, from a small model of the training operator and its pods.
 
-Written after the operator's observed behaviour (conditions that replace each other, pods made anew under
-the same name, suspension that leaves `startTime`). Each history is a list of `Moment`s.
+The model follows the operator's observed behaviour. Conditions replace each other, a new pod has the name of
+the old one, and suspension keeps `startTime`. Each history is a list of `Moment`s.
 """
 
 import random
@@ -103,21 +103,21 @@ class Pod:
 
 @dataclass
 class Moment:
-    """What can be seen at one moment, and what is true of it."""
+    """The observed state at one moment, and facts about the model at that moment."""
 
     seen: dict[str, Any]
     now: datetime
     job_ended: str
-    """``Succeeded``, ``Failed``, ``gone`` or nothing."""
+    """``Succeeded``, ``Failed``, ``gone`` or empty."""
     blamed: frozenset[str]
-    """What has happened to replicas so far: ``user``, ``infra``."""
+    """The causes of failed replicas until now: ``user``, ``infra``."""
     outlived: bool
-    """Every error that was written is one of a worker that ended well since."""
+    """True if each worker that wrote an error has succeeded since."""
 
 
 @dataclass
 class World:
-    """The operator, the scheduler, the kubelets and the people around one job."""
+    """A model of one job with the operator, the scheduler, the kubelets and the users."""
 
     dice: random.Random
     now: int = 0
@@ -195,7 +195,7 @@ class World:
             self.look_for_the_end()
 
     def replace_failed(self) -> bool:
-        """Whether a failed replica has ended the job instead."""
+        """Replace failed replicas, or return True if a failed replica ended the job."""
         for place in self.replicas:
             pod = self.pods[place]
             failed = pod.phase == "Failed" or (pod.phase == "Running" and pod.deleted is not None)
@@ -226,10 +226,10 @@ class World:
             if pod.deleted is None and (self.clean == "All" or (self.clean == "Running" and running)):
                 pod.deleted = self.now
 
-    # ---- everybody else
+    # ---- all other actors
 
     def happen(self) -> None:
-        """One thing that may happen now."""
+        """Do one random action that is possible now."""
         self.now += self.dice.randint(2, 40)
         living = [pod for pod in self.pods.values() if pod.deleted is None]
         pod = self.dice.choice(living) if living else None
@@ -285,7 +285,7 @@ class World:
             self.blamed.add("infra")
 
     def fail(self, pod: Pod) -> None:
-        """The user's code raises; its worker writes that down, and ends."""
+        """Let the user's code raise an error, write an error file and end its worker."""
         self.blamed.add("user")
         name = self.dice.choice(USER_ENDS)
         error = {
@@ -340,7 +340,7 @@ class World:
 
 
 def history(seed: int, steps: int = 60) -> Iterator[Moment]:
-    """The moments of one job; the same for the same seed."""
+    """Yield the moments of one job. Equal seeds give equal histories."""
     world = World(random.Random(seed))
     for _ in range(steps):
         world.happen()

@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("backend_plugin", "kfpytorch_common", "flytekitplugins")
 _METHODS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split")
 _CALLS = tuple(f"re.{each}" for each in ("compile", *_METHODS))
-# A path through a pattern is one of its alternatives; more of them only repeat the same parts.
+# A path through a pattern is one of its alternatives. More paths only repeat the same parts.
 _PATHS = 100
-# A repetition is tried short, long, and longer than any that ends.
+# Repetitions are tested short, long, and longer than any bounded repetition.
 _LONG = 300
 _RUNS = "aZ0 \t\n\r\x00\x1b.-_/:,;\"'=()[]{}$\\✗é\ud800"
 
@@ -34,7 +34,7 @@ class Use(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """A place whose regular expression is made while the program runs."""
+    """A place with a regular expression that is built at run time."""
 
     where: str
     source: str
@@ -85,7 +85,7 @@ def _methods_by_name(tree: ast.Module) -> dict[str, tuple[str, ...]]:
 
 
 def _methods_by_attribute(trees: Iterable[ast.Module]) -> dict[str, tuple[str, ...]]:
-    """Return the methods of patterns that are kept in records, by the name of the field."""
+    """Return the methods of patterns that are stored in fields, by the name of the field."""
     found: dict[str, tuple[str, ...]] = {}
     for node in (each for tree in trees for each in ast.walk(tree)):
         if (
@@ -110,7 +110,7 @@ def _evaluate(node: ast.Call, file: str) -> "re.Pattern[Any] | None":
 
 
 class Recipe(NamedTuple):
-    """A text of any length that is chosen against a pattern."""
+    """A text of any length that is slow to match for a pattern."""
 
     head: str
     pump: str
@@ -124,7 +124,7 @@ class Recipe(NamedTuple):
 
 
 def recipes(pattern: "re.Pattern[Any]") -> list[Recipe]:
-    """Return runs of each kind of character, and what nearly matches the pattern, repeated."""
+    """Return repetitions of each kind of character, and of texts that nearly match the pattern."""
     tree = parser.parse(pattern.pattern, pattern.flags)
     found = {Recipe("", run) for run in _RUNS}
     for path in (*_paths(tree, least=False), *_paths(tree, least=True)):
@@ -134,11 +134,11 @@ def recipes(pattern: "re.Pattern[Any]") -> list[Recipe]:
 
 
 _Path = list[tuple[str, str]]
-"""Parts of a text that a pattern matches: each with what may be repeated there, or nothing."""
+"""Parts of a text that a pattern matches. Each part has the text that may repeat there, or an empty text."""
 
 
 def _paths(tree: Any, *, least: bool) -> list[_Path]:
-    """Return the parts of texts that match: each part in each of its forms, the others in their first."""
+    """Return parts of matching texts, each part in each of its forms and the others in their first form."""
     choices = [_choices(name, value, least=least) for name, value in tree]
     first: list[_Path] = [each[0] for each in choices]
     found = [first]
@@ -172,7 +172,7 @@ def _repetitions(low: int, high: int, body: Any, *, least: bool) -> list[_Path]:
 
 
 def _cuts(path: _Path) -> Iterator[tuple[str, str]]:
-    """Yield the beginnings of a path up to each repetition, with what is repeated there, and its whole."""
+    """Yield each prefix of a path before a repetition, with the repeated text, and the complete path."""
     head = ""
     for text, pump in path:
         if pump:

@@ -1,6 +1,6 @@
-"""Objects as an API server sends them in protobuf, out of the same objects in JSON.
+"""Encoder of Kubernetes objects from JSON to the protobuf format of the API server.
 
-Which fields there are is told by our messages; all others are one that nobody knows, as long as in JSON.
+Our messages define the known fields. All other fields become one unknown field of the same length as in JSON.
 """
 
 import json
@@ -23,7 +23,7 @@ from kfpytorch_idl.kubernetes.pods_pb2 import (
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"
 KINDS = {"Pod": Pod, "PodList": PodList, "Status": Status}
-# What our messages have as bytes, and parse later.
+# Fields that are bytes in our messages and are parsed later.
 MESSAGES = {
     "typeMeta": TypeMeta,
     "ownerReferences": OwnerReference,
@@ -38,14 +38,14 @@ VARINT, BYTES = 0, 2
 
 
 def wrapped(kind: str, manifest: Mapping[str, Any]) -> bytes:
-    """A whole body."""
+    """Return a complete response body."""
     said = {"typeMeta": {"kind": kind, "apiVersion": "v1"}}
     content = encoded(KINDS[kind].DESCRIPTOR, manifest)
     return MAGIC + encoded(Unknown.DESCRIPTOR, said) + field(2, BYTES, content)
 
 
 def frame(how: str, kind: str, manifest: Mapping[str, Any]) -> bytes:
-    """One change of a watch."""
+    """Return one watch event."""
     change = encoded(WatchEvent.DESCRIPTOR, {"type": how}) + field(
         2, BYTES, field(1, BYTES, wrapped(kind, manifest))
     )
@@ -53,7 +53,7 @@ def frame(how: str, kind: str, manifest: Mapping[str, Any]) -> bytes:
 
 
 def encoded(kind: Descriptor, manifest: Mapping[str, Any]) -> bytes:
-    """The message's own bytes."""
+    """Return the encoded message without an envelope."""
     fields = {each.json_name: each for each in kind.fields}
     return b"".join(
         part
@@ -77,7 +77,7 @@ def _field(of: FieldDescriptor, said: Any) -> bytes:
         return field(of.number, VARINT, varint(said))
     later = MESSAGES.get(of.json_name)
     if later is Time:
-        # As Kubernetes writes it: also the fraction, which is none.
+        # Kubernetes also writes the fraction, which is zero.
         seconds = round(datetime.fromisoformat(said.replace("Z", "+00:00")).timestamp())
         return field(of.number, BYTES, field(1, VARINT, varint(seconds)) + field(2, VARINT, varint(0)))
     kind = of.message_type if later is None else later.DESCRIPTOR

@@ -26,7 +26,7 @@ def _run(variable: str) -> list[int]:
         try:
             if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
-        except OSError:  # The process has ended, or belongs to another user.
+        except OSError:  # The process has ended or belongs to another user.
             continue
     return found
 
@@ -34,7 +34,7 @@ def _run(variable: str) -> list[int]:
 def _listening(pid: int) -> list[str]:
     try:
         process = psutil.Process(pid)
-        # psutil 5 has another name for it.
+        # psutil 5 uses another name for this method.
         read = process.net_connections if hasattr(process, "net_connections") else process.connections
         found = read("tcp")
     except psutil.Error:

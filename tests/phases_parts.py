@@ -1,4 +1,4 @@
-"""docs/reference/phases.md: what is seen in a cluster, and what Flyte is told, by tests/golden/verdicts."""
+"""Tables of docs/reference/phases.md from tests/golden/verdicts: observed states and their verdicts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,7 +92,7 @@ def verdict(case: str) -> Mapping[str, Any]:
 
 
 def of_table(name: str) -> str:
-    """A row for each of its cases, in order; of a message the first line."""
+    """Return a table with one row per case, in order, with the first line of each message."""
     rows = [row(case, seen) for case, seen in TABLES[name].items()]
     return table(["seen", "phase", "reason", "cause", "message begins"], rows)
 

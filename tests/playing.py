@@ -1,9 +1,8 @@
-"""Plays a history against the controller, every way in which chance may have fallen.
+"""Simulation of a history with the controller, in every possible order of events.
 
-The operator visits roles in any order, in every pass anew, and retries a refused pass whenever it likes. That
-explains most of what was recorded; the rest is a matter of moments: it looks between two things that happen
-in one step, or reads its cache before its own last write is in it, or finds a quota that still counts a pod
-which has ended.
+The operator visits the replica roles in any order in each pass, and retries a rejected pass at any time. This
+explains most recordings. The others depend on timing. The operator reconciles between two changes of one
+step, reads its cache before its own last write arrives, or meets a quota that still counts an ended pod.
 """
 
 import json
@@ -29,12 +28,12 @@ from backend_plugin.embedded.controller import (
 Step = Mapping[str, Any]
 Passes = Callable[[World], list[World]]
 ORDERS = (("Master", "Worker"), ("Worker", "Master"))
-# More worlds than any step passes in which the operator comes to rest; where it does not, there is a storm.
+# More worlds than in any step after which the operator comes to rest. Above this limit it loops without end.
 _MOST = 150
 
 
 def first(history: Mapping[str, Any]) -> World:
-    """The world before a history."""
+    """Return the world before a history."""
     metadata = {key: history[key] for key in ("name", "labels", "annotations")}
     return World(
         spec={
@@ -48,7 +47,13 @@ def first(history: Mapping[str, Any]) -> World:
 
 
 def plain_ends(world: World, do: Step, at: Sequence[float]) -> list[World]:
-    """Where a step may end if the operator looks when all has happened; `at`: begun, done, looked at."""
+    """Return the ends of a step if the operator reconciles after all changes.
+
+    Args:
+        world: The world before the step.
+        do: The action of the step.
+        at: The times at which the step began, was done and was observed.
+    """
     starts = _starts(world, at)
     for start in starts:
         start.do(do)
@@ -56,7 +61,7 @@ def plain_ends(world: World, do: Step, at: Sequence[float]) -> list[World]:
 
 
 def close_ends(world: World, do: Step, at: Sequence[float]) -> Iterator[list[World]]:
-    """Where it may end if it depends on moments, one order of these after the other."""
+    """Yield the ends of a step that depend on timing, for one order of its changes at a time."""
     starts = _starts(world, at)
     if world.most_pods is not None:
         starts += [each.copy(is_quota_late=True) for each in starts]
@@ -72,7 +77,7 @@ def _starts(world: World, at: Sequence[float]) -> list[World]:
 
 
 def _interleaved(start: World, moments: Sequence[Callable[[World], None]]) -> list[World]:
-    """Worlds in which all has happened, the operator having looked at any time between."""
+    """Return the worlds after all changes, with passes of the operator at any time between them."""
     worlds = [start.copy()]
     for moment in moments:
         for world in worlds:
@@ -90,7 +95,7 @@ def _ends(starts: Iterable[World], at: Sequence[float], passes: Passes) -> list[
 
 
 def _ripe(world: World, until: datetime, passes: Passes) -> Iterator[World]:
-    """Where the operator rests, also after time has woken it."""
+    """Yield the worlds in which the operator rests, including rests after a scheduled wake-up."""
     for rest in _rests(world, passes):
         if rest.wake_at is None or rest.wake_at > until or rest.job is None:
             yield rest
@@ -100,7 +105,7 @@ def _ripe(world: World, until: datetime, passes: Passes) -> Iterator[World]:
 
 
 def _rests(world: World, passes: Passes) -> list[World]:
-    """Where the operator may come to rest; wherever it passes, if it does not."""
+    """Return the worlds in which the operator may rest, or all worlds that it reaches if it never rests."""
     rests = _explored(world, passes)[1]
     if rests:
         return rests
@@ -108,7 +113,7 @@ def _rests(world: World, passes: Passes) -> list[World]:
 
 
 def _explored(world: World, passes: Passes) -> tuple[list[World], list[World]]:
-    """The worlds that the operator may pass through, and those of them in which it may rest."""
+    """Return the worlds that the operator may reach, and those of them in which it may rest."""
     seen, waiting, rests = {_key(world)}, [world], []
     for each in waiting:
         if not each.is_awake or each.job is None:
@@ -131,7 +136,7 @@ def _passes(world: World) -> list[World]:
 
 
 def _close_passes(world: World) -> list[World]:
-    """Those, too, that begin before the last write has reached the cache, and so fail at theirs."""
+    """Return all passes, including passes with a stale cache, in which the status update fails."""
     if world.before is None or world.job is None or world.before["metadata"] != world.job["metadata"]:
         return _passes(world)
     late = [_pass(world, world.before, order, is_late=True) for order in ORDERS]
@@ -139,7 +144,7 @@ def _close_passes(world: World) -> list[World]:
 
 
 def _pass(world: World, cached: Mapping[str, Any], order: Sequence[str], *, is_late: bool = False) -> World:
-    """The world after one pass; awake if that changed anything."""
+    """Return the world after one pass. It is awake if the pass changed anything."""
     then = world.copy(is_awake=is_late, is_retrying=False, cached=cached, before=None)
     if is_late:
         then.cached = world.cached
@@ -178,7 +183,7 @@ def _distinct(worlds: Iterable[World]) -> list[World]:
 
 
 def _key(world: World) -> str:
-    """What tells worlds apart; in a storm, not how often a pod was made."""
+    """Return the identity of a world. If the operator loops without end, this omits the pod incarnations."""
     pods = [
         (
             name,

@@ -1,6 +1,6 @@
-"""An API server with its garbage collector, as far as PyTorchJobs need one, and what happens to it.
+"""A model of an API server and its garbage collector for PyTorchJobs, and of the events that change it.
 
-Everything stored is a plain value that is never changed: a copy of a world is a copy of its few mappings.
+All stored values are immutable, so a copy of a world only copies its mappings.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,14 +29,14 @@ Manifest = Mapping[str, Any]
 
 @dataclass
 class World:
-    """What is stored, and what the operator has of it."""
+    """The stored objects, and the state of the operator."""
 
     spec: Manifest
-    """What every `create` sends, with its metadata."""
+    """The job manifest of every `create`, with its metadata."""
     bound: bool
-    """Whether pods get a node, and so die slowly."""
+    """True if pods are bound to a node, and therefore terminate after a delay."""
     is_upstream: bool = True
-    """Whether admission lets in what the operator's webhook does."""
+    """True if API admission accepts the same jobs as the operator's webhook."""
     now: datetime = BEGAN
     job: Manifest | None = None
     cached: Manifest | None = None
@@ -45,43 +45,43 @@ class World:
     services: dict[str, Manifest] = field(default_factory=dict)
     incarnations: dict[str, int] = field(default_factory=dict)
     times: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The start and completion times that there were."""
+    """All start and completion times until now."""
     most_pods: int | None = None
     made: int = 0
     uid: str = ""
-    """Of the last job."""
+    """The uid of the last job."""
     last_status: Manifest | None = None
-    """Of the last job that was deleted."""
+    """The status of the last deleted job."""
     refused: tuple[Mapping[str, Any], ...] = ()
-    """Of this step."""
+    """API errors during this step."""
     missing: tuple[str, ...] = ()
-    """Likewise."""
+    """Missing pods during this step."""
     is_awake: bool = False
-    """Something has happened that the operator looks at."""
+    """True if an event requires a pass of the operator."""
     is_retrying: bool = False
-    """Its last pass ended early, so that it may come back at any time."""
+    """True if the last pass failed, so that the operator may retry at any time."""
     is_away: bool = False
     is_quota_late: bool = False
-    """The quota still counts pods that have ended."""
+    """True if the quota still counts ended pods."""
     is_stormy: bool = False
-    """The operator has made and deleted pods without end, so that nobody knows how many."""
+    """True if the operator creates and deletes pods without end, so that their number is unknown."""
     before: Manifest | None = None
-    """The job before the operator's last write, which its cache may still hold."""
+    """The job before the operator's last write. The cache may still contain it."""
     wake_at: datetime | None = None
 
     def copy(self, **changes: Any) -> "World":
         mappings = {name: dict(getattr(self, name)) for name in ("pods", "services", "incarnations", "times")}
         return replace(self, **mappings, **changes)
 
-    # ---- people and kubelets
+    # ---- users and kubelets
 
     def do(self, step: Manifest) -> None:
-        """Do what a step says."""
+        """Do all changes of a step."""
         for moment in self.moments(step):
             moment(self)
 
     def moments(self, step: Manifest) -> list[Callable[["World"], None]]:
-        """What happens in a step, one thing after the other; between any two the operator may look."""
+        """Return the changes of a step, in order. The operator may reconcile between two of them."""
         said = {key: value for key, value in step.items() if key != "op"}
         name = self._name(said.get("pod", ""))
         match step["op"]:
@@ -140,7 +140,7 @@ class World:
 
     @contextmanager
     def _webhook(self) -> Iterator[None]:
-        """It is asked last, and is the operator's."""
+        """Apply the operator's webhook after all other checks. The call fails while the operator is away."""
         try:
             yield
         except Refused as refusal:
@@ -157,7 +157,7 @@ class World:
             self.refused += (said,)
 
     def report(self, said: Manifest) -> None:
-        """A kubelet says how a pod is."""
+        """Write a pod status as a kubelet does."""
         if self._name(said["pod"]) in self.pods:
             self._ask(f"status {said['pod']}", lambda: self._report(self._name(said["pod"]), said))
         else:
@@ -178,7 +178,7 @@ class World:
             self.missing += (pod,)
 
     def die(self, name: str, code: int) -> None:
-        """A terminating pod gets its last status."""
+        """Write the last status of a terminating pod."""
         if name in self.pods:
             said = {"phase": "Failed" if code else "Succeeded", "exit": code}
             self._put_pod({**self.pods[name], "status": pod_status(self.pods[name], said)})
@@ -223,10 +223,10 @@ class World:
         for step in while_down:
             self.do(step)
         self.is_away = False
-        # It has everything to learn anew.
+        # A restarted operator has an empty cache.
         self.cached, self.is_awake = None, True
 
-    # ---- what the operator asks for
+    # ---- requests of the operator
 
     def create_pod(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
@@ -242,7 +242,7 @@ class World:
         self._put_pod({**admitted, "metadata": {**admitted["metadata"], **self._identity()}})
 
     def delete_pod(self, name: str) -> None:
-        """Pods on a node that have not ended wait for its kubelet."""
+        """Delete a pod. A running pod on a node waits for its kubelet."""
         if self._dies_at_once(name):
             self.remove_pod(name)
         elif not is_terminating(self.pods[name]):
@@ -265,7 +265,7 @@ class World:
         self.is_awake |= self._is_owned(service)
 
     def delete_job(self) -> None:
-        """Delete it and, as the garbage collector would, what it owns."""
+        """Delete the job and the objects that it owns, as the garbage collector does."""
         if self.job is None:
             return
         owned = [name for name, pod in self.pods.items() if self._is_owned(pod)]
@@ -286,7 +286,7 @@ class World:
 
     def _put_job(self, job: Manifest) -> None:
         if job != self.job:
-            # What the operator has added to its own copy is lost.
+            # A write replaces the operator's copy, including its changes.
             self.job = self.cached = job
             self.is_awake = True
 
@@ -330,7 +330,7 @@ def _orphan(manifest: Manifest) -> Manifest:
 
 
 def pod_status(pod: Manifest, said: Manifest) -> Manifest:
-    """As a kubelet would have it."""
+    """Return the pod status that a kubelet writes."""
     status: dict[str, Any] = {"phase": said["phase"]}
     if "pod_reason" in said:
         status |= {"reason": said["pod_reason"], "message": said.get("message", "")}
@@ -365,7 +365,7 @@ def _init_status(said: Manifest) -> Manifest:
 
 
 def _check_containers(pod: Manifest, status: Manifest) -> None:
-    """What has ended does not run again, unless its policy says so."""
+    """Raise an error if an ended container becomes active although its restart policy forbids this."""
     policy = pod["spec"]["restartPolicy"]
     new = {each["name"]: each["state"] for each in status.get("containerStatuses", ())}
     wrong = []

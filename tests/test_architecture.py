@@ -1,4 +1,4 @@
-"""Rules about structure which neither ruff, mypy nor import-linter can hold."""
+"""Structural rules that ruff, mypy and import-linter cannot check."""
 
 import ast
 import subprocess
@@ -15,7 +15,7 @@ SOURCE_LINES = 400
 TEST_LINES = 500
 DUPLICATE_PERCENT = 2.0
 
-# What an author pays for: defining tasks of every kind, on top of flytekit.
+# The modules that a task file with every kind of config loads in addition to flytekit.
 DEFINE_TASKS = """
 import sys
 import flytekit
@@ -31,7 +31,7 @@ def elastic() -> None: ...
 print(*{name.partition(".")[0] for name in set(sys.modules) - before})
 """
 OURS = {"__main__", "flytekitplugins", "kfpytorch_common"}
-# Present with flytekit anyway, though not always loaded by it.
+# flytekit requires these packages, although it does not always load them.
 WITH_FLYTEKIT = {"cloudpickle", "flyteidl", "flytekit", "google", "rich"}
 
 
@@ -60,7 +60,7 @@ def test_what_both_halves_share_needs_only_the_standard_library(path: Path) -> N
 
 
 def imported(path: Path) -> set[str]:
-    """The top-level packages that a file imports anywhere, lazily or not."""
+    """Return the top-level packages that a file imports anywhere, including lazy imports."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

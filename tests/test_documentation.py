@@ -1,4 +1,4 @@
-"""What README and docs show runs, and what they name exists."""
+"""Code in README and docs runs, and the targets, links, files and modules that they name exist."""
 
 import importlib
 import re
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 
 def python_blocks() -> list["pytest.param"]:
-    """Every Python block, marked when only torch can run it."""
+    """Return every Python block. Blocks that need torch have its mark."""
     blocks = [
         Block(page, text.count("\n", 0, fence.start()) + 1, fence["text"])
         for page in PAGES
@@ -48,7 +48,7 @@ def python_blocks() -> list["pytest.param"]:
 
 
 def mentions(pattern: re.Pattern[str]) -> list["pytest.param"]:
-    """Every distinct thing that a pattern finds on a page, with the page."""
+    """Return every distinct match of a pattern on a page, with the page."""
     return [
         pytest.param(page, name, id=f"{page.relative_to(ROOT)}-{name}")
         for page in PAGES
@@ -57,7 +57,7 @@ def mentions(pattern: re.Pattern[str]) -> list["pytest.param"]:
 
 
 def command(block: Block) -> list[str | Path]:
-    """A page that shows a workflow means it to be run by Flyte."""
+    """Return the command for a block. A block with a workflow runs with pyflyte."""
     if WORKFLOW.search(block.text):
         return [Path(sys.executable).with_name("pyflyte"), "run"]
     return [sys.executable, "-W", "error::DeprecationWarning:__main__"]
@@ -66,7 +66,7 @@ def command(block: Block) -> list[str | Path]:
 @pytest.mark.parametrize("block", python_blocks())
 def test_documented_code_runs(block: Block, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
-    # Blank lines in front: a traceback names the line of the page.
+    # Leading blank lines give a traceback the line numbers of the page.
     script.write_text("\n" * block.line + block.text)
     done = subprocess.run(
         [*command(block), script, *WORKFLOW.findall(block.text)[-1:]],

@@ -1,7 +1,7 @@
-"""No block of a page is left unread: each is of a language that is checked, and each command exists.
+"""Every block of a page has a checked language, and every command on a page exists.
 
-Python blocks are run by `test_documentation`, console blocks by `test_documented_commands`, the programs of
-docs/reference/failures.md in the tier e2e. Here is what remains: fragments, data, commands for a cluster.
+`test_documentation` runs Python blocks, `test_documented_commands` runs console blocks, and the e2e tests run
+the programs of docs/reference/failures.md. This module checks fragments, data and commands for a cluster.
 """
 
 import ast
@@ -27,7 +27,7 @@ FENCE = re.compile(r"^```(?P<language>\S*)[^\n]*\n(?P<text>.*?)^```$", re.MULTIL
 INLINE = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(?:\.venv/bin/)?((?:kfpytorch|pyflyte) (?! )[^\n]*)")
 OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
-# What ends a command of a shell, and begins another.
+# Separators between shell commands.
 APART = re.compile(r" \| | && |; | > | < |  # ")
 WORD = re.compile(r"[a-z]+")
 
@@ -51,7 +51,7 @@ BLOCKS = [
 
 
 def parsed(block: Block) -> object:
-    """What a block says, read as its language."""
+    """Return the content of a block, parsed as its language."""
     match block.language:
         case "yaml":
             return list(yaml.safe_load_all(block.text))
@@ -70,7 +70,7 @@ def test_every_block_is_what_it_says(block: Block) -> None:
 
 
 def written(page: Path) -> Iterator[str]:
-    """Each line of a shell, and each word of code, in which a command may stand."""
+    """Yield each shell line and each inline code text, which may contain a command."""
     text = page.read_text()
     for block in FENCE.finditer(text):
         if block["language"] in ("sh", "text", "console"):
@@ -79,7 +79,7 @@ def written(page: Path) -> Iterator[str]:
 
 
 def commands(page: Path) -> list[str]:
-    """The commands of ours, and of flytekit's, that a page shows."""
+    """Return the kfpytorch and pyflyte commands on a page."""
     parts = (part.strip() for line in written(page) for part in APART.split(line))
     return sorted({found[1] for part in parts if (found := COMMAND.match(part))})
 
@@ -95,7 +95,7 @@ def commands(page: Path) -> list[str]:
 def test_every_command_shown_exists_with_its_options(page: Path, shown: str) -> None:
     words = shown.split()
     if words[0] == "pyflyte":
-        # What stands behind a file of Python are inputs of its task.
+        # Arguments after a Python file are inputs of its task.
         words = list(takewhile(lambda word: not word.endswith(".py"), words))
     known = options_of(tuple(filter(WORD.fullmatch, words[:3])))
     assert set(OPTION.findall(" ".join(words))) - known == set()
@@ -103,7 +103,7 @@ def test_every_command_shown_exists_with_its_options(page: Path, shown: str) -> 
 
 @cache
 def options_of(words: tuple[str, ...]) -> set[str]:
-    """The options of a command, and of those that it is one of."""
+    """Return the options of a command and of its parent commands."""
     if words[0] == "pyflyte":
         return set().union(*(flytekits()[" ".join(words[:count])] for count in range(1, len(words) + 1)))
     assert words[1:2] == () or words[1] in COMMANDS, f"there is no kfpytorch {words[1]}"
@@ -114,7 +114,7 @@ def options_of(words: tuple[str, ...]) -> set[str]:
     return {name for option in options for name in (*option.opts, *option.secondary_opts)}
 
 
-# Loading flytekit's commands warns, and takes seconds: once, apart.
+# Loading flytekit's commands takes seconds and emits warnings, so it runs once in a separate process.
 FLYTEKITS = """
 import click, json
 from flytekit.clis.sdk_in_container.pyflyte import main

@@ -1,9 +1,9 @@
-"""What the pages show of ``kfpytorch`` is what it prints.
+"""The ``kfpytorch`` output on the pages is equal to the real output.
 
-A block with the name of a file behind its language is that file; a ``console`` block is a session in the
-folder of them all: commands after ``$``, below each what it prints, where a line ``…`` stands for any number
-of lines, and ``…`` in a line for any text. ``UPDATE=1 pytest tests/test_documented_commands.py`` writes what
-is printed now, but for blocks with ``…``.
+A block with a file name after its language is that file. A ``console`` block is a session in the folder of
+all these files: commands after ``$``, and their output below. A line ``…`` matches any number of lines, and
+``…`` in a line matches any text. ``UPDATE=1 pytest tests/test_documented_commands.py`` writes the current
+output, except in blocks with ``…``.
 """
 
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<file>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 SOME_TEXT = "…"
 SOME_LINES = re.compile(r"^…\n", re.MULTILINE)
-# What a page shows does not depend on where it is shown.
+# The output must not depend on the terminal or on a GPU.
 ELSEWHERE = {"COLUMNS": "100", "CUDA_VISIBLE_DEVICES": ""}
 TRAINS = re.compile(r"^\$ (pyflyte run|kfpytorch demo) ", re.MULTILINE)
 
@@ -37,20 +37,20 @@ PAGES = [
 
 
 def marks(page: Path) -> list[pytest.MarkDecorator]:
-    """A page that trains needs torch, and on processors that others use its time."""
+    """Return the marks of a page. A page that trains needs torch and a longer timeout."""
     trains = any(TRAINS.search(block["text"]) for block in blocks(page))
     return [pytest.mark.torch, pytest.mark.timeout(300)] if trains else []
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """With a short name: where lines are broken hangs on it."""
+    """Yield a folder with a short name, because line breaks in the output depend on its length."""
     with tempfile.TemporaryDirectory(prefix="page-") as name:
         yield Path(name)
 
 
 def commands(session: str) -> list[str]:
-    """With the lines on which each goes on."""
+    """Return the commands of a session, with continuation lines."""
     return re.findall(r"^\$ ((?:.*\\\n)*.*)$", session, re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""What the code can say of itself on a page, it has written there."""
+"""The generated parts of the pages match the code."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""The distribution, as a user's machine gets it: the wheel, and an editable install."""
+"""Installation of the distribution on a user's machine, as a wheel and as an editable install."""
 
 import ast
 import os
@@ -19,8 +19,8 @@ WIRE = ("envelope", "job_ref", "people", "pods", "task")
 DATA = {"py.typed", *(f"{name}_pb2.pyi" for name in WIRE), *(f"{name}.proto" for name in WIRE)}
 UV = Path(sysconfig.get_path("scripts")) / "uv"
 
-# A second plugin in the same namespace, installed as flytekit's own plugins are: by a .pth file
-# that creates the namespace at start, before any editable install is on the path.
+# A second plugin in the same namespace, installed like flytekit's own plugins: a .pth file creates the
+# namespace at start, before any editable install is on the path.
 OTHER_PLUGIN = "import importlib.machinery as m, importlib.util as u, sys; \
 s = m.PathFinder.find_spec('flytekitplugins', [{site!r}]); \
 sys.modules.setdefault('flytekitplugins', u.module_from_spec(s))"
@@ -39,7 +39,7 @@ for package in flytekitplugins.kfpytorch, kfpytorch_common, backend_plugin, kfpy
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy to build from: building writes next to the sources."""
+    """Return a copy of the sources, because a build writes next to them."""
     copy = tmp_path / "checkout"
     copy.mkdir()
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
@@ -51,7 +51,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
-    """An empty environment which borrows our dependencies, but not our own editable install."""
+    """Return an environment with our dependencies, but without our own editable install."""
     home = tmp_path / "environment"
     uv("venv", "--quiet", "--python", sys.executable, home)
     site = next((home / "lib").glob("python*/site-packages"))
@@ -71,7 +71,7 @@ def install(environment: Path, *what: str | Path) -> None:
 
 
 def origins(environment: Path) -> list[Path]:
-    """Where the packages come from, asked in a directory that holds none of them."""
+    """Return the locations of the packages, imported in a directory that contains none of them."""
     done = subprocess.run(
         [environment / "bin" / "python", "-c", USE],
         check=True,
@@ -120,11 +120,11 @@ def test_the_command_is_there_and_tells_its_version(environment: Path, wheel: Pa
 
 
 BURN_IN = ROOT / "backend_plugin" / "doctor" / "burn_in" / "program.py"
-"""Read as a text, and run in pods, which have torch."""
+"""The burn-in program is read as text and runs in pods, which have torch."""
 
 
 def test_an_extra_brings_what_the_backend_imports() -> None:
-    """And flytekit, which everybody has, what it speaks with Flyte; nothing of it is torch."""
+    """Check that the extra `backend` and flytekit's packages cover every import, without torch."""
     nodes = [
         node
         for path in (ROOT / "backend_plugin").rglob("*.py")
@@ -135,7 +135,7 @@ def test_an_extra_brings_what_the_backend_imports() -> None:
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     foreign = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - set(PACKAGES)
-    traced = {"opentelemetry"}  # Where it is asked for; the extra `otel` brings it.
+    traced = {"opentelemetry"}  # An optional feature; the extra `otel` contains this package.
     brought = {MODULES[name] for name in extra("backend")}
     assert foreign - traced == {"flyteidl", "flytekit", "google", *brought}
 

@@ -1,4 +1,4 @@
-"""The reference lists what the code has: no more, no less, in its order."""
+"""The reference pages list exactly the items in the code, in the same order."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ VARIABLE = re.compile(r"FLYTE_KFPYTORCH_[A-Z_]+")
 
 
 def tables(page: str, heading: str) -> list[list[str]]:
-    """The rows of the table under a heading, without head and rule; code marks are taken off."""
+    """Return the rows of the table under a heading, without header, delimiter row and code marks."""
     text = (REFERENCE / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(
         r"^\| (.*) \|$", re.sub(r"^\|.*\|\n\|-.*\n", "", text, flags=re.MULTILINE), re.MULTILINE

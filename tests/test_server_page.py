@@ -1,4 +1,4 @@
-"""docs/reference/server.md lists every setting of a server and every metric: no more, no less."""
+"""docs/reference/server.md lists exactly the settings and metrics of a server."""
 
 import inspect
 import re
@@ -30,7 +30,7 @@ MEBIBYTE = 2**20
 
 
 def table(heading: str, columns: int) -> list[list[str]]:
-    """The first columns of the tables under a heading."""
+    """Return the first columns of the tables under a heading."""
     text = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*) \|$", text, re.MULTILINE)
     return [[cell.strip() for cell in row.split(" | ")][:columns] for row in rows]
@@ -46,7 +46,7 @@ def type_of(reader: Any) -> str:
 
 
 def default_of(key: str) -> str:
-    """As somebody would write it; nothing where nothing is what it means."""
+    """Return the default as text for the page, or an empty text for an empty default."""
     value = serve_check._value(DEFAULTS, key)
     if key == "embedded.code":
         assert value == str(Path.cwd())

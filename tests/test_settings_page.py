@@ -1,4 +1,4 @@
-"""docs/reference/settings.md lists every setting that is read: no more, no less, with type and default."""
+"""docs/reference/settings.md lists exactly the supported settings, with type and default."""
 
 import re
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ DEFAULTS = Settings()
 
 
 def table(heading: str) -> list[list[str]]:
-    """The first three columns of the tables under a heading."""
+    """Return the first three columns of the tables under a heading."""
     text = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*) \|$", text, re.MULTILINE)
     return [[cell.strip() for cell in row.split(" | ")][:3] for row in rows]
@@ -65,7 +65,7 @@ def field_of(key: str) -> str:
 
 
 def written(value: Any) -> str:
-    """A default as somebody would write it into the file; nothing where nothing is what it means."""
+    """Return a default in the syntax of the settings file, or an empty text for an empty default."""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if value in UNSAID:

@@ -1,4 +1,4 @@
-"""The site has every page, needs nothing from elsewhere, and is not built over a link that leads nowhere."""
+"""The site contains every page, loads nothing from other hosts, and does not build with a broken link."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-# What a browser fetches by itself; a link is followed by people.
+# Resources that a browser fetches automatically. Links are not included.
 FETCHED = re.compile(
     r"<(?:script|img|iframe|link rel=\"stylesheet\")[^>]*(?:src|href)=\"((?:https?:)?//[^\"]+)"
 )
@@ -18,7 +18,7 @@ AT_ROOT = ("CHANGELOG", "CONTRIBUTING", "STYLE", "benchmarks/RESULTS")
 
 
 def built(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
-    """As `make docs` does."""
+    """Build the site with the options of `make docs`."""
     return subprocess.run(
         [
             sys.executable,
@@ -73,7 +73,7 @@ def test_what_a_reader_could_not_follow_is_an_error(tmp_path: Path) -> None:
     index = "# Index\n\n- **Pages**\n  - [page](page.md)\n- **[Decisions](decisions/README.md)**\n"
     (source / "docs/README.md").write_text(index)
     done = built(source, tmp_path / "target")
-    # Not the words, nor the kind behind them: Sphinx 8, which Python 3.10 has, does not name all of them.
+    # Only the files are compared. Sphinx 8, the version for Python 3.10, does not name all kinds of warnings.
     said = re.findall(r"source/(\S+?\.md)\S* WARNING: ", done.stderr)
     assert done.returncode != 0
     assert sorted(said) == [

@@ -1,4 +1,4 @@
-"""The wire's generated code: fresh, and fit for every protobuf that we allow."""
+"""The generated protobuf code is current and works with every supported protobuf runtime."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""docs/explanation/timeouts.md: what the platform may set, and what is fixed in the server."""
+"""Tables of docs/explanation/timeouts.md: configurable timeouts, and fixed timeouts of the server."""
 
 import ast
 import inspect
@@ -17,7 +17,7 @@ from backend_plugin.shell import endings, keeper, orders, orphans, service
 KEYS = {field: key for key, field in reading._GRACES.items()}
 KUBERNETES = KubernetesOptions()
 
-# What no setting changes.
+# Timeouts that no setting changes.
 FIXED = [
     (service._CREATE_SECONDS, "CreateTask", "then it answers UNAVAILABLE, and Flyte may try again"),
     (keeper.DELETE_CALL, "DeleteTask waits for the deletion", "then it goes on behind the answer"),
@@ -45,7 +45,7 @@ FIXED = [
 
 
 def of_settings() -> str:
-    """Each that a platform may set, with its default and what its docstring says."""
+    """Return a table of the timeouts that a platform may set, with default and docstring."""
     said = docstrings(judging.Judging)
     defaults = judging.Judging()
     times = [field.name for field in fields(defaults) if isinstance(getattr(defaults, field.name), timedelta)]
@@ -63,7 +63,7 @@ def default(value: timedelta) -> str:
 
 
 def docstrings(kind: type) -> dict[str, str]:
-    """The texts below a class's fields."""
+    """Return the attribute docstrings of a class, by field name."""
     body = ast.parse(inspect.getsource(kind)).body[0].body
     pairs = pairwise(body)
     return {
@@ -74,7 +74,7 @@ def docstrings(kind: type) -> dict[str, str]:
 
 
 def of_server() -> str:
-    """What is fixed."""
+    """Return a table of the fixed timeouts."""
     return table(["time", "of what", "then"], [[lasting(value), what, then] for value, what, then in FIXED])
 
 

@@ -1,4 +1,4 @@
-"""What is compared of a world and of what was observed: the same fields, in the same form."""
+"""Conversion of worlds and observations to the same fields in the same form, for comparison."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ Manifest = Mapping[str, Any]
 
 
 class Whose(Protocol):
-    """To whom pods and services belong, and how often each pod was made; a `World`, or what is like one."""
+    """The uid of the owner, and the number of each pod's incarnation: a `World`, or a similar object."""
 
     uid: str
     incarnations: dict[str, int]
@@ -23,9 +23,10 @@ _OF_POD_TOO = ("schedulerName", "env", "ports", "initContainers")
 
 
 def like(worlds: Sequence[World], observed: Manifest) -> list[World]:
-    """Those worlds that are as it was observed.
+    """Return the worlds that are equal to the observation.
 
-    In a storm nothing is observed at once: each part may be that of another world, and any may come next.
+    If the operator loops without end, the parts of an observation are from different moments. Each part may
+    then match another world, and any of these worlds may follow.
     """
     expected = recorded(observed)
     found = [played(world) for world in worlds]
@@ -39,7 +40,7 @@ def like(worlds: Sequence[World], observed: Manifest) -> list[World]:
 
 
 def recorded(observed: Manifest) -> dict[str, Any]:
-    """What was observed, without what depends on chance."""
+    """Return the observed state, without parts that vary randomly."""
     job = observed["job"]
     return {
         "job": job and {"spec": job["spec"], "status": _recorded_status(job["status"])},
@@ -52,7 +53,7 @@ def recorded(observed: Manifest) -> dict[str, Any]:
 
 
 def played(world: World) -> dict[str, Any]:
-    """The same of a world."""
+    """Return the state of a world, in the form of `recorded`."""
     job = world.job
     return {
         "job": job and {"spec": job["spec"], "status": _status(job.get("status", {}), world)},
@@ -65,7 +66,7 @@ def played(world: World) -> dict[str, Any]:
 
 
 def _refusal(said: Manifest) -> Manifest:
-    """The webhook lists its complaints, and what it supports, in any order."""
+    """Sort the errors and the supported values of a webhook message, which have a random order."""
     message, _, supported = said["message"].partition("supported values: ")
     begin, _, complaints = message.partition("denied the request: [")
     split = complaints.removesuffix("]").split(", spec.pytorchReplicaSpecs")
@@ -82,7 +83,7 @@ def _recorded_status(status: Manifest) -> Manifest:
 
 
 def _status(status: Manifest, world: World) -> Manifest:
-    """Times are the first, the second, ... of their kind."""
+    """Return the status. An index among the times of the same kind replaces each time."""
     return {
         "conditions": [_condition(each) for each in status.get("conditions", ())],
         "replicas": _counts(status),
@@ -101,7 +102,7 @@ def _counts(status: Manifest) -> Manifest:
 
 
 def pod_of(pod: Manifest, world: Whose) -> Manifest:
-    """What is compared of a pod."""
+    """Return the compared fields of a pod."""
     metadata, spec = pod["metadata"], pod["spec"]
     return {
         "name": metadata["name"],
@@ -120,7 +121,7 @@ def pod_of(pod: Manifest, world: Whose) -> Manifest:
 
 
 def _appended(container: Manifest) -> list[list[str]]:
-    """The operator's variables: from the one with which they begin."""
+    """Return the environment variables from the operator, the first of which is PYTHONUNBUFFERED."""
     variables = [[each["name"], each.get("value", "")] for each in container.get("env", ())]
     begins = [index for index, (name, _) in enumerate(variables) if name == "PYTHONUNBUFFERED"]
     return variables[begins[-1] :] if begins else []
@@ -136,7 +137,7 @@ def _ports(container: Manifest) -> list[list[Any]]:
 
 
 def service_of(service: Manifest, world: Whose) -> Manifest:
-    """What is compared of a service."""
+    """Return the compared fields of a service."""
     metadata, spec = service["metadata"], service["spec"]
     return _sorted(
         {
@@ -152,7 +153,7 @@ def service_of(service: Manifest, world: Whose) -> Manifest:
 
 
 def _sorted(service: Manifest) -> Manifest:
-    """The operator puts ports into any order."""
+    """Sort the ports, which the operator writes in random order."""
     return {**service, "ports": sorted(service["ports"], key=lambda port: port["port"])}
 
 

@@ -1,4 +1,4 @@
-"""A PyTorchJob that says something of everything, and that a real API server lets in."""
+"""A PyTorchJob with a value for many fields, which a real API server accepts."""
 
 from typing import Any, Final
 

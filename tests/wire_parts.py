@@ -1,4 +1,4 @@
-"""docs/reference/wire.md, from flyteidl's messages and from our own proto file."""
+"""Tables of docs/reference/wire.md, from flyteidl's messages and from our own proto file."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ FIELD = re.compile(r"((?:^ +//.*\n)*)^ +(?:optional |repeated )?[\w.<>, ]+? (\w+
 
 
 def of_flyteidl() -> str:
-    """The message of a PyTorch task and all that it is made of, a row a field."""
+    """Return a table of the PyTorch task message and its nested messages, with one row per field."""
     rows = [
         [code(message.name), code(field.json_name), type_of(field)]
         for message in reached(pytorch_pb2.DistributedPyTorchTrainingTask.DESCRIPTOR)
@@ -26,7 +26,7 @@ def of_flyteidl() -> str:
 
 
 def reached(message: Descriptor) -> Iterator[Descriptor]:
-    """A message of ours or flyteidl's plugins, then those in it, each once."""
+    """Yield a message, then each nested message of flyteidl's plugins once."""
     found = [message]
     for each in found:
         yield each
@@ -58,7 +58,7 @@ KINDS = {
 
 
 def of_message(name: str) -> str:
-    """A row for each field of a message of ours, with what the proto file says of it."""
+    """Return a table of the fields of one of our messages, with the comments of the proto file."""
     module = job_ref_pb2 if name == "JobRef" else task_pb2
     source = "".join(path.read_text() for path in sorted(PROTOS.glob("*.proto")))
     said = {field: words(comment) for comment, field in FIELD.findall(dict(MESSAGE.findall(source))[name])}

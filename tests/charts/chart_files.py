@@ -1,4 +1,4 @@
-"""The chart's files, read; and what is made of them: the table of its values, the schema of a section."""
+"""Access to the files of the chart, and the table of values and the schemas that derive from them."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _KEY: Final = re.compile(r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>.*)$")
 _BEGUN: Final = "# -- "
 _NOTHING: Final = (None, "", [], {})
 _TEXTS: Final = {"type": ["object", "array"]}
-# A quantity may be written as a number, too.
+# A quantity may also be a number.
 _QUANTITY: Final = {
     "type": ["string", "number"],
     "pattern": "^([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$",
@@ -42,7 +42,7 @@ _SCHEMAS: Final[Mapping[Any, Any]] = {
     kinds.tolerations: {"type": "array", "items": {"type": "object"}},
     kinds.log_templates: {"type": "array", "items": {"type": "object"}},
 }
-# What Kubernetes, or the cluster, decides where it is null.
+# Null is valid here, because Kubernetes or the cluster sets the value.
 _LEFT_OUT: Final = (
     "resources",
     "doctor.resources",
@@ -54,18 +54,18 @@ _LEFT_OUT: Final = (
     "podSecurityContext.fsGroup",
 )
 _OF_THE_CHART: Final = {"local-queue": "localQueue", "scheduler-name": "schedulerName"}
-"""The words of a server's settings that the chart's own values spell otherwise."""
-# Where something is said twice, nobody knows which counts.
+"""Names in the server's settings for which the chart's values have another spelling."""
+# The chart has another value for this section, and two values could conflict.
 _ELSEWHERE: Final = frozenset({"kfpytorch.gang"})
 
 
 def read(name: str) -> Any:
-    """A YAML or JSON file of the chart."""
+    """Read a YAML or JSON file of the chart."""
     return yaml.safe_load((CHART / name).read_text())
 
 
 def descriptions() -> Mapping[str, str]:
-    """What `values.yaml` says of each value, by its path."""
+    """Return the description of each value in `values.yaml`, by path."""
     found: dict[str, str] = {}
     said: list[str] = []
     path: list[tuple[int, str]] = []
@@ -83,7 +83,7 @@ def descriptions() -> Mapping[str, str]:
 
 
 def leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every value that can be said, by its path; a section that is not the chart's own is one value."""
+    """Yield each value by path. A section that the chart does not define itself is one value."""
     for key, part in schema["properties"].items():
         name = f"{path}{key}"
         if "properties" in part and key != "resources":
@@ -93,7 +93,7 @@ def leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Map
 
 
 def demanding(part: Mapping[str, Any], defaults: Mapping[str, Any], path: str = "") -> Mapping[str, Any]:
-    """A schema that demands what templates cannot do without: a null takes a value of the chart away."""
+    """Return a schema that requires the values that templates need, because a null removes a default."""
     if "properties" not in part or not isinstance(defaults, Mapping):
         return part
     demanded = [
@@ -108,7 +108,7 @@ def demanding(part: Mapping[str, Any], defaults: Mapping[str, Any], path: str = 
 
 
 def default(path: str) -> Any:
-    """What `values.yaml` has there."""
+    """Return the value at a path in `values.yaml`."""
     found = read("values.yaml")
     for key in path.split("."):
         found = found[key]
@@ -116,7 +116,7 @@ def default(path: str) -> Any:
 
 
 def type_of(part: Mapping[str, Any]) -> str:
-    """In words."""
+    """Return the type as text for the page."""
     if "enum" in part:
         return ", ".join(f"`{each}`" for each in part["enum"] if each)
     kind = "section" if "$ref" in part else part["type"]
@@ -144,7 +144,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 
 
 def table() -> str:
-    """All values, in the order of the file, as the page shows them."""
+    """Return the table of all values, in the order of the file."""
     schema = json.loads(SCHEMA.read_text())
     said = descriptions()
     types = {path: type_of(part) for path, part in leaves(schema) if path != "global"}
@@ -162,18 +162,18 @@ def _written(value: Any) -> str:
 
 
 def platform() -> Mapping[str, Any]:
-    """The schema of Flyte's section, as the server reads it."""
+    """Return the schema of Flyte's section, from the readers of the server."""
     return _section(reading._ALL, "")
 
 
 def gang() -> Mapping[str, Any]:
-    """The schema of what is said of gangs for some jobs only: the same words as for all."""
+    """Return the schema of gang options for some jobs, with the properties of the general section."""
     of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
     return _of_gangs(reading._OF_GANGS, of_all)
 
 
 def choice() -> Mapping[str, Any]:
-    """The same without a scheduler, by which a choice is called."""
+    """Return the same schema without a scheduler, because the scheduler is the key of a choice."""
     of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
     return _of_gangs(reading._GANG["choices"].readers, of_all)
 

@@ -1,4 +1,4 @@
-"""What the chart permits the doctor is what that looks at and tries, but for Secrets."""
+"""The chart's rules for the doctor match its requests, except for Secrets."""
 
 import chart_files
 
@@ -6,9 +6,9 @@ from backend_plugin.doctor import looks
 
 JOB, POD = ("kubeflow.org", "pytorchjobs", "create"), ("", "pods", "create")
 REVIEW = ("authorization.k8s.io", "subjectaccessreviews", "create")
-"""What the server's account may do."""
+"""Check of the permissions of the server's account."""
 SECRETS = ("", "secrets", "list")
-"""Who may list them may read them."""
+"""Omitted from the chart, because permission to list Secrets includes their contents."""
 SCHEDULERS = ("kueue", "volcano", "kai")
 
 

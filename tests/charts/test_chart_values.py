@@ -1,4 +1,4 @@
-"""What the chart takes is what the server takes, is described and on its page; UPDATE=1 writes it there."""
+"""The chart's values match the server and are described on their page. UPDATE=1 writes the page."""
 
 import ast
 import json
@@ -20,13 +20,13 @@ from backend_plugin.shell.metrics import Histogram, Metrics, Tally
 BEGUN, ENDED = "<!-- values -->\n", "<!-- end of values -->\n"
 SCHEMA_OF = json.loads(SCHEMA.read_text())
 GANGS = chart_files.read("files/gangs.yaml")
-# As values are called, and as the server calls them.
+# Value names of the chart, and the option names of the server.
 UNDERSTOOD = {"schedulerName": SCHEDULER_NAME, "queue": QUEUE, "timeout": TIMEOUT}
 OF_PROCESSES = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
 
 
 def updated(path: Any, text: str) -> bool:
-    """Whether this is what a file has; written there first if that is wanted."""
+    """True if a file has this text. With UPDATE set, write the text first."""
     if os.environ.get("UPDATE"):
         path.write_text(text)
     return bool(path.read_text() == text)
@@ -154,7 +154,7 @@ def test_the_rules_are_those_that_the_page_lists() -> None:
     listed: set[tuple[str, str, str]] = set()
     for groups, resources, verbs in rows:
         apis = {"" if each == "core" else each for each in re.findall(r"[\w.-]+", groups)}
-        # Beside a group may stand for whom it is.
+        # The column of API groups may also name the scheduler.
         apis -= {*ADAPTERS, "for"}
         listed |= uses(apis, re.findall(r"[\w/]+", resources), re.findall(r"\w+", verbs))
     said = chart_files.read("files/rules.yaml")

@@ -1,4 +1,4 @@
-"""``kfpytorch explain`` with what a platform has: a namespace full of jobs, settings, and what is no job."""
+"""``kfpytorch explain`` with files of a platform: a namespace with many jobs, settings, and other objects."""
 
 import json
 from pathlib import Path

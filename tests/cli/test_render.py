@@ -1,4 +1,4 @@
-"""``kfpytorch render`` as people type it: in real processes where they make a difference."""
+"""``kfpytorch render`` on the command line, in separate processes where this matters."""
 
 import codecs
 import io

@@ -1,4 +1,4 @@
-"""``kfpytorch render --batch``: JSON lines in, JSON lines out, whatever comes."""
+"""``kfpytorch render --batch`` with valid and invalid JSON lines."""
 
 import codecs
 import copy
@@ -165,7 +165,7 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
     request = {**REQUEST, "settings": {"default-affinity": deep}}
     (walked,) = json.loads(respond(copy.deepcopy, json.dumps(request).encode()))["problems"]
     assert walked["message"] == "is nested too deeply"
-    (problem,) = answer(request)["problems"]  # how deep C code may go is the interpreter's own
+    (problem,) = answer(request)["problems"]  # The interpreter defines the recursion limit of C code.
     assert problem["message"] in ("is nested too deeply", "has the unknown field a")
 
 

@@ -1,4 +1,4 @@
-"""``kfpytorch serve --check``: what is in force, where it was said, and what is wrong."""
+"""``kfpytorch serve --check``: effective settings, their sources, and problems."""
 
 import json
 import os

@@ -1,7 +1,7 @@
-"""Two PyTorchJobs, and where they differ.
+"""Comparison of two PyTorchJobs, which yields each field that differs.
 
-What Kubernetes reads as the same is the same here: keys that are empty, spellings of a quantity, the order of
-what has names. Go fills environments and tolerations from maps, so the order of those has no meaning there.
+Values that Kubernetes reads as equal are equal here: absent and empty keys, spellings of a quantity, the
+order of named list members. Go builds environments and tolerations from maps, so their order has no meaning.
 """
 
 import json
@@ -20,7 +20,7 @@ SUFFIXES = {
     **{letter: Decimal(1000) ** (power + 1) for power, letter in enumerate("kMGTPE")},
     **{f"{letter}i": Decimal(1024) ** (power + 1) for power, letter in enumerate("KMGTPE")},
 }
-# Lists whose members have a name of their own; a few are found by another key.
+# The field that identifies a member of a list. Most lists use the name.
 NAMED = {
     "containers": "name",
     "initContainers": "name",
@@ -31,29 +31,29 @@ NAMED = {
     "ports": "containerPort",
 }
 UNORDERED = {"tolerations"}
-# An empty one of these says something.
+# Fields in which an empty object has a meaning.
 MEANT = {"emptyDir"}
-# In these, empty texts are values like others.
+# Mappings in which an empty text is a value.
 TEXTS = {"labels", "annotations", "nodeSelector", "matchLabels"}
 
 
 @dataclass(frozen=True)
 class Found:
-    """One place where two answers differ."""
+    """One field in which the two jobs differ."""
 
     case: Json
     path: str
     theirs: Any
     ours: Any
     job: Json
-    """Ours, as a whole."""
+    """Our complete job."""
 
     def __str__(self) -> str:
         return f"{self.case['id']}: {self.path}: theirs {self.theirs!r}, ours {self.ours!r}"
 
 
 def compare(case: Json, theirs: Json, ours: Json) -> list[Found]:
-    """Where the answers to one case differ; an answer is a line of output."""
+    """Return the differences between the two results of one case. A result is one line of output."""
     refusals = "error" in theirs, "problems" in ours
     if all(refusals):
         return []
@@ -68,7 +68,7 @@ def compare(case: Json, theirs: Json, ours: Json) -> list[Found]:
 
 
 def plain(value: Any, key: str = "") -> Any:
-    """The value without what means nothing; lists of named members become mappings."""
+    """Return the value without parts that have no meaning. Lists of named members become mappings."""
     if isinstance(value, Mapping):
         if key in ("requests", "limits"):
             return {name: quantity(text) for name, text in value.items()}
@@ -95,7 +95,7 @@ def plain_list(values: Sequence[Any], key: str) -> Any:
 
 
 def by_name(members: Sequence[Json], key: str) -> Json:
-    """Members by name; of several with one name the last, which is in force, and how many there are."""
+    """Map members by name. The last member with a name applies; `NAME#` contains the number of duplicates."""
     named: Json = {}
     times: dict[str, int] = {}
     for member in members:
@@ -106,7 +106,7 @@ def by_name(members: Sequence[Json], key: str) -> Json:
 
 
 def quantity(text: Any) -> Any:
-    """The number that a quantity stands for; what is none stays as it is."""
+    """Return the number of a quantity as text. A value that is not a quantity stays unchanged."""
     written = str(text)
     for suffix in (written[-2:], written[-1:]):
         if suffix in SUFFIXES and suffix:
@@ -121,7 +121,7 @@ def quantity(text: Any) -> Any:
 
 
 def difference(path: str, theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Each place, as high up as one side has nothing there."""
+    """Yield each differing path, at the highest level where one side has no value."""
     if path.endswith((".labels", ".annotations")):
         theirs, ours = ({} if side == MISSING else side for side in (theirs, ours))
     if isinstance(theirs, dict) and isinstance(ours, dict):
@@ -132,7 +132,7 @@ def difference(path: str, theirs: Any, ours: Any) -> Iterator[tuple[str, Any, An
 
 
 def step(path: str, key: str) -> str:
-    """The path of a member: a field after a dot, a name in brackets."""
+    """Return the path of a member: a field after a dot, or a name in brackets."""
     if key.startswith("["):
         return path + key
     if key.isidentifier():

@@ -1,6 +1,6 @@
-"""What we are compared with: upstream's Python package in an environment of its own, and Flyte's Go plugin.
+"""The references of the comparison: upstream's Python package in its own environment, and Flyte's Go plugin.
 
-Each is made once, for its sources, under the user's cache directory; needs the network then.
+Each is built once per version of its sources, under the user's cache directory. The build needs the network.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fly
 
 @pytest.fixture(scope="session")
 def upstream() -> Path:
-    """The environment with upstream's package in it."""
+    """Return the path of a virtual environment that contains upstream's package."""
     key = hashlib.sha256(LOCK.read_bytes() + PINNED.read_bytes()).hexdigest()[:16]
     home = CACHES / f"upstream-{key}-{sys.version_info[0]}.{sys.version_info[1]}"
     ready = home / ".ready"
@@ -43,7 +43,7 @@ def upstream() -> Path:
 
 @pytest.fixture
 def upstream_tests(upstream: Path, tmp_path: Path) -> Path:
-    """Upstream's own tests, unpacked."""
+    """Unpack upstream's own tests and return their directory."""
     (archive,) = (upstream / "source").glob("*.tar.gz")
     with tarfile.open(archive) as source:
         source.extractall(tmp_path, filter="data")
@@ -52,7 +52,7 @@ def upstream_tests(upstream: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def go_plugin() -> Path:
-    """The program that asks Flyte's Go plugin; built in some minutes when its sources are new."""
+    """Return the path of the program that calls Flyte's Go plugin. A build takes minutes."""
     key = hashlib.sha256(b"".join(source.read_bytes() for source in GO_SOURCES)).hexdigest()[:16]
     program = CACHES / f"goplugin-{key}" / "goplugin"
     if not program.exists():

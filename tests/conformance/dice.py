@@ -1,4 +1,4 @@
-"""Chance with a seed, and the words that generated tasks and platforms are made of."""
+"""Seeded random choices, and the values from which tasks and platforms are generated."""
 
 import copy
 import random
@@ -9,22 +9,22 @@ Json = dict[str, Any]
 
 
 class Dice(random.Random):
-    """Random choices; the same for the same seed, on every machine."""
+    """Random choices that are equal for equal seeds on every machine."""
 
     def yes(self, share: float) -> bool:
-        """True in that share of the cases."""
+        """Return True with probability `share`."""
         return self.random() < share
 
     def some(self, choices: Mapping[str, Sequence[Any]], share: float) -> Json:
-        """A value for some of the names."""
+        """Return a value for some of the names."""
         return {name: self.of(values) for name, values in choices.items() if self.yes(share)}
 
     def of(self, values: Sequence[Any]) -> Any:
-        """One of the values, to be changed at will."""
+        """Return a copy of one of the values, which the caller may modify."""
         return copy.deepcopy(self.choice(values))
 
     def few(self, values: Sequence[Any], most: int) -> list[Any]:
-        """At most that many of the values, in their order."""
+        """Return at most `most` of the values, in their order."""
         chosen = sorted(self.sample(range(len(values)), self.randint(0, min(most, len(values)))))
         return [copy.deepcopy(values[index]) for index in chosen]
 
@@ -127,7 +127,7 @@ ENVIRONMENT: list[Json] = [
     {"name": "BYTES", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1024Mi"}}},
     {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a", "optional": True}}},
 ]
-# What the API server and propeller read as Kubernetes' types, and what they are.
+# Values that the API server and FlytePropeller read as Kubernetes types.
 OF_CONTAINERS: list[Json] = [
     {"ports": [{"containerPort": 9000}, {"containerPort": 9001, "protocol": "UDP", "hostPort": 0}]},
     {"livenessProbe": {"httpGet": {"port": "http", "path": ""}, "initialDelaySeconds": 0}},
@@ -150,7 +150,7 @@ IMAGES = ["trainer:v1", "registry.example.com/team/trainer@sha256:0123", "localh
 
 
 def resources(dice: Dice, names: Mapping[str, Sequence[str]], share: float) -> Json:
-    """Requests and limits under the given names; either may be missing, and now and then they disagree."""
+    """Return requests and limits for the given names, which differ in a tenth of the cases."""
     requests = dice.some(names, share)
     if dice.yes(0.1):
         return {"requests": requests, "limits": dice.some(names, share)}

@@ -1,7 +1,7 @@
-"""Every place where our job differs from the one that Flyte's Go plugin makes: a path and a predicate.
+"""Each field in which our job differs from the job of Flyte's Go plugin: a path and a predicate.
 
-docs/reference/differences.md says the same to people, with the reason, and with the number of generated tasks
-that an entry applies to. A difference is explained by the first entry that fits.
+docs/reference/differences.md contains the same entries, with the reason and the number of generated tasks.
+The first entry that matches explains a difference.
 """
 
 import re
@@ -46,12 +46,12 @@ from predicates import (
 
 @dataclass(frozen=True)
 class Difference:
-    """One field that differs on purpose."""
+    """One field that differs intentionally."""
 
     path: str
-    """Where: `*` stands for anything; brackets are names."""
+    """Pattern of the path: `*` matches anything; brackets contain names."""
     applies: Predicate
-    """When, beyond the path."""
+    """The condition beyond the path."""
 
     def explains(self, found: Found) -> bool:
         return fnmatchcase(found.path, self.path.replace("[", "[[]")) and self.applies(found)
@@ -161,5 +161,5 @@ DIFFERENCES: dict[str, Difference] = {
 
 
 def explanation(found: Found) -> str | None:
-    """The entry that explains a difference."""
+    """Return the name of the entry that explains a difference, or None."""
     return next((name for name, entry in DIFFERENCES.items() if entry.explains(found)), None)

@@ -1,4 +1,4 @@
-"""The two sides, as processes that answer JSON lines with JSON lines."""
+"""The two compared programs, as processes that read and write JSON lines."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ KFPYTORCH = "from backend_plugin.cli import main; main()"
 
 
 def ask(command: Sequence[str | Path], lines: Iterable[Json]) -> list[Json]:
-    """One answer a line, in the lines' order."""
+    """Run a command on JSON lines and return one result per line, in the same order."""
     asked = list(lines)
     text = "".join(json.dumps(line) + "\n" for line in asked)
     done = subprocess.run(
@@ -28,5 +28,5 @@ def ask(command: Sequence[str | Path], lines: Iterable[Json]) -> list[Json]:
 
 
 def render(lines: Iterable[Json]) -> list[Json]:
-    """What we would create for each line."""
+    """Return our rendered plan for each line."""
     return ask([sys.executable, "-c", KFPYTORCH, "render", "--batch"], lines)

@@ -1,7 +1,7 @@
-"""Every place where our phase differs from the one of Flyte's Go plugin: a name and a predicate.
+"""Each job for which our phase differs from the phase of Flyte's Go plugin: a name and a predicate.
 
-docs/reference/differences.md says the same to people, with the reason and how often it applies. A difference
-is explained by the first entry that fits.
+docs/reference/differences.md contains the same entries, with the reason and the count. The first entry that
+matches explains a difference.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ BEFORE = ("WAITING_FOR_RESOURCES", "INITIALIZING")
 
 
 def cases() -> Iterator[Json]:
-    """Requests of ``explain --batch`` with a job: every golden verdict, every moment of some histories."""
+    """Yield requests of ``explain --batch`` with a job: golden verdicts, and moments of random histories."""
     for path in sorted(VERDICTS.glob("*/*.yaml")):
         yield {"id": f"{path.parent.name}/{path.stem}", **yaml.safe_load(path.read_text())["request"]}
     for seed in range(HISTORIES):
@@ -38,11 +38,11 @@ def cases() -> Iterator[Json]:
 
 @dataclass(frozen=True)
 class Told:
-    """What both sides say of a job."""
+    """The phases that both plugins derive from one job."""
 
     case: Json
     theirs: str
-    """A phase of theirs, or the text of an error."""
+    """The phase of the Go plugin, or the text of its error."""
     ours: Json
 
     @property
@@ -52,7 +52,7 @@ class Told:
 
     @property
     def true(self) -> set[str]:
-        """The types of the conditions that hold."""
+        """The types of the conditions with status True."""
         return {each["type"] for each in self.conditions if each["status"] == "True"}
 
     @property
@@ -62,7 +62,7 @@ class Told:
 
     @property
     def has_run(self) -> bool:
-        """The operator has seen it run."""
+        """True if the operator set the condition Running or Restarting."""
         return any(each["type"] in ("Running", "Restarting") for each in self.conditions)
 
     @property
@@ -74,7 +74,7 @@ class Told:
 
 
 def differs(case: Json, answer: Mapping[str, Any]) -> Iterator[Told]:
-    """The two phases, where they are not the same."""
+    """Yield the two phases if they differ."""
     theirs = answer["phase"]["phase"] if "phase" in answer else answer["error"]["message"]
     told = Told(case, theirs, dict(explain.answer(case)))
     if SAME.get(theirs) != told.phase:
@@ -101,5 +101,5 @@ DIFFERENCES: dict[str, Callable[[Told], bool]] = {
 
 
 def explanation(told: Told) -> str | None:
-    """The entry that explains a difference."""
+    """Return the name of the entry that explains a difference, or None."""
     return next((name for name, applies in DIFFERENCES.items() if applies(told)), None)

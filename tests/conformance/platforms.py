@@ -1,4 +1,4 @@
-"""What surrounds a generated task: who runs it, the platform's settings, its PodTemplates."""
+"""The environment of a generated task: its execution, the platform settings and the PodTemplates."""
 
 from typing import Any
 
@@ -80,9 +80,9 @@ ATTEMPT = ("mod-train-n0", "n0", "n0-0-dn3", "start", "a-very-long-node-name-of-
 
 
 def settings(dice: Dice) -> Json:
-    """A `plugins.k8s` section: empty, a few knobs, or many.
+    """Return a `plugins.k8s` section with no, few or many keys.
 
-    Flyte's plugin admits every pod, so this comparison has to.
+    Pod security checks are off, because Flyte's plugin accepts every pod.
     """
     said = dice.some(KNOBS, dice.of([0.0, 0.1, 0.3]))
     ours = dice.of(OURS) if dice.yes(0.3) else {}
@@ -90,7 +90,7 @@ def settings(dice: Dice) -> Json:
 
 
 def metadata(dice: Dice) -> tuple[Json, str]:
-    """Who runs the task, and where its results go."""
+    """Return the metadata of the task execution and its output prefix."""
     execution, node = f"f{dice.randrange(16**8):08x}", dice.of(ATTEMPT)
     attempt, interruptible = dice.of([0, 0, 1]), dice.yes(0.3)
     labels = {
@@ -139,7 +139,7 @@ def metadata(dice: Dice) -> tuple[Json, str]:
 
 
 def overrides(dice: Dice) -> Json:
-    """What with_overrides said of the node; the message has a field for it that propeller leaves empty."""
+    """Return the values from with_overrides. FlytePropeller leaves the message field for them empty."""
     said = resources(dice, QUANTITIES, 0.4)
     asked = {
         kind: [{"name": name, "value": value} for name, value in values.items()]
@@ -153,7 +153,7 @@ def overrides(dice: Dice) -> Json:
 
 
 def template_container(dice: Dice, name: str) -> Json:
-    """A container of a platform's PodTemplate; its image is there because Kubernetes wants one."""
+    """Return a container of a platform's PodTemplate. It has an image because Kubernetes requires one."""
     written: Json = {"name": name, "image": dice.of(IMAGES)}
     said = {
         "env": dice.few(ENVIRONMENT, 2),
@@ -168,7 +168,7 @@ def template_container(dice: Dice, name: str) -> Json:
 
 
 def pod_template(dice: Dice, name: str) -> Json:
-    """One PodTemplate, with some of the containers that mean something to Flyte."""
+    """Return one PodTemplate with some of the container names that Flyte recognizes."""
     names = dice.few(["default", "primary", "logs", "trainer"], 3) or ["noop"]
     spec: Json = {"containers": [template_container(dice, container) for container in names]}
     if dice.yes(0.2):
@@ -205,5 +205,5 @@ def pod_template(dice: Dice, name: str) -> Json:
 
 
 def pod_templates(dice: Dice) -> list[Json]:
-    """The PodTemplates of the cluster; tasks may name one that is not there."""
+    """Return the PodTemplates of the cluster. A task may name a template that is missing."""
     return [pod_template(dice, name) for name in ("gang", "plain") if dice.yes(0.85)]

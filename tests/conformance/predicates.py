@@ -1,4 +1,4 @@
-"""What can be said of one place where two answers differ: the words of the table in `differences`."""
+"""Predicates on one differing field; the table in `differences` combines them."""
 
 import json
 import re
@@ -14,75 +14,75 @@ Predicate = Callable[[Found], bool]
 
 
 def added(found: Found) -> bool:
-    """They have nothing there."""
+    """True if the Go plugin has no value there."""
     return bool(found.theirs == MISSING)
 
 
 def left_out(found: Found) -> bool:
-    """We have nothing there."""
+    """True if our job has no value there."""
     return bool(found.ours == MISSING)
 
 
 def becomes(theirs: Any, ours: Any) -> Predicate:
-    """One value for another."""
+    """Return a predicate for this pair of values."""
     return lambda found: bool(found.theirs == theirs and found.ours == ours)
 
 
 def adds(ours: Any) -> Predicate:
-    """Exactly that, where they have nothing."""
+    """Return a predicate for exactly this value where the Go plugin has none."""
     return becomes(MISSING, ours)
 
 
 def adds_text(pattern: str) -> Predicate:
-    """A text of that pattern, where they have nothing."""
+    """Return a predicate for a text of this pattern where the Go plugin has no value."""
     return lambda found: added(found) and re.fullmatch(pattern, str(found.ours)) is not None
 
 
 def both(*predicates: Predicate) -> Predicate:
-    """All of them."""
+    """Return a predicate that requires all given predicates."""
     return lambda found: all(predicate(found) for predicate in predicates)
 
 
 def any_value(found: Found) -> bool:
-    """Whatever the values."""
+    """True if both sides have a value."""
     return found.theirs != MISSING and found.ours != MISSING
 
 
 def is_output_prefix(found: Found) -> bool:
-    """The attempt's."""
+    """True if we add the output prefix of the attempt."""
     return added(found) and bool(found.ours == found.case["output_prefix"])
 
 
 def is_task(found: Found) -> bool:
-    """Which attempt of which node, for whoever reads the job later."""
+    """True if we add the annotation that names the Flyte node and the attempt."""
     return added(found) and "execution" in json.loads(found.ours)
 
 
 def is_job_name(found: Found) -> bool:
-    """Ours, where they have nothing."""
+    """True if we add our job's name."""
     return added(found) and bool(found.ours == found.job["metadata"]["name"])
 
 
 def is_nproc(found: Found) -> bool:
-    """What the author said, as a text."""
+    """True if we add the author's nproc_per_node as text."""
     custom = found.case["template"]["custom"]
     said = either(either(custom, "elasticConfig"), "nprocPerNode")
     return added(found) and bool(found.ours == str(int(said)))
 
 
 def either(said: Json, key: str) -> Any:
-    """What stands under a key, or under the same key in snake case."""
+    """Return the value of a key, or of the same key in snake case."""
     return said.get(key) or said.get(re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key)) or {}
 
 
 def is_port_name(found: Found) -> bool:
-    """The port's own number."""
+    """True if we add a port name made from the port number, or the operator's default name."""
     number = found.path.rpartition(".ports[")[2].partition("]")[0]
     return added(found) and bool(found.ours in (f"port-{number}", "pytorchjob-port"))
 
 
 def lower_cased(found: Found) -> bool:
-    """A key of a setting, which their loader writes in lower case."""
+    """True if the path ends with a key of a setting that the Go loader writes in lower case."""
     maps = [said for said in found.case["settings"].values() if isinstance(said, Mapping)]
     keys = {key for said in maps for key in said if key != key.lower()}
     name = found.path.rpartition("[")[2].rpartition(".")[2].rstrip("]")
@@ -90,7 +90,7 @@ def lower_cased(found: Found) -> bool:
 
 
 def as_many_as_processors(found: Found) -> bool:
-    """The whole processors of the container's limit, one at least, where they have nothing."""
+    """True if we add OMP_NUM_THREADS with the container's CPU limit, rounded down to at least one."""
     role = "Master" if ".Master." in found.path else "Worker"
     spec = found.job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]
     (trainer,) = (each for each in spec["containers"] if each["name"] == "pytorch")
@@ -99,17 +99,17 @@ def as_many_as_processors(found: Found) -> bool:
 
 
 def setting(name: str) -> Predicate:
-    """The platform says something about it."""
+    """Return a predicate for platforms that set this key."""
     return lambda found: name in found.case["settings"]
 
 
 def on_sidecar(found: Found) -> bool:
-    """Within a container that does not train, and is no init container."""
+    """True for a container that is neither the primary container nor an init container."""
     return ".containers[" in found.path and ".containers[pytorch]" not in found.path
 
 
 def of_pods(part: str) -> Predicate:
-    """Our pods have it, so our job has it."""
+    """Return a predicate for an entry that our pods have and our job repeats."""
 
     def has(found: Found) -> bool:
         groups = found.job["spec"]["pytorchReplicaSpecs"].values()
@@ -120,13 +120,13 @@ def of_pods(part: str) -> Predicate:
 
 
 def resource_of(found: Found) -> tuple[str, str]:
-    """``limits`` or ``requests``, and the name of the resource."""
+    """Return ``limits`` or ``requests``, and the name of the resource."""
     part, _, name = found.path.rpartition(".resources.")[2].replace("[", ".").partition(".")
     return part, name.rstrip("]")
 
 
 def defaulted(found: Found) -> bool:
-    """Zero for want of a platform's default; we have the setting's, within the platform's limit."""
+    """True for a Go value of zero where we set the default of the settings, at most the platform's limit."""
     settings, name = found.case["settings"], resource_of(found)[1]
     setting, value = {"cpu": ("default-cpus", "1"), "memory": ("default-memory", "1Gi")}.get(name, ("", ""))
     most = settings.get("kfpytorch", {}).get("task-resources", {}).get("limits", {}).get(name)
@@ -134,7 +134,7 @@ def defaulted(found: Found) -> bool:
 
 
 def role(found: Found) -> Json:
-    """What the role of a path says of its resources, whichever form it is written in."""
+    """Return the resources of the replica role in the path, for either form of the config."""
     name = "masterReplicas" if ".Master." in found.path else "workerReplicas"
     said = either(found.case["template"].get("custom", {}), name)
     said = said.get("common", said) if isinstance(said, Mapping) else {}
@@ -143,12 +143,12 @@ def role(found: Found) -> Json:
 
 
 def with_role(found: Found) -> bool:
-    """The role says something of its resources."""
+    """True if the role specifies resources."""
     return bool(role(found))
 
 
 def role_asks_for_less(found: Found) -> bool:
-    """The role asks for something else only; we keep what the task asks for."""
+    """True if the role requests only other resources. We keep the request of the task."""
     names = {
         "cpu": {"CPU", 1},
         "memory": {"MEMORY", 3},
@@ -161,18 +161,18 @@ def role_asks_for_less(found: Found) -> bool:
 
 
 def unset(found: Found) -> bool:
-    """They have nothing there, or zero."""
+    """True if the Go plugin has no value or zero."""
     return found.theirs in (MISSING, "0")
 
 
 def zero(found: Found) -> bool:
-    """They have nothing but zeros there."""
+    """True if the Go plugin has only zeros."""
     amounts = found.theirs.values() if isinstance(found.theirs, dict) else [found.theirs]
     return set(amounts) == {"0"}
 
 
 def overridden(found: Found) -> bool:
-    """with_overrides was used."""
+    """True if with_overrides was used."""
     return bool(found.case["metadata"].get("overrides"))
 
 
@@ -181,18 +181,18 @@ def is_device(found: Found) -> bool:
 
 
 def renamed_gpu(found: Found) -> bool:
-    """GPUs have another name on this platform."""
+    """True if the platform uses another resource name for GPUs."""
     return found.case["settings"].get("gpu-resource-name", "nvidia.com/gpu") != "nvidia.com/gpu"
 
 
 def short_gpu(found: Found) -> bool:
-    """Somebody writes `gpu` for the platform's name of it, which they mend in the task only."""
+    """True if a pod uses `gpu` as the resource name, which the Go plugin replaces only in the task."""
     pods = [found.case["template"].get("k8sPod"), found.case["pod_templates"]]
     return '"gpu": ' in json.dumps(pods)
 
 
 def about_gpus(found: Found) -> bool:
-    """One of the sides mentions a GPU, or tolerates what the platform says that GPUs tolerate."""
+    """True if one side mentions a GPU or contains a toleration that the settings define for GPUs."""
     said = found.case["settings"].get("resource-tolerations", {})
     by_name = {
         name: items for part in (said if isinstance(said, list) else [said]) for name, items in part.items()
@@ -203,24 +203,24 @@ def about_gpus(found: Found) -> bool:
 
 
 def about(text: str) -> Predicate:
-    """One of the sides mentions it."""
+    """Return a predicate for differences that mention this text."""
     return lambda found: text in f"{found.path} {json.dumps([found.theirs, found.ours])}"
 
 
 def problem(text: str) -> Predicate:
-    """We refuse the task, with a problem that says so."""
+    """Return a predicate for tasks that we reject with a problem that contains this text."""
     return lambda found: any(text in f"{each['field']} {each['message']}" for each in found.ours)
 
 
 def without_primary(found: Found) -> bool:
-    """None of the containers is named as the one that trains, and there is only one."""
+    """True if the only container of the pod is not named as the primary container."""
     pod = found.case["template"].get("k8sPod", {}).get("podSpec", {})
     missing = "config missing [primary_container_name]", "] not defined"
     return len(pod.get("containers", [])) == 1 and any(text in found.theirs for text in missing)
 
 
 def joined_terms(found: Found) -> bool:
-    """Alternatives of theirs are requirements of every alternative of ours."""
+    """True if we add the platform's interruptible requirement to each of our selector terms."""
     requirement = "interruptible-node-selector-requirement"
     settings = found.case["settings"]
     known = [settings[name] for name in (requirement, f"non-{requirement}") if name in settings]
@@ -229,14 +229,14 @@ def joined_terms(found: Found) -> bool:
 
 
 def primary_template(found: Found) -> bool:
-    """A sidecar, with a PodTemplate that has a container for the one that trains."""
+    """True for a sidecar if a PodTemplate has a template for the primary container."""
     specs = [each["template"]["spec"] for each in found.case["pod_templates"]]
     names = {each["name"] for spec in specs for each in spec.get("containers", [])}
     return on_sidecar(found) and "primary" in names
 
 
 def native_sidecar(found: Found) -> bool:
-    """An init container that runs beside the training, with a role that asks for resources."""
+    """True for a role that requests resources with an init container that runs beside the training."""
     pods = (
         found.case["template"].get("k8sPod"),
         found.case["metadata"].get("overrides", {}).get("podTemplate"),

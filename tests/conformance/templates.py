@@ -1,6 +1,6 @@
-"""Tasks as authors write them and as Flyte serialises them: a fixed, generated set, with bad values too.
+"""A fixed set of generated task templates in the form that Flyte serializes, including invalid values.
 
-A case is one line for ``render --batch``, and for the Go plugin: the same to both.
+One case is one input line, both for ``render --batch`` and for the Go plugin.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from dice import (
 )
 from platforms import metadata, pod_templates, settings
 
-SEED = 20251121  # Any; a failure names its case, which this seed makes again.
+SEED = 20251121  # An arbitrary seed. The name of a failing case identifies it for this seed.
 
 RESTARTS: list[Any] = [
     "RESTART_POLICY_ALWAYS",
@@ -78,7 +78,7 @@ ARGS = [
 
 
 def entries(said: Json) -> Json:
-    """Requests and limits in flyteidl's form."""
+    """Return requests and limits in flyteidl's form."""
     return {
         kind: [{"name": name, "value": value} for name, value in values.items()]
         for kind, values in said.items()
@@ -86,7 +86,7 @@ def entries(said: Json) -> Json:
 
 
 def container(dice: Dice) -> Json:
-    """A container target."""
+    """Return a container target."""
     written: Json = {"image": dice.of(IMAGES), "args": list(ARGS)}
     if dice.yes(0.7):
         written["resources"] = entries(resources(dice, QUANTITIES, 0.4))
@@ -100,7 +100,7 @@ def container(dice: Dice) -> Json:
 
 
 def pod_container(dice: Dice, name: str) -> Json:
-    """A container of a pod spec; the primary's image and args are Flyte's to fill in."""
+    """Return a container of a pod spec. Flyte fills in the image and args of the primary container."""
     written: Json = {"name": name, "image": dice.of(IMAGES)}
     if dice.yes(0.6):
         written["resources"] = resources(dice, KUBERNETES_QUANTITIES, 0.25)
@@ -121,7 +121,7 @@ def pod_container(dice: Dice, name: str) -> Json:
 
 
 def pod(dice: Dice) -> Json:
-    """A k8s_pod target, as from a PodTemplate of the author's; with its primary container's name."""
+    """Return a k8s_pod target, as from an author's PodTemplate, with the name of its primary container."""
     primary = dice.of(["primary", "trainer", "main"])
     containers = [{**pod_container(dice, primary), "args": list(ARGS)}]
     for name in dice.few(["logs", "proxy", "default"], 2) if dice.yes(0.4) else []:
@@ -156,7 +156,7 @@ def pod(dice: Dice) -> Json:
 
 
 def role(dice: Dice, replicas: float | None) -> Json:
-    """A replica group, in the flat form or under ``common``."""
+    """Return a replica spec, in the flat form or under ``common``."""
     said: Json = dice.some({"image": [*IMAGES, ""], "restartPolicy": RESTARTS}, 0.3)
     if replicas is not None:
         said["replicas"] = replicas
@@ -172,7 +172,7 @@ def elastic_policy(dice: Dice) -> tuple[Json, float]:
 
 
 def custom(dice: Dice, version: int) -> Json:
-    """What the task's config said."""
+    """Return the `custom` field of a task template."""
     written: Json = {}
     workers = dice.of([0.0, 1.0, 2.0, 5.0])
     if dice.yes(0.4):
@@ -188,7 +188,7 @@ def custom(dice: Dice, version: int) -> Json:
 
 
 def template(dice: Dice) -> Json:
-    """A task as it is registered."""
+    """Return a task template in its registered form."""
     version = dice.of([0, 1, 1, 1, 1])
     target = {"container": container(dice)} if dice.yes(0.6) else pod(dice)
     about: Json = {"retries": {"retries": 1}, "runtime": {"type": "FLYTE_SDK", "flavor": "python"}}
@@ -216,7 +216,7 @@ def template(dice: Dice) -> Json:
 
 
 def case(dice: Dice, number: int) -> Json:
-    """One task on one platform."""
+    """Return one task on one platform."""
     about, prefix = metadata(dice)
     written = {
         "id": f"case-{number}",
@@ -234,7 +234,7 @@ def case(dice: Dice, number: int) -> Json:
 
 
 def put(*path: Any, value: Any) -> Callable[[Json], None]:
-    """A mutation that writes a value, through the objects that are there."""
+    """Return a mutation that writes a value and creates missing parent objects."""
 
     def spoil(written: Any) -> None:
         for key in path[:-1]:
@@ -245,7 +245,7 @@ def put(*path: Any, value: Any) -> Callable[[Json], None]:
 
 
 def drop(*path: str) -> Callable[[Json], None]:
-    """A mutation that removes a key."""
+    """Return a mutation that removes a key."""
 
     def spoil(written: Any) -> None:
         for key in path[:-1]:
@@ -261,12 +261,12 @@ def no_target(written: Json) -> None:
 
 
 def asking(quantity: str, name: str = "CPU") -> Json:
-    """Resources of one entry."""
+    """Return resource requests with one entry."""
     return entries({"requests": {name: quantity}})
 
 
 def of_container(**said: Any) -> Callable[[Json], None]:
-    """A mutation to a container target of that kind."""
+    """Return a mutation that replaces the target with this container."""
 
     def spoil(written: Json) -> None:
         no_target(written)
@@ -276,7 +276,7 @@ def of_container(**said: Any) -> Callable[[Json], None]:
 
 
 def of_workers(said: Json) -> Callable[[Json], None]:
-    """A mutation to workers that say this, and nothing else."""
+    """Return a mutation that replaces the config with these workers."""
 
     def spoil(written: Json) -> None:
         written["template"].update(taskTypeVersion=1, custom={"workerReplicas": said})
@@ -285,7 +285,7 @@ def of_workers(said: Json) -> Callable[[Json], None]:
 
 
 def of_pod(**spec: Any) -> Callable[[Json], None]:
-    """A mutation to a pod of that kind, whose container `main` trains."""
+    """Return a mutation that replaces the target with this pod, with primary container `main`."""
 
     def spoil(written: Json) -> None:
         no_target(written)
@@ -367,5 +367,5 @@ SPOILT: list[tuple[str, Callable[[Json], None]]] = [
 
 
 def cases(count: int, seed: int = SEED) -> list[Json]:
-    """That many cases; the first ones are the same whatever the count."""
+    """Return the given number of cases. The first cases do not depend on the number."""
     return [case(Dice(seed + number), number) for number in range(count)]

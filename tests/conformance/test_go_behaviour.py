@@ -1,4 +1,4 @@
-"""The program around Flyte's Go plugin shows what is known of that plugin; one wired wrongly would not."""
+"""Known behaviour of Flyte's Go plugin, as a check of the program that wraps the plugin."""
 
 import base64
 import copy
@@ -44,7 +44,7 @@ WITH_SIDECAR: Json = {
 }
 WORKER = "template.custom.workerReplicas"
 REQUESTS = f"{WORKER}.resources.requests"
-# What is said beyond TASK, where to look, and what is found there; a text that begins with "!" is an error's.
+# Changes to TASK, the path of the result, and its value. A text that starts with "!" is part of an error.
 BEHAVIOUR: dict[str, tuple[Json, str, Any]] = {
     "name": ({}, "metadata.name", "f1-n0-0"),
     "owner": ({}, "metadata.ownerReferences.0.kind", "flyteworkflow"),

@@ -1,4 +1,4 @@
-"""Jobs in every state through Flyte's own Go plugin and through ours: the same phase, or on the list."""
+"""Phases of jobs in every state from Flyte's Go plugin and ours, which are equal or a listed difference."""
 
 import re
 from collections import Counter

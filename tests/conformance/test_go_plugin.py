@@ -1,4 +1,4 @@
-"""Generated tasks through Flyte's own Go plugin and through ours: equal, or on the list of differences."""
+"""Jobs of generated tasks from Flyte's Go plugin and ours, which are equal or a listed difference."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from templates import cases
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1800)]
 
 ALL = 2000
-# Fewer for a quick look; the counts of the page are those of all.
+# A lower number gives a faster run. The counts on the page apply to all cases.
 CASES = int(os.environ.get("CONFORMANCE_CASES", ALL))
 PAGE = ROOT / "docs/reference/differences.md"
 ENTRY = re.compile(r"^\| `(?P<name>[a-z-]+)` \| `(?P<path>[^`]+)` \| (?P<count>\d+) \|$", re.MULTILINE)
@@ -38,7 +38,7 @@ def theirs(go_plugin: Path, tasks: list[Json]) -> dict[str, Json]:
 
 @pytest.fixture(scope="module")
 def arrived(go_plugin: Path, tasks: list[Json]) -> list[Json]:
-    """The tasks as propeller's connector plugin sends them, less those that it never sends."""
+    """Return the tasks as FlytePropeller's connector plugin sends them, without tasks that it never sends."""
     sent = zip(tasks, ask([go_plugin, "--arrival"], tasks), strict=True)
     return [{**task, "template": sending["template"]} for task, sending in sent if "template" in sending]
 
@@ -87,7 +87,7 @@ def test_a_change_of_ours_is_not_explained_away(tasks: list[Json], theirs: dict[
 
 
 def written() -> dict[str, tuple[str, int]]:
-    """The page's table: path and count by name."""
+    """Return path and count by name from the table on the page."""
     return {entry["name"]: (entry["path"], int(entry["count"])) for entry in ENTRY.finditer(PAGE.read_text())}
 
 

@@ -1,4 +1,4 @@
-"""An image that still has upstream's plugin, under our backend: a task does not care which it finds."""
+"""Tasks in an image with upstream's plugin, run by our backend."""
 
 import sys
 from collections.abc import Callable
@@ -17,7 +17,7 @@ serve = roads.serve
 def test_an_image_with_upstreams_plugin_runs_under_our_backend(
     serve: Callable[..., Road], upstream: Path
 ) -> None:
-    """Both environments' packages write and read the same files; `where` says which one ran."""
+    """Run tasks from both images. Output `o1` is the path of the package that ran."""
     road = serve("--images", f"upstream:1={upstream}", "--images", f"image:1={sys.prefix}")
     started = [
         road.propeller.ask(task, {"value": 10}, image="upstream:1").start()

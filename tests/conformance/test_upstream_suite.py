@@ -11,13 +11,13 @@ import pytest
 pytestmark = [pytest.mark.conformance, pytest.mark.torch, pytest.mark.timeout(900)]
 
 COLLECTED = 35
-# flytekit reads a torch.nn.Module with torch.load, whose default refuses anything but plain weights
-# since torch 2.6. These two fail with upstream's package in the same way.
+# flytekit reads a torch.nn.Module with torch.load, which by default accepts only plain weights since
+# torch 2.6. These two tests also fail with upstream's package.
 NEED_PICKLED_MODULES = {"test_end_to_end[spawn]", "test_end_to_end[fork]"}
 
 
 def failures(tests: Path, *selected: str, **environment: str) -> set[str]:
-    # A configuration of its own, so that ours (warnings are errors) does not apply.
+    # A separate configuration, so that ours (warnings are errors) does not apply.
     (tests / "pytest.ini").write_text("[pytest]\n")
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""The same configs, written down by upstream's package and by ours, in two environments."""
+"""Serialization of the same configs by upstream's package and by ours, in two environments."""
 
 import json
 import os
@@ -20,7 +20,7 @@ CASES = 600
 def answers(python: Path, package: Path, cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     folder.mkdir()
     (folder / "cases.json").write_text(json.dumps(cases))
-    # The author's file has the same name in both, as it becomes part of the template.
+    # The author's file has the same name in both environments, because the template contains the name.
     (folder / "author.py").write_bytes(SCRIPT.read_bytes())
     command = [python, "author.py", "cases.json", "answers.json"]
     subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(package)}, check=True)

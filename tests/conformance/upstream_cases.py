@@ -1,15 +1,14 @@
-"""Configs as an author writes them, in every form that upstream accepts: a fixed, generated set.
+"""A fixed set of generated configs, in every form that upstream accepts.
 
-Left out, because ours differs on purpose (docs/decisions): values that cannot be meant, more processes
-than GPUs, pod templates on which upstream's shared memory lands in the wrong container, images that
-are placeholders.
+Left out are cases in which ours differs intentionally (docs/decisions): invalid values, more processes than
+GPUs, pod templates for which upstream mounts shared memory in the wrong container, and placeholder images.
 """
 
 import random
 from collections.abc import Sequence
 from typing import Any
 
-SEED = 20241121  # Any; the same for both environments and all runs.
+SEED = 20241121  # An arbitrary seed, equal for both environments and all runs.
 
 RESOURCES: list[dict[str, str]] = [
     {},
@@ -59,7 +58,7 @@ REFUSED_WITH_SHARED_MEMORY = [
 ]
 ARGUMENTS = {
     "requests": ["Resources(cpu='1', mem='1Gi')"],
-    "limits": ["Resources(cpu='2', gpu='8')"],  # As many as the largest nproc_per_node above.
+    "limits": ["Resources(cpu='2', gpu='8')"],  # The largest nproc_per_node above.
     "shared_memory": ["True", "'2Gi'", "False"],
     "pod_template": PODS,
     "pod_template_name": ["'gang'"],
@@ -78,19 +77,19 @@ ARGUMENTS = {
 
 
 class Author:
-    """Somebody who writes configs, with dice."""
+    """A generator of configs with seeded random choices."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
 
     def some(self, choices: dict[str, list[str]], share: float) -> dict[str, str]:
-        """A value for some of the names."""
+        """Return a value for some of the names."""
         return {
             name: self.dice.choice(texts) for name, texts in choices.items() if self.dice.random() < share
         }
 
     def call(self, name: str, said: dict[str, str], order: Sequence[str]) -> str:
-        """Arguments by keyword, or the leading ones by position."""
+        """Return a call with keyword arguments, or with the leading arguments by position."""
         by_position = 0
         while by_position < len(order) and order[by_position] in said and self.dice.random() < 0.5:
             by_position += 1
@@ -147,13 +146,13 @@ class Author:
 
 
 def accepted(count: int) -> list[dict[str, Any]]:
-    """Cases that upstream serialises."""
+    """Return cases that upstream serializes."""
     author = Author(SEED)
     return [author.case() for _ in range(count)]
 
 
 def refused() -> list[dict[str, Any]]:
-    """Cases that upstream refuses when the task is defined."""
+    """Return cases that upstream rejects when the task is defined."""
     configs = ["PyTorch()", "PyTorch(master=Master())", "PyTorch(num_workers=2, worker=Worker(replicas=2))"]
     cases = [(config, {}) for config in configs]
     for config in ("PyTorch(num_workers=2)", "Elastic(nnodes=2)", "Elastic()"):

@@ -1,6 +1,6 @@
-"""Task templates as an installed package writes them: ``python upstream_templates.py CASES ANSWERS``.
+"""Task templates as an installed package serializes them: ``python upstream_templates.py CASES ANSWERS``.
 
-Runs in either environment, so it imports neither pytest nor anything of this repository by name.
+The script runs in either environment, so it imports neither pytest nor modules of this repository by name.
 """
 
 import json
@@ -85,7 +85,7 @@ def read(expression: str) -> Any:
 def define(case: dict[str, Any]) -> Any:
     arguments = {name: read(text) for name, text in case["arguments"].items()}
     defined = task(train, task_config=read(case["config"]), **arguments)
-    globals()["defined"] = defined  # The loader's arguments name the task by the module's variable.
+    globals()["defined"] = defined  # The loader arguments name the task by its module variable.
     return defined
 
 
