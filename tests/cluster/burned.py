@@ -1,4 +1,4 @@
-"""Tasks for a burn-in: one replica a node, so that what is measured goes over the network of pods."""
+"""Tasks for a burn-in, with one replica per Kubernetes node so that measurements use the pod network."""
 
 import sys
 
@@ -30,7 +30,7 @@ SMALL = Resources(cpu="1", mem="1Gi")
 
 @task(task_config=PAIR, requests=SMALL, pod_template=_APART)
 def pair() -> None:
-    """A master and a worker."""
+    """A job with a master and a worker."""
 
 
 @task(
@@ -39,15 +39,15 @@ def pair() -> None:
     pod_template=_APART,
 )
 def elastic() -> None:
-    """Two agents, with two ranks each."""
+    """A job with two torch nodes of two ranks each."""
 
 
-# The interpreter on which the environment stands has its standard library only.
+# The base interpreter has only its standard library.
 @task(task_config=PAIR, requests=SMALL, environment={"PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin"})
 def torchless() -> None:
-    """In whose image there is a `python`, without torch."""
+    """A job whose image has `python` without torch."""
 
 
 @task(task_config=PAIR, requests=Resources(cpu="1000", mem="1Gi"))
 def large() -> None:
-    """For which all nodes are too small."""
+    """A job that is too large for all nodes."""

@@ -1,4 +1,4 @@
-"""A real cluster for the tests that want one; what a machine cannot run is reported as not run."""
+"""Fixtures for tests that need a real cluster; tests that a machine cannot run are reported as not run."""
 
 import shutil
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from rig.propeller import IMAGE
 from rig.real_cluster import RealCluster
 
 NOT_RUN = 75
-"""The status of a tier of which something was not run, and nothing failed."""
+"""The exit status of a test run with skipped tests and without failures."""
 HERE = Path(__file__).parent
-# In test_backend_trains a node is taken away: in a process that runs both, "cluster" is to come before it.
+# test_backend_trains disconnects a node. If one process runs both groups, "cluster" must come first.
 LONG = (
     "cluster",
     "test_backend_trains",
@@ -33,14 +33,14 @@ LONG = (
     "test_faults_restart",
     "test_side_by_side",
 )
-"""Groups that begin before all others, the longest first: all wait for what begins last."""
+"""Groups that start before all others, in order of decreasing duration to shorten the whole run."""
 PLACES = {group: place for place, group in enumerate(LONG)}
 
 
-# Before xdist, which writes the groups into the names of the tests.
+# Must run before xdist, which writes the groups into the names of the tests.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of this tier has its mark; a test that takes a minute here is no long one."""
+    """Mark all tests of this tier and extend their timeout, because a minute is normal here."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
@@ -51,12 +51,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    """What runs in one process: a file; of what wants gangs, or nodes, all that wants the same."""
+    """Return the group of a test, which runs in one process.
+
+    A group is a file, or all tests that use the same gang platform or the cluster with real nodes.
+    """
     called = getattr(item, "callspec", None)
     if called is not None and "scene" in called.params:
         return f"gangs-{PLATFORMS[called.params['scene']].ground}"
     wants_nodes = "cluster" in getattr(item, "fixturenames", ())
-    # With nodes of its own where there is a process for it: two minutes of it are waiting.
+    # test_backend_trains gets its own process and nodes if possible, because it waits for two minutes.
     return "cluster" if wants_nodes and item.path.stem != "test_backend_trains" else item.path.stem
 
 
@@ -71,7 +74,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _not_run(config: pytest.Config) -> list[str]:
-    """Why tests of this tier were skipped, wherever they were to run."""
+    """Return the reasons why tests of this tier were skipped."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", ()) if reporter is not None else ()
     ours = (each for each in skipped if "cluster" in each.keywords and isinstance(each.longrepr, tuple))
@@ -80,20 +83,20 @@ def _not_run(config: pytest.Config) -> list[str]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a cluster keeps its state and its logs."""
+    """The folder for the state and logs of a cluster."""
     return tmp_path_factory.mktemp("cluster")
 
 
 @pytest.fixture(scope="session")
 def programs() -> None:
-    """What a cluster is built with."""
+    """Skip the test if the programs of a cluster cannot be built."""
     if shutil.which("go") is None:
         not_run("the cluster tier is built with Go: put `go` on the PATH")
 
 
 @pytest.fixture(scope="session")
 def operated(folder: Path, programs: None) -> Iterator[tuple[ControlPlane, Process]]:
-    """The control plane and its operator."""
+    """The control plane, and its training operator."""
     with ControlPlane(folder) as plane:
         scheduling.start(plane)
         process = operator.start(plane)
@@ -103,19 +106,19 @@ def operated(folder: Path, programs: None) -> Iterator[tuple[ControlPlane, Proce
 
 @pytest.fixture(scope="session")
 def plane(operated: tuple[ControlPlane, Process]) -> ControlPlane:
-    """The control plane, with the training-operator, the scheduler and four nodes that are played."""
+    """The control plane with the training operator, the scheduler and four simulated nodes."""
     return operated[0]
 
 
 @pytest.fixture(scope="session")
 def training_operator(operated: tuple[ControlPlane, Process]) -> Process:
-    """The operator of `plane`; who ends it starts it again."""
+    """The training operator of `plane`. A test that stops it must start it again."""
     return operated[1]
 
 
 @pytest.fixture(scope="session")
 def bare(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An API server that knows PyTorchJobs, of which nobody makes anything: it may be treated badly."""
+    """An API server with the PyTorchJob CRD but without controllers; tests may damage it."""
     with ControlPlane(tmp_path_factory.mktemp("bare"), Options(controllers=False)) as plane:
         plane.crds(operator.crds())
         backend.permit(plane)
@@ -126,7 +129,7 @@ def bare(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 def served(
     request: pytest.FixtureRequest, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Backend]:
-    """Our server before `plane`; the module says its NAMESPACE."""
+    """Our server, connected to `plane`; the test module defines NAMESPACE."""
     backend.permit(plane)
     plane.namespace(request.module.NAMESPACE)
     with Backend(plane, tmp_path_factory.mktemp("backend")) as served:
@@ -135,14 +138,14 @@ def served(
 
 @pytest.fixture
 def caller(request: pytest.FixtureRequest, served: Backend, tmp_path: Path) -> Iterator[Caller]:
-    """Who asks it in the module's NAMESPACE, each time once."""
+    """A client of our server for the module's NAMESPACE, without retries."""
     with Caller(served.endpoint, tmp_path, request.module.NAMESPACE, again=False) as caller:
         yield caller
 
 
 @pytest.fixture(scope="session")
 def cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
-    """One whose pods are containers, on two nodes."""
+    """A cluster whose pods are containers, with two nodes."""
     if why := real_cluster.missing():
         not_run(why)
     with RealCluster(tmp_path_factory.mktemp("nodes"), names=[IMAGE, *helm.IMAGES]) as cluster:
@@ -160,12 +163,12 @@ def grounds(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def scene(
     request: pytest.FixtureRequest, grounds: Grounds, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
-    """The platform that a test names, and our server before it."""
+    """The platform that a test names, with our server."""
     platform = PLATFORMS[request.param]
     with staged(grounds[platform.ground], platform, tmp_path_factory.mktemp(request.param)) as scene:
         yield scene
 
 
 def not_run(reason: str) -> NoReturn:
-    """Skip, so that others may run; and the whole is no success."""
+    """Skip the test. The whole run then ends with a status other than success."""
     pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""Workflows of one training task each, as a user would write them; small enough for two processors."""
+"""Workflows with one small training task each, as a user would write them."""
 
 import os
 import time
@@ -64,7 +64,7 @@ def reduces(value: int) -> int:
 
 
 def reduced_until(told: str) -> int:
-    """All ranks add up, until there is a file of this name; at least once."""
+    """Run all-reduce steps until the file `told` exists, at least once, and return the number of steps."""
     import torch
     import torch.distributed as dist
 
@@ -103,7 +103,7 @@ def reduces_until(told: str) -> int:
                     key=f"node.kubernetes.io/{key}",
                     operator="Exists",
                     effect="NoExecute",
-                    # As a cluster has it by itself; this one waits for seconds.
+                    # The default of most clusters; the cluster of these tests uses seconds.
                     toleration_seconds=300,
                 )
                 for key in ("not-ready", "unreachable")
@@ -122,7 +122,7 @@ def reduces_until_on_patient_pods(told: str) -> int:
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
 def nothing() -> None:
-    """For pods that are only played."""
+    """A task for simulated pods."""
 
 
 @workflow
@@ -132,7 +132,7 @@ def says_nothing() -> None:
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL, retries=1)
 def nothing_twice() -> None:
-    """The same, with one more attempt."""
+    """The same task with one retry."""
 
 
 @workflow
@@ -146,7 +146,7 @@ def tries_twice() -> None:
     limits=Resources(gpu="64"),
 )
 def greedy() -> None:
-    """For more than any node has."""
+    """A task that requests more GPUs than any node has."""
 
 
 @workflow

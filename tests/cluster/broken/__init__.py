@@ -1,7 +1,7 @@
-"""Clusters that are broken, for `kfpytorch doctor` to find what it is.
+"""Deliberately broken clusters as test cases for `kfpytorch doctor`.
 
-`healthy` makes one in which nothing is wrong; `manifests` has the objects of both. `breaks` is the table of
-what is broken in it, and put right again: of the `platform`, of `flytes` own parts, and of `workloads`;
-`shape` says what a row is, `around_it` does what an object more cannot, and `beside` has what lies beside a
-cluster. `looking` asks the doctor.
+`healthy` creates a cluster without problems; `manifests` builds the objects of both. `breaks` is the table of
+all cases: `platform`, `flytes` and `workloads`. `shape` defines a row of the table, and `around_it` makes the
+changes that need more than additional objects. `beside` provides connectors and S3 stores outside the
+cluster. `looking` runs the doctor.
 """

@@ -1,4 +1,6 @@
-"""What is done to break a cluster, and undone, where an object more is not enough."""
+"""Context managers that break a cluster and repair it again, for breaks that need more than additional
+objects.
+"""
 
 import contextlib
 import json
@@ -28,7 +30,7 @@ _OWN = ("resourceVersion", "uid", "creationTimestamp", "managedFields", "generat
 
 @contextlib.contextmanager
 def there(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
-    """An object, for a while; the one that it replaces is put back."""
+    """Create or replace an object. On exit, delete it or restore the object that it replaced."""
     path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
     status = manifest.get("status")
     before = plane.admin.get(path)
@@ -42,7 +44,7 @@ def there(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
         yield
     finally:
         if before is None:
-            # A claim is kept from going, which here nobody takes back.
+            # The protection controller does not run in this cluster, so remove its finalizer from the claim.
             plane.admin.patch(path, {"metadata": {"finalizers": None}})
             plane.admin.delete(path)
             until(lambda: plane.admin.get(path) is None, 30, lambda: f"{path} is left")
@@ -103,7 +105,7 @@ def ahead(on: "Broken") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
 
 @contextlib.contextmanager
 def ending(on: "Broken") -> Iterator[Mapping[str, Any]]:
-    """Nobody here ends it for good."""
+    """Yield the name of a namespace that stays in the phase Terminating."""
     name = f"ending-{on.namespace}"
     on.plane.namespace(name)
     on.plane.admin.delete(f"/api/v1/namespaces/{name}")
@@ -138,7 +140,7 @@ def without_hook(on: "Broken") -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def without_operator_and_hook(on: "Broken") -> Iterator[None]:
-    """As before it was installed, but for its kinds."""
+    """Remove the operator and its webhook, but keep its CRDs."""
     with without(healthy.OPERATOR)(on), without_hook(on):
         yield
 
@@ -159,7 +161,7 @@ def without_kind(on: "Broken") -> Iterator[None]:
 
 @contextlib.contextmanager
 def old_kind(on: "Broken") -> Iterator[None]:
-    """As of an operator that could not hold a job back."""
+    """Replace the CRD with an old version that has no `spec.runPolicy.suspend`."""
     crd = on.plane.admin.get(_CRD)
     assert crd is not None
     (at,) = (number for number, each in enumerate(crd["spec"]["versions"]) if each["name"] == "v1")
@@ -174,7 +176,9 @@ def old_kind(on: "Broken") -> Iterator[None]:
 
 
 def asleep(on: "Broken") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
-    """A job of an hour ago that nobody has looked at."""
+    """Return an old PyTorchJob without status for each list of PyTorchJobs, as if the operator did not
+    reconcile it.
+    """
     job = made("kubeflow.org/v1", "PyTorchJob", "left", on.namespace)
     job["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
     body = json.dumps({"kind": "PyTorchJobList", "items": [job]}).encode()
@@ -198,7 +202,7 @@ def _rule(group: str, plural: str) -> Mapping[str, Any]:
 
 
 def away(namespace: str) -> Manifest:
-    """A webhook behind which nobody is."""
+    """Return a webhook configuration with an endpoint that refuses connections."""
     here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     hook = {
         "name": "away.example.org",
@@ -212,7 +216,7 @@ def away(namespace: str) -> Manifest:
 
 
 def refusing(namespace: str, group: str, plural: str) -> Sequence[Manifest]:
-    """A policy that refuses all that has our label."""
+    """Return an admission policy that rejects all objects with the label of our jobs."""
     here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     name = f"refuse-{namespace}"
     spec = {
@@ -228,7 +232,7 @@ def refusing(namespace: str, group: str, plural: str) -> Sequence[Manifest]:
 
 
 def altering(namespace: str, group: str, plural: str, path: str, value: str) -> Sequence[Manifest]:
-    """A policy that writes something else into all that has our label."""
+    """Return an admission policy that adds `value` at `path` to all objects with the label of our jobs."""
     here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     name, version = f"alter-{namespace}", "admissionregistration.k8s.io/v1beta1"
     patch = f'[JSONPatch{{op: "add", path: "{path}", value: {value}}}]'
@@ -246,7 +250,9 @@ def altering(namespace: str, group: str, plural: str, path: str, value: str) -> 
 
 
 def kueues_webhook(namespace: str) -> Sequence[Manifest]:
-    """Holds back a job that names a queue, as Kueue does where it is told to look at PyTorchJobs."""
+    """Return a policy that suspends jobs with a queue name, as Kueue does if its PyTorchJob integration is
+    enabled.
+    """
     alter, bind = altering(namespace, "kubeflow.org", "pytorchjobs", "/spec/runPolicy", '{"suspend": true}')
     queued = "has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels"
     only = {"name": "queued", "expression": f"{queued} && !has(object.spec.runPolicy)"}
@@ -261,7 +267,7 @@ def secured(on: "Broken") -> Iterator[None]:
 
 
 def permitted(namespace: str, account: str) -> Sequence[Manifest]:
-    """An account that may do all that the tests' own server may."""
+    """Return a ClusterRole with the rights of the tests' own server, and its binding to a service account."""
     group = "rbac.authorization.k8s.io"
     name = f"{namespace}-{account}-backend"
     role = made(f"{group}/v1", "ClusterRole", name, rules=[dict(rule) for rule in backend.RULES])
@@ -274,7 +280,7 @@ def permitted(namespace: str, account: str) -> Sequence[Manifest]:
 
 
 def nodes(spec: Mapping[str, Any]) -> Around:
-    """Every node with this in its spec."""
+    """Patch `spec` into the spec of every node, and remove its keys on exit."""
 
     @contextlib.contextmanager
     def around(on: "Broken") -> Iterator[None]:
@@ -294,7 +300,7 @@ def nodes_have(
     allocatable: Mapping[str, str] | None = None,
     labels: Mapping[str, Any] | None = None,
 ) -> Around:
-    """Every node with these devices, and no others."""
+    """Give every node exactly these devices and labels, and restore the nodes on exit."""
 
     @contextlib.contextmanager
     def around(on: "Broken") -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What lies beside a cluster, and is broken there: connectors, and stores that speak S3."""
+"""Services outside the cluster that doctor tests break: connectors and S3 stores."""
 
 import contextlib
 import os
@@ -17,7 +17,13 @@ Around = Callable[["Broken"], contextlib.AbstractContextManager[Mapping[str, Any
 
 
 def connector(address: str, *, secured: bool, known: bool = False) -> Around:
-    """A server that is asked at this address, and is for 127.0.0.1 where it has a certificate."""
+    """Start a gRPC server on 127.0.0.1 and direct the doctor to it at `address`.
+
+    Args:
+        address: The host in the doctor's options; the port is appended.
+        secured: Serve TLS, with a certificate for 127.0.0.1.
+        known: Give the doctor the certificate of the authority.
+    """
 
     @contextlib.contextmanager
     def around(on: "Broken") -> Iterator[Mapping[str, Any]]:
@@ -40,7 +46,7 @@ def connector(address: str, *, secured: bool, known: bool = False) -> Around:
 
 
 def s3(bucket: str = "flyte", **environment: str) -> Around:
-    """A server that speaks S3, asked as whoever has this environment, or as its own."""
+    """Start an S3 server with an output prefix in `bucket`. `environment` overrides the client settings."""
 
     @contextlib.contextmanager
     def around(on: "Broken") -> Iterator[Mapping[str, Any]]:

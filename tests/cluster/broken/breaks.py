@@ -1,4 +1,4 @@
-"""What is broken, one row each. The last takes the kind away, and with it all jobs."""
+"""The table of breaks, one row each. The last one deletes the CRD, and with it all jobs."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What is broken of Flyte by itself: the PodTemplates that it may lay below pods, and its version."""
+"""Breaks of Flyte itself: its PodTemplates and its version."""
 
 from typing import Final
 

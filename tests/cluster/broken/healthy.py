@@ -1,4 +1,4 @@
-"""A cluster in which nothing is wrong: a real API server and operator, and what else there would be."""
+"""A cluster without problems: a real API server and operator, and the objects of the other components."""
 
 import copy
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from broken.manifests import deployment, endpoints, made, service
 FLYTE: Final = "flyte"
 GPU: Final = "nvidia.com/gpu"
 LABELS: Final = {"nvidia.com/gpu.present": "true", "cloud.google.com/gke-accelerator": "nvidia-l4"}
-"""Of each node; an example selects one of them."""
+"""The labels of each node; an example selects one of them."""
 NODES: Final = ("node-0", "node-1")
 OPERATOR: Final = deployment(
     "training-operator", "kubeflow", "registry.example.org/kubeflow/training-operator:v1.9.3"
@@ -47,7 +47,7 @@ PROPELLER: Final[Mapping[str, Any]] = {
 
 
 def make(plane: ControlPlane) -> None:
-    """Everything in it."""
+    """Create all objects of the cluster."""
     plane.namespace(FLYTE)
     for manifest in (
         configuration(PROPELLER),
@@ -64,12 +64,12 @@ def make(plane: ControlPlane) -> None:
 
 
 def configuration(said: Mapping[str, Any]) -> Manifest:
-    """Flyte's, as its chart writes it."""
+    """Return the ConfigMap of Flyte, as its chart writes it."""
     return made("v1", "ConfigMap", "flyte-config", FLYTE, data={"000-core.yaml": yaml.safe_dump(dict(said))})
 
 
 def changed(*path: str, to: Any) -> Manifest:
-    """Flyte's configuration with another value at one place; None: without it."""
+    """Return the configuration of Flyte with another value at `path`, or without it if `to` is None."""
     said: Any = copy.deepcopy(dict(PROPELLER))
     part = said
     for key in path[:-1]:
@@ -81,7 +81,7 @@ def changed(*path: str, to: Any) -> Manifest:
 
 
 def deployed(plane: ControlPlane, manifest: Manifest, ready: int = 1) -> None:
-    """A Deployment, and what its controller would say of it."""
+    """Create a Deployment with the status that its controller would write."""
     plane.admin.apply(manifest)
     path = f"{path_of(manifest)}/{manifest['metadata']['name']}/status"
     amount = ready or None
@@ -91,13 +91,13 @@ def deployed(plane: ControlPlane, manifest: Manifest, ready: int = 1) -> None:
 
 
 def node(plane: ControlPlane, name: str, **has: str) -> None:
-    """A node that is ready, with eight GPUs if nothing else is said."""
+    """Create a ready node, by default with eight GPUs."""
     amounts = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: "8", **has}
     labels = {"kubernetes.io/hostname": name, **LABELS}
     manifest = made("v1", "Node", name, labels=labels)
     if plane.admin.get(f"/api/v1/nodes/{name}") is None:
         plane.admin.create(manifest)
-    # Without a controller nobody takes off the taint with which a node begins.
+    # No controller runs here that would remove the taint of a new node.
     plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
     status(plane, name, amounts, amounts)
 
@@ -105,9 +105,9 @@ def node(plane: ControlPlane, name: str, **has: str) -> None:
 def status(
     plane: ControlPlane, name: str, capacity: Mapping[str, str], allocatable: Mapping[str, str]
 ) -> None:
-    """What its kubelet would say."""
+    """Write the status that the node's kubelet would write."""
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "is ready"}
-    # A merge keeps what is not named.
+    # A merge patch keeps keys that it does not name.
     gone = dict.fromkeys((GPU, "nvidia.com/mig-1g.10gb"))
     said = {"capacity": {**gone, **capacity}, "allocatable": {**gone, **allocatable}, "conditions": [ready]}
     plane.admin.patch(f"/api/v1/nodes/{name}/status", {"status": said})

@@ -1,4 +1,4 @@
-"""The doctor, asked about a cluster in this process."""
+"""Runs the doctor in this process against a test cluster."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,14 @@ def wish(
     platform: Mapping[str, Any] | None = None,
     **said: Any,
 ) -> Wish:
-    """About a task with this ``custom``, or any; `said` is of `Wish`, ``template`` of the task template."""
+    """Return the doctor's input for a task with this `custom`, or without a task if neither is given.
+
+    Args:
+        namespace: The namespace of the job.
+        custom: The `custom` field of the task template.
+        platform: Flyte's plugin settings.
+        said: Further fields of `Wish`; `template` has fields of the task template.
+    """
     of_task = said.pop("template", {})
     is_any = custom is None and not of_task
     told = custom or {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
@@ -34,6 +41,6 @@ def wish(
 
 
 def findings(kubeconfig: Path, wanted: Wish) -> Sequence[Finding]:
-    """What it finds."""
+    """Run the doctor and return its findings."""
     options = KubernetesOptions(kubeconfig=str(kubeconfig))
     return verdict.findings(asyncio.run(gathering.gathered(options, wanted)))

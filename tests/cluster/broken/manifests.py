@@ -1,4 +1,4 @@
-"""Objects of a cluster, as others than we make them."""
+"""Builders for objects that other projects create in a cluster."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ Manifest = dict[str, Any]
 
 
 def made(api_version: str, kind: str, name: str, namespace: str = "", **said: Any) -> Manifest:
-    """An object; ``labels`` and ``annotations`` are its metadata's."""
+    """Return an object; `labels`, `annotations` and `finalizers` become part of its metadata."""
     metadata = {key: said.pop(key) for key in ("labels", "annotations", "finalizers") if key in said}
     where = {"namespace": namespace} if namespace else {}
     return {
@@ -32,7 +32,7 @@ def deployment(name: str, namespace: str, image: str, args: Sequence[str] = (), 
 
 
 def kind(group: str, version: str, name: str, plural: str, scope: str = "Cluster") -> Manifest:
-    """A kind of another project, as far as it is read."""
+    """Return the CRD of another project, with a schema that accepts any spec and status."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
     served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
@@ -46,7 +46,7 @@ def kind(group: str, version: str, name: str, plural: str, scope: str = "Cluster
             "names": {"kind": name, "plural": plural, "singular": name.lower()},
             "versions": [served],
         },
-        # What is not kubernetes' own says so.
+        # The API server requires this annotation for API groups below k8s.io.
         annotations={"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs"},
     )
 
@@ -70,7 +70,7 @@ def pod_template(namespace: str, spec: Mapping[str, Any]) -> Manifest:
 def gang_template(
     namespace: str, name: str, spec: Mapping[str, Any] | None = None, **metadata: Mapping[str, str]
 ) -> Manifest:
-    """One that tasks may name; ``labels`` and ``annotations`` are of its pods."""
+    """Return a PodTemplate that tasks can name; `metadata` has the labels and annotations of its pods."""
     container = {"name": "default", "image": "nothing:1"}
     template = {"metadata": metadata, "spec": {"containers": [container], **(spec or {})}}
     return made("v1", "PodTemplate", name, namespace, template=template)

@@ -1,4 +1,4 @@
-"""What is broken of the platform: its API server, its operator, its gang scheduler and queues."""
+"""Breaks of the platform: its API server, its operator, its gang scheduler and queues."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -25,12 +25,12 @@ _VOLCANO: Final = [
 
 
 def gang(**said: str) -> Mapping[str, Any]:
-    """Settings of a gang scheduler."""
+    """Return plugin settings with these gang options."""
     return {"kfpytorch": {"gang": {key.replace("_", "-"): value for key, value in said.items()}}}
 
 
 def operator(*args: str, image: str = "", status: Mapping[str, Any] = _READY, name: str = "") -> Manifest:
-    """The operator's Deployment, otherwise than it is."""
+    """Return the operator's Deployment with other arguments, image, status or name."""
     there = deployment(
         name or "training-operator", "kubeflow", image or "example.org/training-operator:v1.9.3", args
     )

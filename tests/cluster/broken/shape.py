@@ -1,4 +1,4 @@
-"""What one row of the table is: how a cluster is broken, what the doctor calls it, and what he says to do."""
+"""One row of the table of breaks: how to break the cluster, the expected finding and a part of its remedy."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _TEMPLATE: Final = {"default-pod-template-name": "platform"}
 
 @dataclass(frozen=True, kw_only=True)
 class Broken:
-    """Where something is to be broken."""
+    """The place to break: a cluster, a namespace in it and a scratch folder."""
 
     plane: ControlPlane
     namespace: str
@@ -27,35 +27,38 @@ class Broken:
 
 @dataclass(frozen=True, kw_only=True)
 class Break:
-    """One thing that is wrong."""
+    """One problem, and the finding that the doctor reports for it."""
 
     finds: str
     """The id of the check."""
     remedy: str
-    """A part of what is to be done."""
+    """A part of the expected remedy."""
     how: str = ""
-    """To tell it from others of its check."""
+    """A suffix that distinguishes this row from others with the same check."""
     also: tuple[str, ...] = ()
-    """Other checks that cannot but find something, too."""
+    """Other checks that also report a finding for this problem."""
     there: Callable[[str], Sequence[Manifest]] = lambda _: ()
-    """Objects, of the namespace that is given; with their status where they have one."""
+    """Return the objects to create in a namespace, with their status if they have one."""
     pod: Mapping[str, Any] = field(default_factory=dict)
-    """What the platform's PodTemplate says."""
+    """The pod spec in the platform's PodTemplate."""
     platform: Mapping[str, Any] = field(default_factory=dict)
-    """Flyte's settings."""
+    """Flyte's plugin settings."""
     asks: Mapping[str, Any] = field(default_factory=dict)
-    """What is asked of the doctor; see `looking.wish`."""
+    """Further arguments of `looking.wish`."""
     around: Callable[[Broken], contextlib.AbstractContextManager[Mapping[str, Any] | None]] = lambda _: (
         contextlib.nullcontext()
     )
-    """What else is done, and undone; gives what else is asked, and ``kubeconfig`` in place of the usual."""
+    """A context manager for further changes.
+
+    It can yield more arguments for `looking.wish`, and a `kubeconfig` that replaces the default.
+    """
 
     def __str__(self) -> str:
         return f"{self.finds}-{self.how}" if self.how else self.finds
 
     @contextlib.contextmanager
     def broken(self, on: Broken) -> Iterator[tuple[Path, Wish]]:
-        """While it is so: how the cluster is reached, and what is asked about it."""
+        """Break the cluster. Yield a kubeconfig for it and the doctor's input."""
         templates = [pod_template(on.namespace, self.pod)] if self.pod else []
         platform = {**self.platform, **(_TEMPLATE if self.pod else {})}
         with contextlib.ExitStack() as undo:

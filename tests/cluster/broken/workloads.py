@@ -1,4 +1,4 @@
-"""What is broken of a namespace, of nodes, and around the cluster: what a job meets."""
+"""Breaks in a namespace, in nodes and around the cluster: problems that a job meets."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -26,7 +26,7 @@ def limit_range(namespace: str, **said: Any) -> Manifest:
 
 
 def workers(count: int = 1, **requests: str) -> Mapping[str, Any]:
-    """A task of so many workers that each ask for this."""
+    """Return a task with `count` workers, each with these resource requests and limits."""
     named = {"gpu": "GPU", "cpu": "CPU", "memory": "MEMORY"}
     asked = [{"name": named[key], "value": value} for key, value in requests.items()]
     container = {"image": "image:1", "args": ["true"], "resources": {"requests": asked, "limits": asked}}
@@ -188,7 +188,7 @@ BREAKS: Final = (
         remedy="leave setHostnameAsFQDN out",
         pod={"setHostnameAsFQDN": True, "subdomain": "a-subdomain-that-is-rather-long"},
     ),
-    # ---- who pods are
+    # ---- service account, pod security and images
     Break(
         finds="pod-security",
         remedy="default-pod-security-context",
@@ -221,7 +221,7 @@ BREAKS: Final = (
         remedy="example.org/train:VERSION",
         asks={"template": {"container": {"image": "example.org/train:latest", "args": ["true"]}}},
     ),
-    # ---- what pods name
+    # ---- objects that pods reference
     Break(
         finds="config-map",
         remedy="kubectl create configmap proxies",
@@ -249,7 +249,7 @@ BREAKS: Final = (
         there=lambda namespace: [around_it.claim(namespace, "ReadWriteOnce", phase="Bound")],
         pod={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
     ),
-    # ---- the surroundings
+    # ---- outside the namespace
     Break(
         finds="store",
         remedy="get, put, list and delete",
@@ -376,6 +376,6 @@ BREAKS: Final = (
         there=lambda _: [_connector("0.9.0"), *around_it.permitted("flyte", "default")],
         asks={"release": "1.0.0"},
     ),
-    # ---- the last: whoever takes the kind away takes all jobs
+    # ---- the last one, because deleting the CRD deletes all jobs
     Break(finds="operator-kind", remedy="?ref=v1.9.3", around=around_it.without_kind),
 )

@@ -1,5 +1,5 @@
-"""The same tasks through Flyte's own plugin and through ours, side by side on one cluster.
+"""Runs the same tasks with Flyte's own plugin and with ours, side by side on one cluster.
 
-`sides` are the two; `scenarios` are what is done to both, and `kubelet` writes what becomes of their pods.
-`told` is what a user was told of one, and what it took; `table` is a page of that.
+`sides` has the two platforms, `scenarios` the events in both, and `kubelet` writes the statuses of their
+pods. `told` records what a user sees and the cost; `table` writes a page of the records.
 """

@@ -1,6 +1,6 @@
-"""What becomes of pods that nobody runs: their statuses, as kubelets write them.
+"""Writes the statuses of pods as kubelets do.
 
-A pod's own program is really run, as a process of this machine: what it leaves in the store is real.
+The program of a pod can run as a process of this machine, so that its outputs in the store are real.
 """
 
 import os
@@ -23,13 +23,13 @@ from compared.sides import Run
 Act: TypeAlias = Callable[[Api, Manifest], None]
 _HERE: Final = Path(__file__).parents[1]
 _ROLE: Final = "training.kubeflow.org/replica-type"
-# Shorter lives than an operator can see are not what is compared.
+# Pods that live shorter than the operator can observe are not part of the comparison.
 _LIFE: Final = 2
 _PATIENCE: Final = 120
 
 
 def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], bool]) -> None:
-    """Do with every new pod of these what is said for its role, until it is enough."""
+    """Apply the act of its role to every new pod of these executions, until `is_enough` returns True."""
     seen: set[str] = set()
     with ThreadPoolExecutor() as pool:
         acting: list[Future[None]] = []
@@ -49,12 +49,12 @@ def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], b
 
 
 def runs(api: Api, pod: Manifest) -> None:
-    """It runs, for ever."""
+    """Let the pod run until it is deleted."""
     _begins(api, pod)
 
 
 def runs_its_program(api: Api, pod: Manifest) -> None:
-    """It runs, and ends as its program does."""
+    """Run the program of the pod, and let the pod end with its exit code."""
     began = _begins(api, pod)
     container = pod["spec"]["containers"][0]
     here = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(_HERE)}
@@ -69,14 +69,14 @@ def runs_its_program(api: Api, pod: Manifest) -> None:
 
 
 def is_killed_for_its_memory(api: Api, pod: Manifest) -> None:
-    """It runs, and is killed."""
+    """Let the pod run for a while, and let it end as OOMKilled."""
     began = _begins(api, pod)
     time.sleep(_LIFE)
     _ends(api, pod, _Ended(began, 137, "OOMKilled"))
 
 
 def is_preempted(api: Api, pod: Manifest) -> None:
-    """It runs, until the scheduler wants its place: told to end, and gone."""
+    """Let the pod run for a while, and preempt it: set its DisruptionTarget condition and delete it."""
     began = _begins(api, pod)
     time.sleep(_LIFE)
     disruption = {
@@ -92,7 +92,7 @@ def is_preempted(api: Api, pod: Manifest) -> None:
 
 
 def has_no_image(api: Api, pod: Manifest) -> None:
-    """Nobody has its image."""
+    """Let the pod wait in ImagePullBackOff."""
     image = pod["spec"]["containers"][0]["image"]
     waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": not found'}
     _write(api, pod, {"phase": "Pending", "startTime": _now()}, {"waiting": waiting})
@@ -100,7 +100,7 @@ def has_no_image(api: Api, pod: Manifest) -> None:
 
 @dataclass(frozen=True)
 class _Ended:
-    """How a container ended that began then."""
+    """The start time, exit code and reason of a terminated container."""
 
     began: str
     code: int
@@ -108,7 +108,7 @@ class _Ended:
 
 
 def _begins(api: Api, pod: Manifest) -> str:
-    """Its container runs; since when."""
+    """Set the container to running, and return its start time."""
     began = _now()
     _write(api, pod, {"phase": "Running", "startTime": began}, {"running": {"startedAt": began}})
     return began
@@ -128,7 +128,7 @@ def _ends(api: Api, pod: Manifest, how: _Ended, *conditions: Manifest) -> None:
 
 
 def _environment(pod: Manifest, container: Manifest) -> Mapping[str, str]:
-    """As its container has it; of the downward API only the pod's name is asked for."""
+    """Return the environment of a container. Every reference to the downward API gets the pod name."""
     name = pod["metadata"]["name"]
     return {
         each["name"]: each.get("value", "" if "valueFrom" not in each else name) for each in container["env"]
@@ -153,7 +153,7 @@ def _write(api: Api, pod: Manifest, status: Manifest, state: Manifest) -> None:
         {"status": {**status, "containerStatuses": [told]}},
         headers={"Content-Type": "application/merge-patch+json"},
     )
-    # Its job may have ended, and it with its job.
+    # The pod may have been deleted with its job.
     assert answer.is_success or answer.status_code == httpx.codes.NOT_FOUND, answer.text
 
 

@@ -1,7 +1,4 @@
-"""What is done to both sides at the same time: tasks that end well, and in the ways in which tasks end.
-
-Lives here: what happens. Does not: what was told of it; see `told`.
-"""
+"""The scenarios of the comparison: tasks that succeed, and tasks that fail in common ways."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +12,7 @@ from compared.kubelet import Act
 from compared.sides import Pair, Sides
 
 _HAND: Final = {BY_HAND: "yes"}
-# Two polls: whoever has said nothing by then that the other has said, has nothing to say.
+# The duration of two polls: a side that has reported nothing by then reports nothing at all.
 _SILENCE: Final = 12
 
 
@@ -75,7 +72,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Sides], Pair]]] = {
     "no node has as many GPUs": _finds_no_node,
     "a user aborts it": _is_aborted,
 }
-"""By what happens; each starts two executions and returns when both have ended, or were ended."""
+"""The scenarios by name. Each starts two executions and returns when both have ended or are aborted."""
 
 
 def _played(pair: Pair, acts: Mapping[str, Act]) -> Pair:
@@ -84,13 +81,13 @@ def _played(pair: Pair, acts: Mapping[str, Act]) -> Pair:
 
 
 def _played_until_silence(pair: Pair, acts: Mapping[str, Act]) -> Pair:
-    """Until ours has ended; what theirs has not said for a while after that, it would not say at all."""
+    """Wait until our execution has ended, then abort theirs if it reports no end for a while."""
     kubelet.play(tuple(pair), acts, _silence(lambda: pair.ours.has_ended))
     return _aborted(pair, lambda: True)
 
 
 def _silence(after: Callable[[], bool]) -> Callable[[], bool]:
-    """Whether a while has passed after this."""
+    """Return a condition that is true a while after `after` becomes true."""
     began: list[float] = []
 
     def is_over() -> bool:
@@ -108,11 +105,11 @@ def _ended(pair: Pair) -> Pair:
 
 
 def _aborted(pair: Pair, when: Callable[[], bool]) -> Pair:
-    """What lives yet is aborted then; ends when nothing is left of it."""
+    """Abort each execution that has not ended when `when` becomes true. Wait until its objects are gone."""
     for run in pair:
         run.until(when)
         if not run.has_ended:
             run.abort()
-    # Each is looked at, whatever the other says.
+    # A set comprehension evaluates both, where all() would stop at the first False.
     pair.ours.until(lambda: {run.is_gone() for run in pair} == {True})
     return _ended(pair)

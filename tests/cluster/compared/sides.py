@@ -1,7 +1,4 @@
-"""The two: a propeller each, one with Flyte's own plugin, one with our server behind it.
-
-Lives here: starting executions on both, and looking at them. Does not: what happens to their pods.
-"""
+"""The two platforms: each has a propeller, one with Flyte's own plugin and one with our server."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,20 +14,20 @@ from rig.propeller import TERMINATED, Execution, Propeller
 from rig.recorder import Shown
 
 _PATIENCE: Final = 180
-# What flytekit makes of a workflow, it makes in one thread.
+# flytekit can translate workflows in only one thread at a time.
 _TRANSLATING: Final = Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two."""
+    """One of the two platforms."""
 
     name: str
     plane: ControlPlane
     propeller: Propeller
 
     def start(self, workflow: WorkflowBase, annotations: Mapping[str, str], **inputs: Any) -> "Run":
-        """An execution of this workflow."""
+        """Start an execution of this workflow."""
         with _TRANSLATING:
             return Run(side=self, execution=self.propeller.start(workflow, annotations=annotations, **inputs))
 
@@ -42,48 +39,48 @@ class Run:
     side: Side
     execution: Execution
     until_abort: Sequence[Shown] | None = None
-    """What had been shown when we aborted it; None if it ended by itself."""
+    """The events until we aborted it; None if it was not aborted."""
     aborted: float = 0
-    """When, by `time.monotonic`."""
+    """The time of the abort, by `time.monotonic`."""
     gone_after: float | None = None
-    """How many seconds later nothing was left of it."""
+    """The seconds from the abort until all its objects were deleted."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether propeller is done with it."""
+        """True if propeller has finished the execution."""
         found = self.side.propeller.found(self.execution)
         return found is None or TERMINATED in found["metadata"].get("labels", {})
 
     def shown(self) -> Sequence[Shown]:
-        """What was shown so far."""
+        """Return the task events until now."""
         return self.side.propeller.recorder.tasks(self.execution.name)
 
     def phases(self) -> Sequence[str]:
-        """The phases of that."""
+        """Return the phases of these events."""
         return [each.phase for each in self.shown()]
 
     def pods(self) -> Sequence[Manifest]:
-        """Those that it has."""
+        """Return its pods."""
         return self._of(pods(self.side.propeller.namespace))
 
     def jobs(self) -> Sequence[Manifest]:
-        """Its PyTorchJobs."""
+        """Return its PyTorchJobs."""
         return self._of(jobs(self.side.propeller.namespace))
 
     def abort(self) -> None:
-        """As a user does."""
+        """Abort the execution, as a user does."""
         self.until_abort = self.shown()
         self.aborted = time.monotonic()
         self.side.propeller.abort(self.execution)
 
     def is_gone(self) -> bool:
-        """Whether nothing is left of it since it was aborted."""
+        """True if it was not aborted, or if its objects have been deleted since the abort."""
         if self.until_abort is not None and self.gone_after is None and not self.jobs() and not self.pods():
             self.gone_after = time.monotonic() - self.aborted
         return self.until_abort is None or self.gone_after is not None
 
     def until(self, so: Callable[[], bool]) -> None:
-        """Wait for something of it."""
+        """Wait for a condition."""
         until(so, _PATIENCE, lambda: f"{self.side.name}: {self.shown()}")
 
     def _of(self, path: str) -> Sequence[Manifest]:
@@ -92,7 +89,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """The same on both sides."""
+    """The same execution on both sides."""
 
     theirs: Run
     ours: Run
@@ -103,12 +100,12 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Sides:
-    """The two."""
+    """The two platforms."""
 
     theirs: Side
     ours: Side
 
     def start(self, workflow: WorkflowBase, annotations: Mapping[str, str], **inputs: Any) -> Pair:
-        """The same execution on each."""
+        """Start the same execution on both."""
         theirs = self.theirs.start(workflow, annotations, **inputs)
         return Pair(theirs=theirs, ours=self.ours.start(workflow, annotations, **inputs))

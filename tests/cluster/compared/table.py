@@ -1,4 +1,4 @@
-"""A page of what was told, as docs/explanation/compared.md shows it."""
+"""Writes the comparison page, docs/explanation/compared.md."""
 
 import re
 from collections import Counter
@@ -12,13 +12,15 @@ from rig.images import REPOSITORY
 from compared.told import Told
 
 _NAMES: Final = re.compile(r"\bf[0-9a-f]{19}(-n0-\d)?(-[0-9a-f]{12})?")
-# Of a traceback, its end says what it is about.
+# Keep the end of a traceback, which contains the error.
 _LONGEST: Final = 260
 _NOT_TOLD: Final = {"QUEUED"}
 
 
 def page(pairs: Mapping[str, tuple[Told, Told]], calls: Sequence[Call]) -> str:
-    """Two tables: what was told, and what it took; theirs, then ours. And what our server asked besides."""
+    """Return the tables of messages and of cost, and the API requests of our server that are not about a
+    task.
+    """
     others = Counter(each.verb for each in calls if each.user == BACKEND and not each.name)
     besides = ", ".join(f"{count} {verb}" for verb, count in sorted(others.items()))
     return (
@@ -37,8 +39,8 @@ def _words(pairs: Mapping[str, tuple[Told, Told]]) -> Iterator[str]:
 
 
 def _said(told: Told) -> str:
-    """Phases with their seconds, and all that was said with them."""
-    # A phase of every task is no news.
+    """Return the phases with their times and messages."""
+    # Every task has these phases.
     news = [each for each in told.shown if each.phase not in _NOT_TOLD]
     cells = []
     for each in news:

@@ -1,7 +1,4 @@
-"""What a user was told of an execution, and what it took: read when all is over.
-
-Lives here: records. Does not: whether it was good; the tests say that.
-"""
+"""Records of an execution: what a user sees, and what it costs. They are read after the execution."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,21 +14,21 @@ _LAST: Final = {"SUCCEEDED", "FAILED"}
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """Of one execution."""
+    """The record of one execution."""
 
     shown: Sequence[Shown]
-    """Until its end, or until we aborted it."""
+    """The events until the end or the abort."""
     created: float
     gone_after: float | None
-    """Seconds until nothing was left, if we aborted it."""
+    """The seconds from the abort until all objects were deleted; None without an abort."""
     calls: Sequence[Call]
-    """That name it, over its whole life."""
+    """All API requests that name the execution."""
     running: int
-    """Pods that run on after the end."""
+    """The number of pods that still run after the end."""
 
     @property
     def phases(self) -> Sequence[str]:
-        """As they were shown, each with its attempt."""
+        """The attempt and phase of each event."""
         return [f"{each.attempt} {each.phase}" for each in self.shown]
 
     @property
@@ -40,27 +37,27 @@ class Told:
 
     @property
     def message(self) -> str:
-        """What was said of the last thing about which anything was."""
+        """The message of the last event that has one."""
         said = [each.message or each.reason for each in self.shown]
         return next((each for each in reversed(said) if each), "")
 
     @property
     def took(self) -> float | None:
-        """Seconds from the workflow's creation until its last phase was shown; None if it had none."""
+        """The seconds from creation to the terminal phase; None without a terminal phase."""
         last = self.shown[-1]
         return last.at - self.created if last.phase in _LAST else None
 
     def asked(self, user: str) -> int:
-        """How often this user asked the API server for something of it."""
+        """Return the number of requests of this user about the execution."""
         return sum(each.user == user for each in self.calls)
 
     def read(self, user: str) -> int:
-        """How often it asked what there was."""
+        """Return the number of get and list requests of this user."""
         return sum(each.user == user and each.is_read for each in self.calls)
 
 
 def told(run: Run, calls: Sequence[Call]) -> Told:
-    """What there is to say of it now."""
+    """Return the record of an execution as it is now."""
     return Told(
         shown=run.shown() if run.until_abort is None else run.until_abort,
         created=run.execution.created,

@@ -1,6 +1,6 @@
-"""Histories of PyTorchJobs, made up by chance and played against the real training-operator.
+"""Random histories of PyTorchJobs, played against the real training operator.
 
-`specs` and `walks` make them up; `mirror` sees what becomes of them and `pulse` when the operator is done;
-`player` plays one, `plays` many at once, and `observing` tells what there is, as `tests/recorded` has it.
-`manifests` makes up jobs that nobody plays: whether they are accepted is all.
+`specs` and `walks` generate histories. `mirror` watches the cluster, and `pulse` detects that the operator
+has handled all events. `player` plays one history, and `plays` many at the same time. `observing` returns the
+observed state in the format of `tests/recorded`. `manifests` generates jobs to test only their API admission.
 """

@@ -1,7 +1,4 @@
-"""PyTorchJobs as they might be sent, by chance: a good one with fields of any type more, less, or odd.
-
-Lives here: manifests. Does not: who accepts them.
-"""
+"""Random PyTorchJobs for API admission: valid jobs with added, removed or odd fields."""
 
 import copy
 import json
@@ -34,17 +31,17 @@ _TYPES: Final = {
     part: {name: kind.removesuffix("!") for name, kind in fields.items()}
     for part, fields in declared(PARTS + JOB_PARTS).items()
 }
-# The deeper, the less: a pod has volumes that have claims that have selectors.
+# The probability of an optional field decreases with depth, because types of pods are nested deeply.
 _MORE: Final = (0.5, 0.35, 0.25, 0.15, 0.1)
 
 
 def manifest(chance: Random) -> Manifest:
-    """A PyTorchJob, good or not."""
-    # Without the parts that several places share.
+    """Return a PyTorchJob that may be invalid."""
+    # The copy has no parts that are shared between several places.
     made = json.loads(json.dumps(WHOLE_JOB))
     for _ in range(chance.choice((0, 1, 1, 1, 2, 3))):
         chance.choice((_odd, _less, _more, _more, _more))(made, chance)
-    # What is in the URL, too, is as it is there.
+    # The namespace must match the URL.
     if isinstance(made.get("metadata"), dict):
         made["metadata"]["namespace"] = NAMESPACE
     return {**made, **KIND}
@@ -52,7 +49,7 @@ def manifest(chance: Random) -> Manifest:
 
 def _odd(made: Manifest, chance: Random) -> None:
     holder, key = chance.choice(list(_places(made)))
-    holder[key] = copy.deepcopy(chance.choice(_ODD))  # The next change may be within it.
+    holder[key] = copy.deepcopy(chance.choice(_ODD))  # The next change may edit this value.
 
 
 def _less(made: Manifest, chance: Random) -> None:
@@ -61,7 +58,7 @@ def _less(made: Manifest, chance: Random) -> None:
 
 
 def _more(made: Manifest, chance: Random) -> None:
-    """A field of its type, wherever one of a known type may be."""
+    """Set a field of the right type in an object of a known type."""
     there = list(_parts(made.get("spec"), "PyTorchJobSpec"))
     if not there:
         return
@@ -89,7 +86,7 @@ def _value(kind: str, chance: Random, depth: int) -> Any:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Everything that is in something, as what it is in and where."""
+    """Yield every value in a document as its container and key."""
     children = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     )
@@ -99,7 +96,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _parts(value: Any, kind: str) -> Iterator[tuple[Manifest, str]]:
-    """The objects whose type is known."""
+    """Yield the objects of known types, with their type."""
     if kind.startswith("[") and isinstance(value, list):
         for each in value:
             yield from _parts(each, kind[1:-1])

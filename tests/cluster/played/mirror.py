@@ -1,7 +1,4 @@
-"""What there is in the cluster, by namespace, and when it last changed; read from three watches.
-
-Lives here: what was seen. Does not: whether more will come; see `pulse`.
-"""
+"""The observed state of the cluster by namespace and the time of its last change, read from three watches."""
 
 import contextlib
 import threading
@@ -17,20 +14,20 @@ _JOBS: Final = "/apis/kubeflow.org/v1/pytorchjobs"
 _PODS: Final = "/api/v1/pods"
 _SERVICES: Final = "/api/v1/services"
 _GONE: Final = "DELETED"
-# A watch ends after as many seconds and is begun anew, so that it can be given up.
+# The timeout of a watch in seconds; watches are short so that the threads can stop.
 _WATCH: Final = "2"
 _TIMES: Final = ("startTime", "completionTime")
 
 
 @dataclass
 class Stage:
-    """One namespace, in which one history is played."""
+    """The observed state of one namespace, in which one history is played."""
 
     job: Manifest | None = None
     last_status: Manifest | None = None
-    """Of the last job that is gone."""
+    """The last status of a deleted job."""
     uid: str = ""
-    """Of the last job."""
+    """The uid of the last job."""
     pods: dict[str, Manifest] = field(default_factory=dict)
     services: dict[str, Manifest] = field(default_factory=dict)
     incarnations: dict[str, int] = field(default_factory=dict)
@@ -39,7 +36,7 @@ class Stage:
     changed_at: float = field(default_factory=time.monotonic)
 
     def change(self) -> None:
-        """Something has happened, or is about to."""
+        """Record that the state changes or is about to change."""
         self.changes += 1
         self.changed_at = time.monotonic()
 
@@ -71,7 +68,7 @@ def _put(objects: dict[str, Manifest], kind: str, manifest: Manifest) -> None:
 
 
 class Mirror:
-    """A context in which the watches run."""
+    """A context manager that runs the watches."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -93,20 +90,20 @@ class Mirror:
             thread.join()
 
     def open(self, namespace: str) -> None:
-        """Begin to look at a namespace, before anything is in it."""
+        """Start recording a namespace. Call it before the namespace has objects."""
         with self._lock:
             self._stages[namespace] = Stage()
 
     @contextlib.contextmanager
     def stage(self, namespace: str) -> Iterator[Stage]:
-        """The namespace as it is, while nothing else happens."""
+        """Yield the state of a namespace while holding the lock."""
         if self._failure is not None:
             raise self._failure
         with self._lock:
             yield self._stages[namespace]
 
     def seen(self, namespace: str) -> Stage:
-        """The same, to keep."""
+        """Return a copy of the state of a namespace."""
         with self.stage(namespace) as stage:
             mappings = {name: dict(getattr(stage, name)) for name in ("pods", "services", "incarnations")}
             return replace(stage, **mappings, times={name: [*seen] for name, seen in stage.times.items()})
@@ -121,7 +118,7 @@ class Mirror:
                 for event in api.watch(path, resourceVersion=version, timeoutSeconds=_WATCH):
                     version = event["object"]["metadata"]["resourceVersion"]
                     self._take(event["type"], event["object"], take)
-        except Exception as error:  # noqa: BLE001 - told to whoever looks.
+        except Exception as error:  # noqa: BLE001 - raised again by `stage`
             self._failure = error
         finally:
             api.close()

@@ -1,4 +1,4 @@
-"""What there is in a namespace, in the form of `tests/recorded`."""
+"""The observed state of a namespace, in the format of `tests/recorded`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ _CONDITION = ("type", "status", "reason", "message")
 
 
 def observed(stage: Stage, namespace: str) -> dict[str, Any]:
-    """All that is compared of a namespace, but for what the player itself was told."""
+    """Return the compared state of a namespace, without the responses that the player received."""
     found: dict[str, Any] = {
         "job": stage.job
         and {"spec": stage.job["spec"], "status": _status(stage.job.get("status", {}), stage, namespace)},

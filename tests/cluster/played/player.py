@@ -1,7 +1,4 @@
-"""Plays one history: does in a namespace what its steps say, as people and kubelets would.
-
-Lives here: the requests and their answers. Does not: what follows from them; that is the operator's.
-"""
+"""Plays one history: performs its steps in a namespace, as users, admins and kubelets would."""
 
 import math
 import re
@@ -21,11 +18,11 @@ from played.specs import SOON
 
 Step = Mapping[str, Any]
 _TICK: Final = 0.1
-# Whole seconds tell the times of two steps apart.
+# Timestamps have whole seconds, so steps must be further apart.
 _STEP: Final = 1.1
-# A job that is kept for some seconds after its end is deleted in this time.
+# The time by which a job with a short TTL is deleted.
 _EXPIRES: Final = SOON + 2.2
-# Where the operator makes and deletes a pod without end: more than any step asks of it.
+# More changes than any step requires: the operator creates and deletes a pod in an endless loop.
 _STORM: Final = 80
 _PATIENCE: Final = 180
 _NODE: Final = "node"
@@ -36,7 +33,7 @@ _CONTAINERS: Final = ("containerStatuses", "initContainerStatuses")
 
 @dataclass
 class Player:
-    """One history under way."""
+    """A history that is being played."""
 
     api: Api
     mirror: Mirror
@@ -44,13 +41,13 @@ class Player:
     history: Mapping[str, Any]
     namespace: str
     restart: Callable[[Callable[[], None]], None]
-    """Stop the operator, do this, and start it."""
+    """Stops the operator, calls the argument and starts the operator."""
     began: float = field(default_factory=time.monotonic)
     refused: list[dict[str, Any]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
     def play(self) -> dict[str, Any]:
-        """The history with what was observed."""
+        """Play all steps, and return the history with the observed states."""
         steps = [{"do": step["do"], "observed": self._step(step["do"])} for step in self.history["steps"]]
         return {**self.history, "steps": steps}
 
@@ -64,7 +61,10 @@ class Player:
         done = self._now()
 
         def least(stage: Stage) -> float:
-            """When a job expires is known to a second, so one that does is looked at when it surely has."""
+            """Return the earliest time to observe the state.
+
+            A TTL has a precision of one second, so a job that expires is observed only after its deletion.
+            """
             if not (had_job or stage.job) or not _expires(stage):
                 return done + _STEP
             return done + _EXPIRES if stage.job is None else math.inf
@@ -75,7 +75,9 @@ class Player:
         return {**seen, **{key: value for key, value in told.items() if value}, "settled": is_settled}
 
     def _settle(self, before: int, least: Callable[[Stage], float]) -> bool:
-        """Wait until nothing happens any more, and no less; whether that was reached."""
+        """Wait until the namespace is quiet and the time of `least` has come. Return False in an endless
+        loop.
+        """
         end = time.monotonic() + _PATIENCE
         while True:
             stage = self._seen()
@@ -97,7 +99,7 @@ class Player:
         said = {key: value for key, value in do.items() if key != "op"}
         getattr(self, "_" + do["op"])(**said)
 
-    # ---- what people do
+    # ---- steps of users and admins
 
     def _create(self) -> None:
         metadata = {key: self.history[key] for key in ("name", "labels", "annotations")}
@@ -167,16 +169,16 @@ class Player:
         def do() -> None:
             for step in while_down:
                 self._do(step)
-                # What is done while it is down is to be in its caches when it is back, and nothing else.
+                # Give the operator's caches time to receive all changes and nothing else when it restarts.
                 time.sleep(_TICK)
 
         self.restart(do)
         with self.mirror.stage(self.namespace) as stage:
             stage.change()
 
-    # ---- what kubelets do
+    # ---- steps of kubelets
 
-    def _pods(self, set: list[Step]) -> None:  # noqa: A002 - the format's word
+    def _pods(self, set: list[Step]) -> None:  # noqa: A002 - the name of the format
         for said in set:
             pod = self._seen().pods.get(self._name(said["pod"]))
             if pod is None:
@@ -192,12 +194,12 @@ class Player:
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
             self.api.ask("POST", pods(self.namespace, name) + "/binding", binding)
         status = pod_status(pod, said)
-        # A merge leaves what is not named.
+        # A merge patch keeps keys that it does not name.
         nothing = dict.fromkeys(("reason", "message", "conditions", *_CONTAINERS))
         path = pods(self.namespace, name) + "/status"
         self._merge(f"status {said['pod']}", path, {"status": {**nothing, **status}}, missing=said["pod"])
 
-    def _dying(self, exit: int) -> None:  # noqa: A002 - the format's word
+    def _dying(self, exit: int) -> None:  # noqa: A002 - the name of the format
         for name, pod in self._seen().pods.items():
             if is_terminating(pod):
                 said = {"phase": "Failed" if exit else "Succeeded", "exit": exit}
@@ -213,7 +215,7 @@ class Player:
             if is_terminating(pod):
                 self.api.ask("DELETE", pods(self.namespace, name), params={"gracePeriodSeconds": "0"})
 
-    # ---- how it is asked
+    # ---- API requests
 
     def _name(self, short: str) -> str:
         return f"{self.history['name']}-{short}"
@@ -246,7 +248,7 @@ class Player:
 
 
 def _expires(stage: Stage) -> bool:
-    """Whether its job is deleted because of its age, or has been."""
+    """True if the job is deleted because of its TTL, or has been."""
     if stage.job is None:
         return bool((stage.last_status or {}).get("completionTime"))
     policy = stage.job["spec"].get("runPolicy", {})
@@ -255,10 +257,10 @@ def _expires(stage: Stage) -> bool:
 
 
 def _is_collected(stage: Stage) -> bool:
-    """Whether nothing is left of jobs that are gone but what waits for a kubelet."""
+    """True if only terminating objects are left of deleted jobs."""
     job = stage.job
     if job is not None and is_terminating(job) and _ORPHAN in job["metadata"].get("finalizers", ()):
-        return False  # The collector of garbage has yet to let its pods go.
+        return False  # The garbage collector has not orphaned its pods yet.
     there = [*stage.pods.values(), *stage.services.values()]
     owners = [
         owner["uid"]

@@ -1,7 +1,4 @@
-"""Many histories at once, each in a namespace of its own.
-
-Lives here: threads, and the operator's restarts, which all histories share. Does not: one history.
-"""
+"""Plays many histories at the same time, each in its own namespace."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +17,14 @@ from played.player import Player
 from played.pulse import Pulse
 
 History = dict[str, Any]
-# So many keep the operator's one thread busy, and no step waits much longer for it than for its own second.
+# Keeps the operator's single worker busy without delaying a step by much more than its own second.
 AT_ONCE: Final = 64
 _PATIENCE: Final = 200
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Where histories are played."""
+    """The cluster in which histories are played."""
 
     plane: ControlPlane
     operator: Process
@@ -35,12 +32,12 @@ class Stages:
     pulse: Pulse
 
     def play(self, histories: Sequence[History]) -> list[History]:
-        """Each with what was observed; the operator runs all the time."""
+        """Play histories without a restart of the operator, and return them with the observed states."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(lambda each: self._play(each, _never), histories))
 
     def play_with_restart(self, histories: Sequence[History]) -> list[History]:
-        """The same of histories with one restart each, which all of them have at one time."""
+        """Play histories that contain one restart each, and share one restart of the operator."""
         if not histories:
             return []
         gate = threading.Barrier(len(histories) + 1, timeout=_PATIENCE)
@@ -61,9 +58,9 @@ class Stages:
 
         with ThreadPoolExecutor(len(histories)) as pool:
             plays: list[Future[History]] = [pool.submit(play, each) for each in histories]
-            # The operator ends with the thread that starts it, so that is this one.
+            # The operator ends with the thread that starts it, so restart it in this thread.
             self._restart(gate)
-        # Who was kept waiting in vain has nothing to tell.
+        # Errors of a broken barrier are only consequences, so raise the other errors first.
         return [each.result() for each in sorted(plays, key=_waited)]
 
     def _restart(self, gate: threading.Barrier) -> None:
@@ -76,7 +73,7 @@ class Stages:
             until(lambda: operator.refuses(self.plane), 60, self.operator.tail)
             gate.wait()
         except threading.BrokenBarrierError:
-            # Whoever broke it says why.
+            # The thread that broke the barrier raises the cause.
             if not self.operator.runs:
                 self.operator.start()
 
@@ -93,10 +90,10 @@ class Stages:
 
 @contextmanager
 def stages(plane: ControlPlane) -> Iterator[Stages]:
-    """The operator, with a collector of garbage and one of quotas, and nobody who runs a pod."""
-    # Its client holds back what it says; with many histories at once that is a queue of its own.
+    """Start the operator and the controllers for garbage collection and quotas, but no kubelet."""
+    # The default client rate limit of the operator would delay many parallel histories.
     started = operator.start(plane, "--kube-api-qps=1000", "--kube-api-burst=1000")
-    # After the kinds are there, for it looks for new ones only now and then.
+    # Start it after the CRDs exist, because it discovers new kinds only at long intervals.
     plane.enter(plane.controller_manager)
     with Mirror(plane) as mirror, Pulse(plane, mirror) as pulse:
         yield Stages(plane, started, mirror, pulse)

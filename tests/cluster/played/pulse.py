@@ -1,7 +1,4 @@
-"""When the operator has dealt with what happened: it deals with what happens to our own job, in its turn.
-
-Lives here: that job, and what comes back of it. Does not: the histories' jobs.
-"""
+"""Detects that the operator has handled all events: it then also handles the events of a separate job."""
 
 import threading
 import time
@@ -17,22 +14,22 @@ from played.mirror import Mirror, Stage
 NAMESPACE: Final = "pulse"
 _SERVICE: Final = f"/api/v1/namespaces/{NAMESPACE}/services/beating-master-0"
 _TICK: Final = 0.05
-# The operator's queue is a queue: what was there before a beat began is done when it has come back. Twice,
-# for what is seen and what is done about it may come in by different watches.
+# The operator's queue is first in, first out: when a beat is handled, so are all earlier events. Two beats
+# are necessary, because an event and its result may arrive through different watches.
 _BEATS: Final = 2
-# It comes back to a pass that lost a race after some milliseconds, and again.
+# The operator retries a conflicting update after some milliseconds, several times.
 _QUIET: Final = 0.4
 _REMEMBERED: Final = 10_000
 
 
 class Pulse:
-    """A context in which a service is deleted again and again, and made anew by the operator."""
+    """A context manager that repeatedly deletes a Service, which the operator creates again."""
 
     def __init__(self, plane: ControlPlane, mirror: Mirror) -> None:
         self._api = plane.api(ADMIN)
         self._mirror = mirror
         self._began: deque[float] = deque(maxlen=_REMEMBERED)
-        """When those beats began that have come back."""
+        """The start times of completed beats."""
         self._failure: BaseException | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
@@ -50,7 +47,7 @@ class Pulse:
         self._api.close()
 
     def is_settled(self, stage: Stage) -> bool:
-        """Whether all that happened there has come to its end."""
+        """True if the operator has handled all events of the namespace."""
         if self._failure is not None:
             raise self._failure
         if time.monotonic() - stage.changed_at < _QUIET:
@@ -68,15 +65,15 @@ class Pulse:
                 self._once(str(number))
                 if not self._closing.is_set():
                     self._began.append(began)
-        except Exception as error:  # noqa: BLE001 - told to whoever asks.
+        except Exception as error:  # noqa: BLE001 - raised again by `is_settled`
             self._failure = error
 
     def _once(self, number: str) -> None:
-        """All three watches, ours and the operator's, have something new to tell."""
+        """Make all three watches of this process and of the operator deliver a change."""
         before = self._mirror.seen(NAMESPACE).services["beating-master-0"]["metadata"]["uid"]
         marked = {"metadata": {"annotations": {"beat": number}}}
         for path in (pods(NAMESPACE, "beating-master-0"), jobs(NAMESPACE, "beating")):
-            # Without the operator there is nobody to admit a change of a job.
+            # Without the operator, its webhook cannot admit a change of a job.
             self._wait_for(lambda path=path: self._is_merged(path, marked))
         self._api.delete(_SERVICE)
 

@@ -1,7 +1,4 @@
-"""PyTorchJobs by chance: what authors write, and a little of what they should not.
-
-Lives here: specs. Does not: what happens to the jobs; see `walks`.
-"""
+"""Random specs of PyTorchJobs, mostly valid and sometimes invalid."""
 
 from random import Random
 from typing import Any, Final
@@ -25,8 +22,8 @@ _ELASTIC: Final[tuple[Spec, ...]] = (
     {"nProcPerNode": 2, "minReplicas": 1, "maxReplicas": 3, "metrics": [_METRIC]},
     {"rdzvConf": []},
 )
-# Deadlines and expiries at which a second makes no difference: at once, soon but after what there is to be
-# done, never in a test.
+# Deadlines and TTLs for which one second makes no difference: immediate, soon but after all other work, or
+# longer than a test.
 _DEADLINES: Final = (0, 3600, 3600)
 SOON: Final = 6
 _EXPIRIES: Final = (0, SOON, 3600)
@@ -49,7 +46,7 @@ _ODD: Final = (
 
 
 def spec(chance: Random) -> Spec:
-    """A job's spec."""
+    """Return the spec of a job."""
     roles = chance.choice(_SHAPES)
     made: Spec = {"pytorchReplicaSpecs": {role: _role(chance, role) for role in roles}}
     policy = _run_policy(chance)
@@ -69,7 +66,7 @@ def spec(chance: Random) -> Spec:
 
 
 def name(chance: Random) -> str:
-    """A job's name, seldom one that is too long for services or for nobody's taste."""
+    """Return the name of a job; rarely one that is too long for a Service, or invalid."""
     at = chance.random()
     if at < 0.03:
         return "j" * chance.randint(50, 64)

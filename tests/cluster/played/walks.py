@@ -1,7 +1,4 @@
-"""What happens to a job, by chance: steps that mostly make sense, as the operator cannot choose what it sees.
-
-Lives here: histories. Does not: what becomes of them; whether a pod is still there is guessed.
-"""
+"""Random histories of a job. Steps are plausible; whether a pod still exists is only estimated."""
 
 from collections.abc import Iterator
 from random import Random
@@ -55,7 +52,7 @@ _WEIGHTS: Final = {
 
 
 def histories(seed: int, count: int, *, has_restart: bool) -> list[History]:
-    """Histories of that seed; perhaps with a restart of the operator in each."""
+    """Return `count` histories for a seed, with one restart of the operator each if `has_restart`."""
     kind = "r" if has_restart else "w"
     names = [f"{seed}-{kind}{number:04}" for number in range(count)]
     return [_history(Random(name), name, has_restart=has_restart) for name in names]
@@ -81,7 +78,7 @@ def _history(chance: Random, name: str, *, has_restart: bool) -> History:
 
 
 class _Walk:
-    """Steps one after the other, and how the pods might be by then."""
+    """A generator of consecutive steps, with an estimate of the state of the pods."""
 
     def __init__(self, chance: Random, spec: dict[str, Any], *, is_bound: bool) -> None:
         self._chance = chance
@@ -95,7 +92,7 @@ class _Walk:
         self._running: set[str] = set()
 
     def steps(self, count: int) -> Iterator[Step]:
-        """So many, and those that belong to them."""
+        """Yield `count` random steps, and the steps that they require."""
         for _ in range(count):
             (op,) = self._chance.choices([*_WEIGHTS], [*_WEIGHTS.values()])
             yield from getattr(self, "_" + op)()
@@ -116,7 +113,7 @@ class _Walk:
             self._running = set(there)
             yield {"op": "pods", "set": [{"pod": pod, "phase": "Running"} for pod in there]}
             return
-        # The more end at once, the more ways there are in which the operator may see it.
+        # If several pods end in one step, the operator can observe them in different orders.
         some = self._chance.sample(there, min(len(there), self._chance.choice((1, 1, 1, 2))))
         yield {"op": "pods", "set": [{"pod": pod, **self._state(pod)} for pod in some]}
 
@@ -133,7 +130,7 @@ class _Walk:
         return self._end()
 
     def _unwell(self) -> Step:
-        """Still running."""
+        """Return the state of a running pod with a problem."""
         chance = self._chance
         restarted = {"phase": "Running", "restarts": chance.randint(1, 3), "last_exit": 1}
         backing_off = {"waiting": "CrashLoopBackOff", "message": "back-off 10s", "ready": False}
@@ -159,7 +156,7 @@ class _Walk:
     def _delete_pod(self) -> Iterator[Step]:
         pods = [self._one()]
         if self._is_bound and self._chance.random() < 0.3:
-            # A node that is lost: its pods say nothing more, are given up, and are gone when it is.
+            # A lost node: its pods have an unknown phase and are then deleted.
             pods = self._chance.sample(self._pods_there, min(2, len(self._pods_there))) or pods
             yield {"op": "pods", "set": [{"pod": pod, "phase": "Unknown"} for pod in pods]}
         self._running -= set(pods)
@@ -186,7 +183,7 @@ class _Walk:
             yield from self._resume()
 
     def _resume(self) -> Iterator[Step]:
-        # Whether a deadline has passed by the next look would hang on a second.
+        # If the deadline has almost passed, the result would depend on one second.
         if not self._has_deadline:
             self._is_suspended = False
             yield {"op": "resume"}

@@ -1,9 +1,10 @@
-"""A real cluster on this machine: built from pinned Go modules, and gone with who started it.
+"""A real cluster on this machine, built from pinned Go modules; it ends with the process that started it.
 
-`tools` builds the programs, `process` runs them in a `place`, `certificates` and `api` let them and us speak
-to each other; `control_plane` is what every cluster has, `operator`, `scheduling` and `fake_nodes` what a
-test may add.
+`tools` builds the programs, and `process` runs them in a `place`. `certificates` and `api` connect the
+programs and the tests. `control_plane` is the part that every cluster has. Tests add `operator`, `scheduling`
+and `fake_nodes`.
 
-`real_cluster` is one whose pods are containers: `namespaces` are its machines, `debian` and `images` what
-runs there, `node` and `dns` what makes them a cluster's; `leftovers` removes what outlives it.
+`real_cluster` is a cluster whose pods are containers. `namespaces` provides its machines, `debian` and
+`images` the programs for containers, and `node` and `dns` the node components. `leftovers` removes resources
+that outlive the processes.
 """

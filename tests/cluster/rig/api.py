@@ -1,4 +1,4 @@
-"""What a test asks of the real API server: a small client that is nobody's but the tests'."""
+"""A small client of the real API server, used only by tests."""
 
 import json
 import re
@@ -34,12 +34,12 @@ _MANAGER: Final = "kfpytorch-tests"
 
 
 class Api:
-    """An API server, as one user.
+    """An API server, used as one user.
 
     Args:
-        server: Its URL.
-        authority: Whom to trust.
-        token: Who asks.
+        server: The URL of the server.
+        authority: The file with the certificate authority.
+        token: The bearer token of the user.
     """
 
     def __init__(self, server: str, authority: Path, token: str) -> None:
@@ -51,13 +51,15 @@ class Api:
         self._clients: list[httpx.Client] = []
 
     def close(self) -> None:
-        """Let go of its connections."""
+        """Close the connections of all threads."""
         for client in self._clients:
             client.close()
 
     @property
     def _client(self) -> httpx.Client:
-        """Each thread has its own: from a pool that they share, one may close what another reads."""
+        """The client of this thread. With a shared pool, one thread could close a connection that another one
+        reads.
+        """
         client: httpx.Client | None = getattr(self._of_thread, "client", None)
         if client is None or client.is_closed:
             client = httpx.Client(
@@ -71,22 +73,22 @@ class Api:
         return client
 
     def is_ready(self) -> bool:
-        """Whether it says so itself."""
+        """Return True if the server reports that it is ready."""
         try:
             return self._client.get("/readyz").status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False
 
     def ask(self, method: str, path: str, body: Manifest | None = None, **said: Any) -> httpx.Response:
-        """Any request; its answer, whatever it is."""
+        """Send a request and return the response, whatever its status."""
         return self._client.request(method, path, json=body, **said)
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Make an object; raises if it is refused."""
+        """Create an object and return it. Fails the test if the API server rejects it."""
         return self._told(self.ask("POST", path_of(manifest), manifest))
 
     def apply(self, manifest: Manifest) -> Manifest:
-        """Make an object or bring it up to this, by server-side apply."""
+        """Create or update an object by server-side apply."""
         name = manifest["metadata"]["name"]
         return self._told(
             self._client.patch(
@@ -98,13 +100,13 @@ class Api:
         )
 
     def apply_all(self, files: Sequence[Path]) -> None:
-        """Every object of these YAML files."""
+        """Apply every object of these YAML files."""
         for file in files:
             for manifest in manifests(file):
                 self.apply(manifest)
 
     def patch(self, path: str, patch: Manifest) -> Manifest:
-        """Merge into an object (RFC 7386); the path may end in ``/status``."""
+        """Apply a merge patch (RFC 7386) to an object; the path may end in `/status`."""
         return self._told(
             self._client.patch(
                 path, content=json.dumps(patch), headers={"Content-Type": "application/merge-patch+json"}
@@ -112,23 +114,23 @@ class Api:
         )
 
     def get(self, path: str) -> Manifest | None:
-        """An object; None if there is none."""
+        """Return an object, or None if it does not exist."""
         answer = self.ask("GET", path)
         return None if answer.status_code == httpx.codes.NOT_FOUND else self._told(answer)
 
     def items(self, path: str, **selectors: str) -> Sequence[Manifest]:
-        """The objects of a list; ``labelSelector="a=b"``."""
+        """Return the objects of a list, filtered by query parameters such as `labelSelector="a=b"`."""
         listed: list[Manifest] = self._told(self.ask("GET", path, params=selectors))["items"]
         return listed
 
     def delete(self, path: str, propagation: str = "Background") -> None:
-        """Delete an object, if it is there."""
+        """Delete an object, if it exists."""
         answer = self.ask("DELETE", path, params={"propagationPolicy": propagation})
         if answer.status_code != httpx.codes.NOT_FOUND:
             self._told(answer)
 
     def watch(self, path: str, **parameters: str) -> Iterator[Manifest]:
-        """Changes as they come, until the server ends the watch."""
+        """Yield the events of a watch until the server ends it."""
         asked = {"watch": "true", **parameters}
         with self._client.stream("GET", path, params=asked, timeout=None) as answer:
             for line in answer.iter_lines():
@@ -142,15 +144,15 @@ class Api:
 
 
 def manifests(file: Path) -> Sequence[Manifest]:
-    """The objects of a YAML file."""
-    # There are kinds of forty thousand lines, for which the other loader takes half a minute.
+    """Return the objects of a YAML file."""
+    # Some CRD files have 40,000 lines, for which the pure Python loader needs half a minute.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     read = yaml.load_all(file.read_text(), Loader=loader)
     return [manifest for manifest in read if manifest]
 
 
 def path_of(manifest: Mapping[str, Any]) -> str:
-    """Where objects like this one are listed and made."""
+    """Return the path at which the API server lists and creates objects of this kind."""
     version, kind = manifest["apiVersion"], manifest["kind"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = re.sub("ys$", "ies", kind.lower() + ("es" if kind.endswith("s") else "s"))
@@ -160,10 +162,10 @@ def path_of(manifest: Mapping[str, Any]) -> str:
 
 
 def jobs(namespace: str, name: str = "") -> str:
-    """The path of PyTorchJobs, or of one."""
+    """Return the path of the PyTorchJobs of a namespace, or of one job."""
     return f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs" + (f"/{name}" if name else "")
 
 
 def pods(namespace: str, name: str = "") -> str:
-    """The path of pods, or of one."""
+    """Return the path of the pods of a namespace, or of one pod."""
     return f"/api/v1/namespaces/{namespace}/pods" + (f"/{name}" if name else "")

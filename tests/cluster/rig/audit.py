@@ -1,4 +1,4 @@
-"""What the API server was asked, by whom: its own log of it, which no client can leave out or make up."""
+"""The requests that the API server received, read from its audit log."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,37 +7,37 @@ from typing import Any, Final
 
 from rig.control_plane import ControlPlane
 
-# Of a watch that has begun; it may never be complete.
+# The audit stage of a watch that has begun. A watch that does not end never reaches ResponseComplete.
 _BEGUN: Final = "ResponseStarted"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One request."""
+    """A request to the API server."""
 
     user: str
     verb: str
     group: str
-    """Of the resource; empty for core/v1."""
+    """The API group of the resource; empty for core/v1."""
     resource: str
-    """With its part, if it is about one: ``pods/status``."""
+    """The resource, with its subresource if there is one: `pods/status`."""
     namespace: str
     name: str
-    """Of the object; empty where many are meant."""
+    """The name of the object; empty for requests about several objects."""
     at: str
-    """When it came, RFC 3339."""
+    """The time at which the request arrived, RFC 3339."""
     status: int
-    """Of the answer, as HTTP has it."""
+    """The HTTP status of the response."""
 
     @property
     def is_read(self) -> bool:
-        """Whether it asks what there is; a watch is told."""
+        """True for get and list, but not for watch."""
         return self.verb in {"get", "list"}
 
 
 def calls(plane: ControlPlane) -> Sequence[Call]:
-    """What propeller and the backend have asked for so far, in the order in which it came."""
-    # The last line may be under way.
+    """Return all requests of propeller and the backend until now, in order of arrival."""
+    # The last line may be incomplete.
     written = plane.audit.read_text().rpartition("\n")[0].splitlines()
     return sorted(_calls(map(json.loads, written)), key=lambda each: each.at)
 

@@ -1,4 +1,4 @@
-"""Our server, as a platform runs it: before this cluster, as a user with the rights that it asks for."""
+"""Our server as a platform runs it: connected to a test cluster, as a user with the rights of the chart."""
 
 import contextlib
 import os
@@ -26,14 +26,14 @@ RULES: Final[Sequence[Mapping[str, Any]]] = (
     *_SAID["gangsEverywhere"],
     _SAID["groups"]["coscheduling"],
 )
-"""What it may do; nothing else: the chart's own rules, with gangs whose groups are its own."""
+"""The RBAC rules of the server: those of the chart with gangs, and with the PodGroups of coscheduling."""
 
 SIGNING: Final = SigningKeys(keys=(b"3f" * 32,))
-"""The key of every server: several of one cluster need the same one."""
+"""The signing key of every server; several servers of one cluster need the same one."""
 
 
 class Backend:
-    """One server; a context that starts and ends it."""
+    """A context manager that starts and stops one server."""
 
     def __init__(
         self,
@@ -43,7 +43,15 @@ class Backend:
         server: str | None = None,
         known: Mapping[str, str] | None = None,
     ) -> None:
-        """Something may stand between it and the API server at `server`; `known` is in its environment."""
+        """Configure a server.
+
+        Args:
+            plane: The cluster that it connects to.
+            folder: A folder for its state and its log.
+            flags: Further flags of `kfpytorch serve`.
+            server: The URL of a proxy to use in place of the API server.
+            known: Further environment variables.
+        """
         (self.port,) = free_ports(1)
         self._state = folder / "state"
         self.endpoint = f"{HERE}:{self.port}"
@@ -54,7 +62,7 @@ class Backend:
         keys.write_bytes(SIGNING.keys[0])
         seen = {
             **environment(),
-            # Namespaces of these tests are named after the tests, not after a project and domain.
+            # The namespaces of these tests have the names of tests, not of a project and domain.
             "KFPYTORCH_NAMESPACE_TEMPLATE": "*",
             "KFPYTORCH_SIGNING_KEYS_FILE": str(keys),
             **(known or {}),
@@ -72,7 +80,7 @@ class Backend:
         self.process.stop()
 
     def start(self) -> None:
-        """Start it, on the same port as before; returns when it is ready."""
+        """Start the server on its port, and return when it is ready."""
         self._state.mkdir(exist_ok=True)
         self.process.start()
         self.process.wait_until(self._is_ready)
@@ -87,12 +95,12 @@ class Backend:
 
 
 def environment() -> Mapping[str, str]:
-    """This process' own without what a server would read: tests have variables of such names, too."""
+    """Return the environment of this process without the variables that a server would read."""
     return {name: said for name, said in os.environ.items() if not name.startswith("KFPYTORCH_")}
 
 
 def permit(plane: ControlPlane, rules: Sequence[Mapping[str, Any]] = RULES) -> None:
-    """Give the server's user these rights, in all namespaces."""
+    """Grant these rights to the server's user, in all namespaces."""
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",

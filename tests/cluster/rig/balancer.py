@@ -1,4 +1,4 @@
-"""One address for several servers, as a Service is: each new connection goes to one that listens."""
+"""A TCP load balancer: one address for several servers, as a Service is."""
 
 import contextlib
 import itertools
@@ -15,11 +15,11 @@ _CHUNK: Final = 1 << 16
 
 
 class Balancer:
-    """A context that serves one port; which servers are behind it may change.
+    """A context manager that forwards the connections of one port; `endpoints` may change while it runs.
 
     Args:
-        endpoints: The servers.
-        listen: Where; by default at any port that is free.
+        endpoints: The addresses of the servers.
+        listen: The host and port to listen on; by default a free port of the loopback address.
     """
 
     def __init__(self, endpoints: Sequence[str], listen: tuple[str, int] = (HERE, 0)) -> None:
@@ -35,7 +35,7 @@ class Balancer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Closing alone would not wake who accepts.
+        # Closing the socket does not wake the thread that waits in accept().
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -54,7 +54,7 @@ class Balancer:
                 threading.Thread(target=_pump, args=ends, daemon=True).start()
 
     def _connected(self) -> socket.socket | None:
-        """A connection to the next server that takes one."""
+        """Return a connection to the next server that accepts one, or None."""
         first = next(self._turn)
         for offset in range(len(self.endpoints)):
             host, _, port = self.endpoints[(first + offset) % len(self.endpoints)].rpartition(":")
@@ -64,7 +64,7 @@ class Balancer:
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:
-    """Whatever comes, until either is closed; then both are."""
+    """Copy data until either socket is closed, then close both."""
     source.settimeout(None)
     with contextlib.suppress(OSError):
         while data := source.recv(_CHUNK):
@@ -76,7 +76,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def main(host: str, port: str, *endpoints: str) -> None:
-    """As a program, for a place apart; until it is ended."""
+    """Run a balancer as a program in another namespace, until it is killed."""
     with Balancer(endpoints, (host, int(port))):
         threading.Event().wait()
 

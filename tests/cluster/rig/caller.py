@@ -1,4 +1,4 @@
-"""Calls a server as propeller does, without a workflow around it: tasks, and what is said of them."""
+"""A client that calls the server as propeller does, without a workflow."""
 
 import uuid
 from collections.abc import Mapping
@@ -17,22 +17,22 @@ from propeller.wire import SERVICE_CONFIG, Wire, delete_request, get_request
 from backend_plugin.core import job_ref
 
 _SECONDS: Final = 10
-"""Propeller's own patience with a call."""
+"""Propeller's own timeout for a call."""
 
 
 @dataclass(kw_only=True)
 class Attempt:
-    """One attempt of one task."""
+    """One attempt of a task."""
 
     execution: str
     number: int
     prefix: str
     meta: bytes = b""
-    """The reference to it, once it was created."""
+    """The job reference; empty until the task is created."""
 
     @property
     def job(self) -> str:
-        """The name of its job; empty where it was refused."""
+        """The name of the job; empty if the server rejected the task."""
         return job_ref.decode(self.meta).name
 
     @property
@@ -42,7 +42,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What GetTask has answered."""
+    """The phase and message in a GetTask response."""
 
     phase: str
     message: str
@@ -50,25 +50,25 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a task asks for."""
+    """The properties of a task."""
 
     workers: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
     run_policy: Mapping[str, Any] = field(default_factory=dict)
     gpus: int = 0
-    """Of each replica."""
+    """GPUs per replica."""
     custom: Mapping[str, Any] = field(default_factory=dict)
-    """More of it."""
+    """Further keys of the `custom` field."""
 
 
 class Caller:
-    """A connection to a server, for tasks of one namespace; a context.
+    """A connection to a server, for tasks in one namespace; a context manager.
 
     Args:
-        endpoint: Where the server is.
-        store: Where tasks write.
-        namespace: Where their jobs are made.
-        again: Whether the connection asks again while nobody listens, as our chart has propeller do.
+        endpoint: The address of the server.
+        store: The folder that tasks write to.
+        namespace: The namespace of the jobs.
+        again: Retry calls while the server is unavailable, as propeller does with our chart.
     """
 
     def __init__(self, endpoint: str, store: Path, namespace: str, *, again: bool = True) -> None:
@@ -85,28 +85,28 @@ class Caller:
         self.wire.close()
 
     def attempt(self, number: int = 0, execution: str = "") -> Attempt:
-        """One that is yet to be created."""
+        """Return an attempt that is not created yet."""
         execution = execution or f"f{uuid.uuid4().hex[:12]}"
         prefix = (self._store / execution / "n0" / "data" / str(number)).as_uri()
         return Attempt(execution=execution, number=number, prefix=prefix)
 
     def create(self, attempt: Attempt | None = None, shape: Shape | None = None) -> Attempt:
-        """Have it created; raises what the call raises."""
+        """Create the task of an attempt. Raises the error of the call."""
         attempt = attempt or self.attempt()
         attempt.meta = self.wire.create(self._request(attempt, shape or Shape()))
         return attempt
 
     def get(self, attempt: Attempt) -> Said:
-        """What is to be believed of it; raises what the call raises."""
+        """Return the phase and message of an attempt. Raises the error of the call."""
         resource = self.wire.get(get_request(attempt.meta, attempt.prefix)).result().resource
         return Said(phase=TaskExecution.Phase.Name(resource.phase), message=resource.message)
 
     def delete(self, attempt: Attempt) -> None:
-        """Have its job deleted; raises what the call raises."""
+        """Delete the job of an attempt. Raises the error of the call."""
         self.wire.delete(delete_request(attempt.meta))
 
     def succeeded(self, attempt: Attempt) -> None:
-        """Leave what the task of a pod leaves that ends well."""
+        """Write the outputs that the pod of a successful task writes."""
         folder = Path(attempt.prefix.removeprefix("file://"))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "outputs.pb").write_bytes(b"")
@@ -145,5 +145,5 @@ def _template(shape: Shape) -> TaskTemplate:
 
 
 def code_of(error: grpc.RpcError) -> str:
-    """The code with which a call was refused."""
+    """Return the name of the status code of a failed call."""
     return str(error.code().name)

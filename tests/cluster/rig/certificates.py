@@ -1,4 +1,4 @@
-"""An authority of a cluster's own, and what it signs."""
+"""A certificate authority for one cluster, and the certificates that it signs."""
 
 import datetime
 import ipaddress
@@ -13,27 +13,27 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _BITS: Final = 2048
-# The operator's own rotator renews what is valid for less than ninety days.
+# The training operator renews a certificate that is valid for less than 90 days.
 _VALID: Final = datetime.timedelta(days=365)
 _SKEW: Final = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate and its key, as files."""
+    """The files of a certificate and its key."""
 
     certificate: Path
     key: Path
 
 
 class Authority:
-    """Signs certificates into a folder."""
+    """An authority that writes its certificates to a folder."""
 
     def __init__(self, folder: Path, name: str = "rig") -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
-        # The operator looks for this name in its authority.
+        # The training operator expects this name in the certificate of its authority.
         names = [x509.DNSName(f"{name}-ca")]
         self._certificate = (
             self._builder(_name(f"{name}-ca", ""), self._key)
@@ -46,15 +46,15 @@ class Authority:
 
     @property
     def certificate(self) -> Path:
-        """What those trust who are to trust it."""
+        """The certificate file of the authority, for clients that trust it."""
         return self.pair.certificate
 
     def server(self, name: str, addresses: Sequence[str] = ("127.0.0.1", "localhost")) -> Pair:
-        """For a server that is known by these addresses and names."""
+        """Return a certificate for a server with these addresses and names."""
         return self._signed(name, "", addresses, ExtendedKeyUsageOID.SERVER_AUTH)
 
     def client(self, file: str, user: str, group: str = "") -> Pair:
-        """For a client that Kubernetes takes for this user."""
+        """Return a client certificate that Kubernetes maps to this user and group."""
         return self._signed(file, group, (), ExtendedKeyUsageOID.CLIENT_AUTH, user)
 
     def _signed(
@@ -86,7 +86,7 @@ class Authority:
         pair = Pair(self._folder / f"{file}.crt", self._folder / f"{file}.key")
         pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         plain = serialization.NoEncryption()
-        # PKCS#1, because the operator reads no other.
+        # The training operator reads only PKCS#1 keys.
         form = serialization.PrivateFormat.TraditionalOpenSSL
         pair.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
         pair.key.chmod(0o600)

@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver and kube-controller-manager, on free ports of the place where they run."""
+"""etcd, kube-apiserver and kube-controller-manager, on free ports."""
 
 import contextlib
 import json
@@ -21,13 +21,13 @@ from rig.tools import tool
 
 HERE: Final = "127.0.0.1"
 _PORTS: Final = (16_384, 32_768)
-# Not the generator that a test may have seeded.
+# Independent of the global generator, which a test may have seeded.
 _CHANCE: Final = random.SystemRandom()
 _SERVICES: Final = "10.0.0.0/24"
 ADMIN: Final = "admin"
 PROPELLER: Final = "propeller"
 BACKEND: Final = "backend"
-# Who asked for what; without what was said.
+# Logs the metadata of requests, without their bodies.
 _AUDIT: Final[Mapping[str, Any]] = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -37,10 +37,10 @@ _AUDIT: Final[Mapping[str, Any]] = {
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has at this moment; all different.
+    """Return `count` different ports that are free at this moment.
 
-    From below those that the kernel gives to connections: it would give one of ours away before its program
-    has begun. By chance, so that another run beside this one hardly finds the same.
+    The ports lie below the range of ephemeral ports, so that the kernel does not assign one to a connection
+    before its program starts. They are random, so that two test runs on one machine rarely collide.
     """
     found: dict[int, None] = {}
     while len(found) < count:
@@ -55,15 +55,15 @@ MUTATING: Final = (
     "--feature-gates=MutatingAdmissionPolicy=true",
     "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
 )
-"""The API server's flags where policies that alter objects stand for the webhooks of others."""
+"""Flags of the API server for tests in which policies that change objects represent mutating webhooks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What differs from one control plane to the next."""
+    """Properties that differ between control planes."""
 
     controllers: bool = True
-    """Whether owners' objects go with them, nodes become ready, namespaces end."""
+    """Run kube-controller-manager: garbage collection, namespace deletion and node lifecycle."""
     api_server: Sequence[str] = ()
     """Further flags."""
     controller_manager: Sequence[str] = ()
@@ -74,15 +74,17 @@ class Options:
         "--authorization-mode=RBAC",
         "--disable-admission-plugins=ServiceAccount",
     )
-    """The API server's flags where no pod ever asks it; real nodes say their own."""
+    """Flags of the API server for a cluster in which no pod connects to it; clusters with real nodes set
+    others.
+    """
     place: Place = LOOPBACK
-    """Where it runs."""
+    """The place in which the programs run."""
     names: Sequence[str] = ()
-    """Further addresses and names by which the API server is known."""
+    """Further addresses and names in the certificate of the API server."""
 
 
 class ControlPlane:
-    """A cluster without nodes; a context that starts and ends it."""
+    """A cluster without nodes; a context manager that starts and stops it."""
 
     def __init__(self, folder: Path, options: Options | None = None) -> None:
         self.folder = folder
@@ -92,7 +94,7 @@ class ControlPlane:
         self.place = self.options.place
         self.server = f"https://{self.place.address}:{self.port}"
         self._tokens: dict[str, tuple[str, str]] = {}
-        """By user: the token, and the groups."""
+        """The token and the groups of each user."""
         self._stack = contextlib.ExitStack()
         self._user(ADMIN, "system:masters")
         self._user(PROPELLER, "system:masters")
@@ -121,15 +123,15 @@ class ControlPlane:
 
     @property
     def audit(self) -> Path:
-        """Where the API server writes down what propeller and the backend ask for; see `audit`."""
+        """The audit log with the requests of propeller and the backend; see `audit`."""
         return self.folder / "audit.jsonl"
 
     def wait(self) -> None:
-        """Until the API server is ready."""
+        """Wait until the API server is ready."""
         self.api_server.wait_until(self.admin.is_ready)
 
     def enter(self, process: Process) -> Process:
-        """Start a program that ends with the cluster, before what it was started after."""
+        """Start a program that is stopped with the cluster, before the programs that were started earlier."""
         return self._stack.enter_context(process)
 
     def process(
@@ -139,7 +141,7 @@ class ControlPlane:
         environment: Mapping[str, str] | None = None,
         place: Place | None = None,
     ) -> Process:
-        """A program of this cluster, not yet started; where the cluster is, if no other place is said."""
+        """Return a program of this cluster, not started, by default in the place of the cluster."""
         log = self.folder / "logs" / f"{program}.log"
         return Process(
             [tool(program), *flags],
@@ -150,19 +152,21 @@ class ControlPlane:
         )
 
     def token(self, user: str) -> str:
-        """What one of its users says to be known."""
+        """Return the bearer token of a user."""
         return self._tokens[user][0]
 
     def api(self, user: str) -> Api:
-        """The API server as this user."""
+        """Return a client of the API server for this user."""
         return Api(self.server, self.authority.certificate, self.token(user))
 
     def kubeconfig(self, user: str = ADMIN, server: str | None = None) -> Path:
-        """A file by which a program becomes this user; of another server if something stands between."""
+        """Write a kubeconfig for a user; `server` replaces the URL of the API server, for example with a
+        proxy.
+        """
         return self._kubeconfig(user, {"token": self.token(user)}, server)
 
     def certified(self, user: str, group: str = "", server: str | None = None) -> Path:
-        """The same for a user whom a certificate makes one: a node, a part of Kubernetes."""
+        """Write a kubeconfig with a client certificate, as nodes and Kubernetes components use it."""
         pair = self.authority.client(f"{user.replace(':', '-')}-{secrets.token_hex(4)}", user, group)
         known = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
         return self._kubeconfig(user, known, server)
@@ -183,13 +187,13 @@ class ControlPlane:
         return path
 
     def namespace(self, name: str) -> None:
-        """Make a namespace, with the account that pods of it run as."""
+        """Create a namespace and its default service account."""
         self.admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         metadata = {"name": "default", "namespace": name}
         self.admin.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
 
     def crds(self, files: Sequence[Path]) -> None:
-        """Make kinds, and wait until they can be used."""
+        """Create CRDs and wait until they are established."""
         for file in files:
             for manifest in manifests(file):
                 self.admin.apply(manifest)
@@ -228,7 +232,7 @@ class ControlPlane:
         known = (HERE, "localhost", *self.options.names)
         serving = self.authority.server("kube-apiserver", known)
         accounts = self.authority.server("service-accounts")
-        # With this it fetches the logs of pods.
+        # The API server reads container logs from kubelets with this certificate.
         towards_kubelets = self.authority.client(
             "kube-apiserver-kubelet-client", "kube-apiserver", "system:masters"
         )
@@ -262,13 +266,13 @@ class ControlPlane:
             "--leader-elect=false",
             f"--service-account-private-key-file={self.folder / 'certificates' / 'service-accounts.key'}",
             f"--root-ca-file={self.authority.certificate}",
-            # A quota that was there before its kind is counted when all are looked at: else in five minutes.
+            # Without it, a quota that is older than its CRD is first counted after five minutes.
             "--resource-quota-sync-period=10s",
             *self.options.controller_manager,
         )
 
 
 def dumped(document: Any, path: Path) -> Path:
-    """A document as a YAML file; JSON is YAML."""
+    """Write a document to a YAML file, as JSON, and return the path."""
     path.write_text(json.dumps(document))
     return path

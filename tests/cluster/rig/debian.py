@@ -1,6 +1,6 @@
-"""What runs containers, from Debian's packages: fetched once, unpacked into the user's cache, not installed.
+"""containerd, runc and CNI plugins from Debian packages, unpacked into the user's cache without installation.
 
-apt checks what it downloads against the signed lists of its distribution.
+apt verifies the downloads against the signed lists of its distribution.
 """
 
 import hashlib
@@ -32,15 +32,15 @@ _MINUTES: Final = 600
 
 
 class NoPackages(Exception):
-    """Debian's packages cannot be had on this machine."""
+    """The Debian packages are not available on this machine."""
 
 
 @cache
 def packages() -> Path:
-    """The root under which they lie, as they would under ``/``; fetched if they are not there.
+    """Return the folder that contains the unpacked packages; download them if necessary.
 
     Raises:
-        NoPackages: If this is no Debian with these versions, or cannot reach its mirror.
+        NoPackages: If the machine has no apt, other versions, or no access to a mirror.
     """
     home = CACHES / "debian" / hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:16]
     if home.exists():
@@ -48,7 +48,8 @@ def packages() -> Path:
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise NoPackages("containerd and runc come from Debian's packages, and there is no apt-get here")
     home.parent.mkdir(parents=True, exist_ok=True)
-    # Made apart and moved, so that whoever is interrupted, or comes second, leaves nothing half done.
+    # Unpack into a temporary folder and rename it, so that an interrupted or concurrent call leaves no
+    # partial result.
     with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
         folder = Path(scratch)
         _download(folder)
@@ -64,23 +65,23 @@ def packages() -> Path:
 
 
 def path() -> str:
-    """A PATH on which their programs come first."""
+    """Return a PATH on which the programs of the packages come first."""
     root = packages()
     found = (root / "usr/bin", root / "usr/sbin", root / "sbin")
     return os.pathsep.join([*map(str, found), os.environ.get("PATH", os.defpath)])
 
 
 def libraries() -> str:
-    """Where their programs find their libraries."""
+    """Return the library path for the programs of the packages."""
     return os.pathsep.join(str(each) for each in sorted(packages().glob("usr/lib/*-linux-gnu*")))
 
 
 def _download(folder: Path) -> None:
-    # apt would fetch as a user who may not write here.
+    # By default apt downloads as a user without write access to this folder.
     download = ("-o", "APT::Sandbox::User=root", "download", *PACKAGES)
     if _apt(folder, *download).returncode == 0:
         return
-    # Its lists are old, or were never there.
+    # The package lists are outdated or missing.
     _apt(folder, "update")
     tried = _apt(folder, *download)
     if tried.returncode != 0:

@@ -10,7 +10,8 @@ from rig.process import Process
 
 _USER: Final = "cluster-dns"
 _READS: Final = ("services", "pods", "namespaces")
-# The names of a job's pods come and go with them, so none is remembered. And there is no outside to ask.
+# The DNS names of a job's pods change, so nothing is cached. Nothing is forwarded, because there is no
+# uplink.
 _COREFILE: Final = """
 cluster.local:53 in-addr.arpa:53 {{
   bind {address}
@@ -34,7 +35,7 @@ cluster.local:53 in-addr.arpa:53 {{
 
 
 def start(plane: ControlPlane) -> Process:
-    """Start it; ready when it knows what the API server knows."""
+    """Start CoreDNS, and return when it has synchronized with the API server."""
     _allow(plane)
     (port,) = free_ports(1)
     corefile = plane.folder / "Corefile"

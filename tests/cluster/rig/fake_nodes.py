@@ -1,4 +1,4 @@
-"""Nodes that only say that they are there, and pods that only say that they run: kwok's."""
+"""Simulated nodes and pods, run by kwok."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,14 +12,17 @@ from rig.tools import module_directory
 _STAGES: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 _MARK: Final = {"kwok.x-k8s.io/node": "fake"}
 RUN: Final = "kfpytorch.test/run"
-"""How long a pod runs before it ends well, as Go writes it: ``1500ms``; without it, it runs for ever."""
+"""Annotation with the time that a pod runs before it succeeds, as a Go duration: `1500ms`.
+
+A pod without it runs until it is deleted.
+"""
 BY_HAND: Final = "kfpytorch.test/by-hand"
-"""On a pod whose status a test writes: nothing is done to it but that it goes when it is deleted."""
+"""Annotation of a pod whose status a test writes; kwok only removes the pod when it is deleted."""
 _NOT_BY_HAND: Final = {"key": f'.metadata.annotations["{BY_HAND}"]', "operator": "DoesNotExist"}
 
 
 def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | None = None) -> Process:
-    """Nodes of this capacity, ready."""
+    """Start kwok and create nodes with this capacity; return when they are ready."""
     module = module_directory("kwok", "sigs.k8s.io/kwok") / "kustomize/stage"
     stages = [
         yaml.safe_load(file.read_text())
@@ -56,7 +59,7 @@ def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | Non
 
 
 def node(name: str, capacity: Mapping[str, str]) -> dict[str, Any]:
-    """A node that kwok plays."""
+    """Return a node that kwok simulates."""
     has = {"cpu": "32", "memory": "256Gi", "pods": "500", **capacity}
     return {
         "apiVersion": "v1",

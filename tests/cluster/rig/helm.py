@@ -1,4 +1,4 @@
-"""Helm, and the charts: ours, and those that Flyte publishes."""
+"""Helm, our chart and the charts that Flyte publishes."""
 
 import os
 import shutil
@@ -19,13 +19,13 @@ CHART: Final = CHARTS / "kfpytorch-backend"
 RELEASE: Final = "kfpytorch-backend"
 NAMESPACE: Final = "kfpytorch"
 NEXT: Final = "next"
-"""The tag of an image that is as good as the chart's own, for an upgrade."""
+"""A second tag of the same image, for upgrades."""
 IMAGES: Final = tuple(
     f"{RELEASE}:{tag}" for tag in (yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"], NEXT)
 )
-"""By which the nodes know this interpreter, with what is installed in it."""
+"""The image names under which the nodes have this interpreter and its packages."""
 _FLYTE: Final = "github.com/flyteorg/flyte"
-# What the chart says when it is installed is a template that is no manifest.
+# A template that renders NOTES.txt into an object, because `helm template` does not print the notes.
 _NOTES: Final = """
 apiVersion: v1
 kind: Notes
@@ -35,15 +35,15 @@ text: {{ include "kfpytorch-backend/templates/NOTES.txt" . | quote }}
 
 
 class Refused(Exception):
-    """Helm has said no; its words."""
+    """Helm has failed; the message is its standard error."""
 
 
 class Helm:
-    """Helm with a home of its own.
+    """Helm with its own home folder.
 
     Args:
-        folder: For that, and for the values that are handed over.
-        kubeconfig: Of a cluster; without it, it knows of none.
+        folder: The folder for Helm's home and for values files.
+        kubeconfig: The kubeconfig of a cluster; None to use no cluster.
     """
 
     def __init__(self, folder: Path, kubeconfig: Path | None = None) -> None:
@@ -51,7 +51,7 @@ class Helm:
         self._kubeconfig = kubeconfig
 
     def run(self, *words: str | Path) -> str:
-        """What it prints; raises `Refused` if it fails."""
+        """Run Helm and return its standard output; raises `Refused` if it fails."""
         home = {f"HELM_{name}_HOME": str(self._folder / "helm") for name in ("CACHE", "CONFIG", "DATA")}
         known = {"KUBECONFIG": str(self._kubeconfig or os.devnull)}
         ended = subprocess.run(
@@ -68,17 +68,17 @@ class Helm:
         return ended.stdout
 
     def values(self, values: Mapping[str, Any]) -> Sequence[str | Path]:
-        """The flags that hand them over."""
+        """Write the values to a file and return the flags that select it."""
         number = len([*self._folder.glob("values-*.yaml")])
         return "--values", dumped(values, self._folder / f"values-{number}.yaml")
 
     def rendered(self, values: Mapping[str, Any], chart: Path = CHART) -> Sequence[Manifest]:
-        """Every object of a release of our chart, the hooks' too."""
+        """Return all objects of a release of our chart, including hooks."""
         said = self.run("template", RELEASE, chart, "--namespace", NAMESPACE, *self.values(values))
         return [_without_chance(each) for each in yaml.safe_load_all(said) if each]
 
     def notes(self, values: Mapping[str, Any]) -> str:
-        """What is said at its installation."""
+        """Return the text that the installation of our chart prints."""
         copy = self._folder / "with-notes"
         shutil.copytree(CHART, copy, dirs_exist_ok=True)
         (copy / "templates" / "notes.yaml").write_text(_NOTES)
@@ -87,7 +87,7 @@ class Helm:
 
 
 def _without_chance(manifest: Manifest) -> Manifest:
-    """Return an object with a constant in place of a key that the chart makes anew each time."""
+    """Return the object with a constant in place of the random key that the chart generates."""
     if manifest["kind"] != "Secret":
         return manifest
     assert [len(key) for key in manifest["data"].values()] == [88], "one key of 64 characters"
@@ -95,11 +95,11 @@ def _without_chance(manifest: Manifest) -> Manifest:
 
 
 def of_flyte(name: str, folder: Path) -> Path:
-    """A chart of Flyte's with what it depends on, as it is published."""
+    """Copy a published chart of Flyte and its dependencies to `folder`, and return its path."""
     source = module_directory("flyte-charts", _FLYTE) / "charts"
     chart = folder / name
     for part, place in ((name, chart), ("flyteconnector", chart / "charts" / "flyteconnector")):
         shutil.copytree(source / part, place, dirs_exist_ok=True, copy_function=shutil.copyfile)
         for each in (place, *(path for path in place.rglob("*") if path.is_dir())):
-            each.chmod(0o755)  # Modules are read-only.
+            each.chmod(0o755)  # The files of Go modules are read-only.
     return chart

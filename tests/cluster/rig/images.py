@@ -1,7 +1,7 @@
-"""Images that no registry has: archives in which there is next to nothing, imported into each node.
+"""Minimal container images, built as archives and imported into each node without a registry.
 
-A container of such an image sees this machine's own programs, interpreter and repository, read-only and at
-the same paths: `node` mounts them.
+A container sees the programs, the interpreter and the repository of this machine, read-only and at the same
+paths. `node` mounts them.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ from rig.tools import tool
 PAUSE: Final = "rn.local/pause:1"
 PYTHON: Final = "rn.local/python:1"
 PROBE: Final = "/rig/probe"
-"""The path of `probe` in every image but that of the sandbox."""
+"""The path of the program `probe` in every image except the sandbox image."""
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-# Without the last, a name of /etc/hosts would be asked of the cluster's DNS first.
+# Without nsswitch.conf, names in /etc/hosts would first be looked up in the cluster's DNS.
 _FILES: Final = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
@@ -34,7 +34,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """One layer, and how its containers are started."""
+    """One layer and the configuration of its containers."""
 
     names: Sequence[str]
     files: Mapping[str, bytes | Path]
@@ -45,13 +45,13 @@ class Image:
 
 
 def pause() -> Image:
-    """What holds a pod's namespaces."""
+    """Return the sandbox image, which holds the namespaces of a pod."""
     return Image(names=[PAUSE], files={"pause": tool("pause")}, entrypoint=["/pause"])
 
 
 def python(names: Sequence[str] = ()) -> Image:
-    """This interpreter and its environment, under these names too."""
-    # Debian's and others' systems have them as links; where they are folders, the mounts do without.
+    """Return the image with this interpreter and its environment; `names` are additional names for it."""
+    # Debian and similar systems have these paths as links. Where they are folders, they are mounted.
     links = {
         name: f"usr/{name}"
         for name in ("bin", "sbin", "lib", "lib32", "lib64")
@@ -65,7 +65,7 @@ def python(names: Sequence[str] = ()) -> Image:
         environment={
             "HOME": "/root",
             "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-            # Where the workflows of these tests are; and this repository, whichever is installed.
+            # The workflows of these tests, and this repository instead of an installed version.
             "PYTHONPATH": f"{REPOSITORY / 'tests' / 'cluster'}:{REPOSITORY}",
             "PYTHONDONTWRITEBYTECODE": "1",
         },
@@ -73,7 +73,7 @@ def python(names: Sequence[str] = ()) -> Image:
 
 
 def machine() -> Sequence[Path]:
-    """What containers see of this machine."""
+    """Return the paths of this machine that are mounted into containers."""
     shown = [Path("/usr"), Path("/etc/ld.so.cache"), Path("/etc/ssl"), REPOSITORY]
     shown += [Path("/", name) for name in ("bin", "sbin", "lib", "lib64") if not Path("/", name).is_symlink()]
     shown += [Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve()]
@@ -85,7 +85,7 @@ def machine() -> Sequence[Path]:
 
 
 def archive(image: Image, path: Path) -> Path:
-    """The image as `docker save` writes it."""
+    """Write the image in the format of `docker save`."""
     layer = _layer(image)
     digest = hashlib.sha256(layer).hexdigest()
     config = {

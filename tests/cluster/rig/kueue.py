@@ -1,4 +1,4 @@
-"""Kueue, which lets PyTorchJobs begin when their queue has room for them."""
+"""Kueue with its PyTorchJob integration, which admits jobs when their queue has enough quota."""
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,19 +18,22 @@ _NAMESPACE: Final = "kueue-system"
 _SECRET: Final = "kueue-webhook-server-cert"
 _SERVICE: Final = "kueue-webhook-service"
 _CONVERTED: Final = frozenset({"clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads"})
-"""Kinds that are stored in one version and asked for in another."""
+"""Kinds with several API versions, which a webhook converts."""
 _LOOKED_AT: Final = frozenset({"clusterqueues", "cohorts", "pytorchjobs", "resourceflavors", "workloads"})
-"""Kinds that its webhooks have to see; with all of them, no pod of the cluster could be made without it."""
+"""Kinds that the webhooks of Kueue receive.
+
+The webhook for pods is left out, so that pods can be created while Kueue does not run.
+"""
 
 
 def start(plane: ControlPlane) -> Process:
-    """Install it and start it; ready when its webhooks answer."""
+    """Install and start Kueue; return when it is ready."""
     plane.namespace(_NAMESPACE)
     health, webhook = free_ports(2)
     folder = plane.folder / "kueue"
     address = f"https://{HERE}:{webhook}"
-    # It takes over what it finds here, if that could be its own: an authority of this name, a server's
-    # certificate with the name of its Service. Told to make none itself, it wants one in a folder of /etc.
+    # Kueue uses an existing authority and certificate if their names match. With its internal certificate
+    # management disabled, it would require a certificate in a folder of /etc.
     authority = Authority(folder, "kueue")
     serving = authority.server("tls", (f"{_SERVICE}.{_NAMESPACE}.svc", HERE))
     _keep(plane, authority.pair, serving)
@@ -76,14 +79,14 @@ def _configuration(health: int, webhook: int, certificates: Path) -> Mapping[str
             "webhookServiceName": _SERVICE,
             "webhookSecretName": _SECRET,
         },
-        # A server of its own, on all addresses of the machine.
+        # The visibility server would listen on all addresses of the machine.
         "featureGates": {"VisibilityOnDemand": False},
         "integrations": {"frameworks": ["kubeflow.org/pytorchjob"]},
     }
 
 
 def _kinds(folder: Path, converting: Mapping[str, str]) -> Iterator[Path]:
-    """The module's own, converted at an address instead of a Service."""
+    """Write the CRDs of the module with a conversion webhook at an address instead of a Service."""
     root = _module() / "config/components/crd/bases"
     for file in sorted(root.glob("kueue.x-k8s.io_*.yaml")):
         (manifest,) = manifests(file)
@@ -94,14 +97,14 @@ def _kinds(folder: Path, converting: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _webhooks(address: str, trusted: str) -> Iterator[dict[str, Any]]:
-    """The module's own for the kinds that there are, at an address instead of a Service."""
+    """Yield the webhooks of the module for the kinds in use, with an address instead of a Service."""
     file = _module() / "config/components/webhook/manifests.yaml"
     for manifest in manifests(file):
         hooks = [each for each in manifest["webhooks"] if _kinds_of(each) <= _LOOKED_AT]
         for hook in hooks:
             path = hook["clientConfig"]["service"]["path"]
             hook["clientConfig"] = {"url": f"{address}{path}", "caBundle": trusted}
-        # By these names it looks for them.
+        # Kueue looks for webhook configurations with these names.
         name = f"kueue-{manifest['metadata']['name']}"
         yield {**manifest, "metadata": {"name": name}, "webhooks": hooks}
 
@@ -122,7 +125,7 @@ def _answers(port: int) -> bool:
 
 
 def quota(name: str, amounts: Mapping[str, str], **said: Any) -> Sequence[dict[str, Any]]:
-    """A ClusterQueue that has these amounts, of nodes of any kind."""
+    """Return a ClusterQueue with these quotas, and the ResourceFlavor that it uses."""
     flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}
     quotas = [{"name": resource, "nominalQuota": amount} for resource, amount in amounts.items()]
     covered = {"coveredResources": list(amounts), "flavors": [{"name": "any", "resources": quotas}]}
@@ -136,7 +139,7 @@ def quota(name: str, amounts: Mapping[str, str], **said: Any) -> Sequence[dict[s
 
 
 def local_queue(namespace: str, name: str, cluster_queue: str) -> dict[str, Any]:
-    """The queue that jobs of a namespace name."""
+    """Return the LocalQueue that the jobs of a namespace name."""
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "LocalQueue",
@@ -146,7 +149,7 @@ def local_queue(namespace: str, name: str, cluster_queue: str) -> dict[str, Any]
 
 
 def priority(name: str, value: int) -> dict[str, Any]:
-    """What jobs name by whom others may be stopped."""
+    """Return a priority class for jobs; a job with a higher priority can preempt others."""
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "WorkloadPriorityClass",

@@ -1,7 +1,8 @@
-"""What outlives the processes of a rig if nobody removes it: its cgroups, its link; and whose they are.
+"""Removes the cgroups and network links that outlive the processes of a rig.
 
-Each rig has a number, which is in the names of both, and a file that it holds locked while it lives. The
-kernel lets go of the lock, whatever ends the rig, and the next that starts removes what belongs to nobody.
+Each rig has a number, which is part of the names of its resources, and a lock file. The kernel releases the
+lock when the rig ends for any reason. The next rig that starts removes the resources of all rigs without a
+lock.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from typing import Final
 from rig.process import until
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
-# runc makes them in further hierarchies, if there are any.
+# runc creates cgroups in further hierarchies, if the machine has them.
 CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
 _LOCKS: Final = Path("/run/kfpytorch-rigs")
 _MARK: Final = "kfpt"
@@ -25,13 +26,15 @@ _TRIES: Final = 100
 
 
 def name(number: int) -> str:
-    """What its link and its cgroups are called."""
+    """Return the name of the link and the cgroups of a rig."""
     return f"{_MARK}{number}"
 
 
 @contextlib.contextmanager
 def number() -> Iterator[int]:
-    """A number that no other rig has; what it left is removed in the end, and what dead ones left before."""
+    """Yield a number that no other rig uses. Remove leftovers of ended rigs before, and its own at the
+    end.
+    """
     _LOCKS.mkdir(exist_ok=True)
     _bury()
     with contextlib.ExitStack() as held:
@@ -50,10 +53,10 @@ def _chosen(held: contextlib.ExitStack) -> int:
 
 
 def remove(number: int) -> None:
-    """What a rig left, whose processes have been killed."""
+    """Remove the resources of a rig whose processes have been killed."""
     link = name(number)
     if Path("/sys/class/net", link).exists():
-        # It may be gone by now: it goes with its other end.
+        # The link may be gone already: it is deleted with its other end.
         subprocess.run(["ip", "link", "delete", link], check=False, capture_output=True, timeout=60)
     until(lambda: _without_cgroups(link), 30, lambda: f"processes of {link} are left: {list(_cgroups(link))}")
 
@@ -70,11 +73,11 @@ def _bury() -> None:
 
 @contextlib.contextmanager
 def _held(number: int) -> Iterator[None]:
-    """The lock of a rig; raises BlockingIOError if that lives."""
+    """Hold the lock of a rig. Raises BlockingIOError if another process holds it."""
     path = _LOCKS / str(number)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Somebody may have removed the file between the two.
+        # Another process may have removed the file between open() and flock().
         if not path.exists() or path.stat().st_ino != os.fstat(lock.fileno()).st_ino:
             raise BlockingIOError
         try:
@@ -84,7 +87,7 @@ def _held(number: int) -> Iterator[None]:
 
 
 def _cgroups(name: str) -> Iterator[Path]:
-    """All of a rig, children first."""
+    """Yield all cgroups of a rig, children first."""
     for top in CGROUPS.glob(f"*/{name}"):
         for folder, _, _ in os.walk(top, topdown=False):
             yield Path(folder)
@@ -92,7 +95,7 @@ def _cgroups(name: str) -> Iterator[Path]:
 
 def _without_cgroups(name: str) -> bool:
     for each in _cgroups(name):
-        # Busy while the last of its processes is being buried.
+        # A cgroup is busy until its last process is reaped.
         with contextlib.suppress(OSError):
             each.rmdir()
     return not any(_cgroups(name))

@@ -1,7 +1,7 @@
-"""Machines that are namespaces: a hub for the control plane, nodes, and one process that they all hang on.
+"""Machines made of Linux namespaces: a hub for the control plane and one station per node.
 
-When that process ends, however it does, everything in them ends too, and interfaces and mounts go with it.
-All nodes and the hub are on one network that leads nowhere else; a link leads from here to the hub.
+All namespaces end with one process of the hub, together with their interfaces and mounts. The hub and the
+nodes share a network without an uplink. A link connects this machine with the hub.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from rig.tools import tool
 
 PODS: Final = "10.77.0.0/16"
 GATEWAY: Final = "10.77.0.1"
-"""Of the hub, as nodes and pods see it."""
+"""The address of the hub in the network of nodes and pods."""
 _PREFIX: Final = 16
 _ALL: Final = "0.0.0.0"
 _UPLINK: Final = "up0"
-# Paths that programs are built with, and would share with other rigs, or with the machine itself. The two of
-# /var/lib stay behind as empty folders: to remove what is a mount point elsewhere unmounts it there.
+# Paths that are compiled into programs and would be shared with other rigs or this machine. The two in
+# /var/lib remain as empty folders, because removing a mount point unmounts it in other namespaces, too.
 _PRIVATE: Final = ("/var/log", "/var/lib/kubelet", "/var/lib/cni")
-# kubelet sets them, and they are the whole machine's.
+# kubelet sets these parameters, which are global to the machine.
 _KERNEL: Final = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -38,30 +38,30 @@ _KERNEL: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """Where the control plane runs."""
+    """The namespaces in which the control plane runs."""
 
     number: int
     place: Place
     process: Process
-    """What everything hangs on."""
+    """The process that ends all namespaces when it ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Station:
-    """Where one node runs."""
+    """The namespaces in which one node runs."""
 
     number: int
     address: str
-    """As the hub and the pods see it."""
+    """The address of the node in the network of the hub and the pods."""
     place: Place
     cable: str
-    """The hub's end of its link."""
+    """The hub's end of the link to the node."""
     cgroup: str
 
 
 @contextlib.contextmanager
 def hub(folder: Path) -> Iterator[Hub]:
-    """The namespaces and the network."""
+    """Create the namespaces of the hub and its network."""
     with leftovers.number() as number:
         holder = Process(
             [
@@ -88,13 +88,13 @@ def hub(folder: Path) -> Iterator[Hub]:
             try:
                 yield Hub(number=number, place=place, process=holder)
             finally:
-                # It is not asked: all that runs in there is to end at once.
+                # Kill instead of stopping, so that all processes inside end immediately.
                 holder.kill()
 
 
 @contextlib.contextmanager
 def station(hub: Hub, number: int, folder: Path) -> Iterator[Station]:
-    """A node's namespaces, its cable to the hub and its cgroups."""
+    """Create the namespaces of a node, its link to the hub and its cgroups."""
     for path in _PRIVATE:
         Path(path).mkdir(parents=True, exist_ok=True)
         (folder / path[1:]).mkdir(parents=True)
@@ -106,7 +106,7 @@ def station(hub: Hub, number: int, folder: Path) -> Iterator[Station]:
         *(f"mount --bind {folder / path[1:]} {path}" for path in _PRIVATE),
         *(f"mount --bind {folder / 'kernel' / path} /proc/sys/{path}" for path in _KERNEL),
         "mount -t tmpfs -o mode=755 tmpfs /run",
-        # For volumes that are to be seen by, or from, a container.
+        # Required for volumes with mount propagation to or from a container.
         "mount --make-rshared /",
         f"exec {tool('pause')}",
     ]
@@ -119,7 +119,7 @@ def station(hub: Hub, number: int, folder: Path) -> Iterator[Station]:
         process = _held_by(holder)
         address, cable = f"10.77.{number}.1", f"n{number}"
         place = Place(address=address, listen=address, holder=process)
-        # Processes have other numbers on the hub: we, who know both ends by ours, make the link.
+        # Processes have other ids inside the hub, so create the link from here, where both ids are visible.
         LOOPBACK.run(
             *f"ip link add {cable} netns {hub.place.holder} type veth peer name eth0 netns {process}".split()
         )
@@ -133,17 +133,17 @@ def station(hub: Hub, number: int, folder: Path) -> Iterator[Station]:
 
 
 def cut_off(hub: Hub, station: Station) -> None:
-    """Pull a node's cable."""
+    """Disconnect a node from the hub."""
     hub.place.run("ip", "link", "set", station.cable, "down")
 
 
 def join(hub: Hub, station: Station) -> None:
-    """Put it back."""
+    """Reconnect a node to the hub."""
     hub.place.run("ip", "link", "set", station.cable, "up")
 
 
 def _held_by(holder: Process) -> int:
-    """Who holds the namespaces, once they are complete: the child of what was started to make them."""
+    """Wait until the namespaces are complete, and return the id of the process that holds them."""
     found: list[int] = []
 
     def pauses() -> bool:
@@ -159,7 +159,10 @@ def _held_by(holder: Process) -> int:
 
 
 def _bridge(name: str, address: str, number: int) -> Sequence[str]:
-    """With an address of its own, not its first port's: that of a pod, which goes."""
+    """Return the commands for a bridge with a fixed MAC address.
+
+    Without one, the bridge takes the MAC address of its first port, which disappears with that pod.
+    """
     return (
         f"ip link add {name} address 02:00:0a:4d:{number:02x}:01 type bridge",
         f"ip address add {address}/{_PREFIX} dev {name}",
@@ -172,7 +175,9 @@ def _batch(place: Place, *commands: str) -> None:
 
 
 def _ends(number: int) -> tuple[str, str]:
-    """The two addresses of the link between a rig and us: a network of four for each number."""
+    """Return the two addresses of the link between this machine and a rig; each number has its own /30
+    network.
+    """
     high, low = divmod(number * 4, 256)
     return f"10.79.{high}.{low + 1}", f"10.79.{high}.{low + 2}"
 
@@ -182,7 +187,7 @@ def _make_cgroups(cgroup: str) -> None:
         folder = leftovers.CGROUPS / controller / cgroup[1:]
         folder.mkdir(parents=True)
         if controller == "cpuset":
-            # Empty at first, and then nothing may run in it.
+            # A new cpuset is empty, and no process can run in it.
             for inner in (folder.parent, folder):
                 for file in ("cpuset.cpus", "cpuset.mems"):
                     (inner / file).write_text((leftovers.CGROUPS / controller / file).read_text())

@@ -1,4 +1,4 @@
-"""One real node: containerd, kubelet and kube-proxy in a station of their own."""
+"""A real node: containerd, kubelet and kube-proxy in a station."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,18 +12,18 @@ from rig.namespaces import GATEWAY, PODS, Station
 from rig.process import Process
 from rig.tools import tool
 
-# In a folder that each node has to itself; that of the tests may be too deep for a socket.
+# /run is private to each node. The path of the test folder can be too long for a socket.
 _SOCKET: Final = "/run/containerd/containerd.sock"
 _ZONE: Final = "cluster.local"
 _NAMESPACE: Final = "k8s.io"
-"""Containerd's, of what Kubernetes runs."""
+"""The containerd namespace of Kubernetes."""
 
 
 class Node:
-    """A node, as a row of steps: first what needs no control plane."""
+    """The programs of one node. containerd needs no control plane and is created first."""
 
     def __init__(self, station: Station, folder: Path, mounts: Mapping[Path, str]) -> None:
-        """All its containers see the `mounts`, each ``ro`` or ``rw``."""
+        """Configure a node. All its containers get the `mounts`, each with the mode `ro` or `rw`."""
         self.name = f"node-{station.number}"
         self.station = station
         self._folder = folder
@@ -31,13 +31,13 @@ class Node:
         self.containerd = self._containerd()
 
     def imported(self, archives: Sequence[Path]) -> None:
-        """Bring images, once containerd answers."""
+        """Import image archives, after containerd is ready."""
         self.containerd.wait_until(self._answers)
         for archive in archives:
             self._ctr("--namespace", _NAMESPACE, "images", "import", archive)
 
     def kubelet(self, plane: ControlPlane) -> Process:
-        """The one that makes it a node of this cluster; not started."""
+        """Return the kubelet that registers this node with the cluster; not started."""
         user = f"system:node:{self.name}"
         serving = plane.authority.server(self.name, (self.station.address, self.name))
         config = dumped(
@@ -63,7 +63,7 @@ class Node:
         )
 
     def proxy(self, plane: ControlPlane) -> Process:
-        """The one by which its pods reach Services that have an address; not started."""
+        """Return the kube-proxy that routes Service addresses for pods of this node; not started."""
         config = dumped(
             {
                 "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -71,7 +71,7 @@ class Node:
                 "mode": "nftables",
                 "clusterCIDR": PODS,
                 "hostnameOverride": self.name,
-                # These are the whole machine's.
+                # Connection tracking limits are global to the machine.
                 "conntrack": {"maxPerCore": 0},
                 "clientConnection": {
                     "kubeconfig": str(plane.certified("system:kube-proxy", "", inside(plane)))
@@ -82,7 +82,7 @@ class Node:
         return self._process("kube-proxy", tool("kube-proxy"), f"--config={config}")
 
     def is_ready(self, found: Manifest | None) -> bool:
-        """Whether pods may come."""
+        """True if the node is ready and has no taints."""
         conditions = (found or {}).get("status", {}).get("conditions") or []
         ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
         return found is not None and ready and not found["spec"].get("taints")
@@ -101,7 +101,7 @@ class Node:
             "sandbox_image": images.PAUSE,
             "disable_apparmor": True,
             "disable_hugetlb_controller": True,
-            # Without CAP_SYS_RESOURCE root may protect no process from being killed for memory.
+            # Without CAP_SYS_RESOURCE, root may not lower the OOM score of a process.
             "restrict_oom_score_adj": True,
             "containerd": {
                 "snapshotter": "overlayfs",
@@ -126,7 +126,7 @@ class Node:
         return self._process("containerd", debian.packages() / "usr/bin/containerd", f"--config={config}")
 
     def _specification(self) -> Mapping[str, Any]:
-        """What every container is made of: containerd's own, and what all are to see."""
+        """Return the default OCI spec of containerd with the mounts of this node."""
         specification: dict[str, Any] = json.loads(self._ctr("oci", "spec"))
         shown = [
             {"destination": str(path), "source": str(path), "type": "bind", "options": ["rbind", mode]}
@@ -146,7 +146,7 @@ class Node:
             "type": "bridge",
             "bridge": "pods0",
             "isDefaultGateway": True,
-            # Nobody is to be hidden behind a node: all are on one network, which leads nowhere else.
+            # Pods must see each other's addresses, and the network has no uplink that needs masquerading.
             "ipMasq": False,
             "hairpinMode": True,
             "ipam": {"type": "host-local", "dataDir": "/run/rig-network", "ranges": [[ours]]},
@@ -165,7 +165,7 @@ class Node:
             "makeIPTablesUtilChains": False,
             "clusterDNS": [GATEWAY],
             "clusterDomain": _ZONE,
-            # Nothing of this machine's: there is no way out.
+            # Do not inherit the name servers of this machine, which are unreachable from here.
             "resolvConf": "",
         }
 
@@ -190,11 +190,12 @@ class Node:
 
 
 def inside(plane: ControlPlane) -> str:
-    """The API server, as nodes reach it."""
+    """Return the URL of the API server for nodes."""
     return f"https://{namespaces.GATEWAY}:{plane.port}"
 
 
-# Short, as tests wait for them; and nothing that could not come back is cleaned up.
+# The intervals are short because tests wait for them. Images are not garbage-collected, because they cannot
+# be pulled again.
 _PACE: Final[Mapping[str, Any]] = {
     "nodeLeaseDurationSeconds": 12,
     "nodeStatusUpdateFrequency": "5s",
@@ -207,7 +208,7 @@ _PACE: Final[Mapping[str, Any]] = {
 
 
 def _toml(document: Mapping[str, Any], above: str = "") -> str:
-    """A document without tables in lists; JSON writes the values of such as TOML does."""
+    """Return a document as TOML. Lists must not contain tables; JSON and TOML write other lists alike."""
     plain = [
         f"{json.dumps(key)} = {json.dumps(each)}"
         for key, each in document.items()

@@ -1,4 +1,4 @@
-"""The training-operator, with its webhook."""
+"""The training operator with its webhook."""
 
 import base64
 import contextlib
@@ -17,24 +17,24 @@ from rig.tools import module_directory
 
 NAMESPACE: Final = "kubeflow"
 MODULE: Final = "training-operator"
-"""The one that runs here, 1.9."""
+"""The version that runs in these tests, 1.9."""
 OLDER: Final = ("training-operator-1.7", "training-operator-1.8")
-"""Others of which there are the kinds only."""
+"""Older versions, used only for their CRDs."""
 _MODULE: Final = "github.com/kubeflow/training-operator"
 _HOOK: Final = "validator.training-operator.kubeflow.org"
 _SECRET: Final = "training-operator-webhook-cert"
-# It looks whether its certificate is there, by this path and no other, and serves the one in its TMPDIR.
+# The operator waits for a certificate at this fixed path, but serves the one in its TMPDIR.
 _LOOKED_FOR: Final = Path("/tmp/k8s-webhook-server/serving-certs")
 
 
 def crds(component: str = MODULE) -> list[Path]:
-    """The kinds that it works on, of one of its versions."""
+    """Return the CRD files of a version of the operator."""
     root = module_directory(component, _MODULE) / "manifests/base/crds"
     return [root / "kubeflow.org_pytorchjobs.yaml"]
 
 
 def start(plane: ControlPlane, *flags: str) -> Process:
-    """Install it and start it; ready when it is."""
+    """Install and start the operator; return when it and its webhook are ready."""
     plane.crds(crds())
     plane.namespace(NAMESPACE)
     metrics, health, webhook = free_ports(3)
@@ -73,7 +73,7 @@ def start(plane: ControlPlane, *flags: str) -> Process:
 
 @dataclass(frozen=True, kw_only=True)
 class Ports:
-    """Where one operator listens."""
+    """The ports of one operator process."""
 
     metrics: int
     health: int
@@ -97,7 +97,7 @@ def _process(plane: ControlPlane, temporary: Path, ports: Ports, flags: Sequence
 
 @contextlib.contextmanager
 def another(plane: ControlPlane) -> Iterator[Process]:
-    """A second one, which knows nothing of the first; the webhook stays with that."""
+    """Start a second operator next to the first; the webhook still calls the first."""
     metrics, health, webhook = free_ports(3)
     ports = Ports(metrics=metrics, health=health, webhook=webhook)
     with _process(plane, plane.folder / "operator", ports) as process:
@@ -106,7 +106,10 @@ def another(plane: ControlPlane) -> Iterator[Process]:
 
 
 def _webhook(port: int) -> Mapping[str, Any]:
-    """The module's own hook, at an address instead of a Service; the operator adds whom to trust."""
+    """Return the webhook of the module with an address instead of a Service.
+
+    The operator adds its authority to the configuration.
+    """
     file = module_directory(MODULE, _MODULE) / "manifests/base/webhook/manifests.yaml"
     manifest: dict[str, Any] = yaml.safe_load(file.read_text())
     (hook,) = (each for each in manifest["webhooks"] if "pytorchjob" in each["name"])
@@ -126,7 +129,7 @@ def _answers(address: str, port: int) -> bool:
 
 
 def refuses(plane: ControlPlane) -> bool:
-    """Whether a job that only the hook can refuse is refused by it."""
+    """True if the webhook rejects a job that only the webhook can reject."""
     job = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",

@@ -1,4 +1,4 @@
-"""Where a program runs: on this machine as it is, or in the namespaces that another process holds."""
+"""The place where a program runs: this machine, or the namespaces that another process holds."""
 
 import shutil
 import subprocess
@@ -12,22 +12,22 @@ _PATIENCE: Final = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a program runs, and how its servers are reached from here."""
+    """A place for programs, with the addresses of their servers."""
 
     address: str = "127.0.0.1"
-    """At which we reach what listens there."""
+    """The address at which this process reaches servers in the place."""
     listen: str = "127.0.0.1"
-    """Where it has to listen for that."""
+    """The address that servers must listen on to be reachable."""
     holder: int = 0
-    """Whose namespaces they are; 0: ours."""
+    """The id of the process that holds the namespaces; 0 for those of this process."""
 
     @property
     def is_apart(self) -> bool:
-        """Whether a program there is the child of the one that brought it there."""
+        """True if the program runs in other namespaces, as a child of nsenter."""
         return self.holder != 0
 
     def command(self, words: Sequence[str | Path]) -> list[str]:
-        """What to start so that this runs there."""
+        """Return the command that runs this one in the place."""
         said = [str(word) for word in words]
         if not self.is_apart:
             return said
@@ -36,7 +36,7 @@ class Place:
         return [nsenter, f"--target={self.holder}", "--mount", "--net", "--pid", "--", *said]
 
     def run(self, *words: str | Path) -> str:
-        """Run a short command to its end; what it printed. Raises if it fails."""
+        """Run a short command and return its standard output. Fails the test if the command fails."""
         ended = subprocess.run(
             self.command(words),
             stdin=subprocess.DEVNULL,

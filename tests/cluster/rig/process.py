@@ -1,4 +1,4 @@
-"""Programs of a cluster while they run: their logs, whether they are ready, and that they end when we do."""
+"""Programs of a cluster: start, readiness, logs and termination with the test process."""
 
 import contextlib
 import ctypes
@@ -18,20 +18,22 @@ _LIBC: Final = ctypes.CDLL(None)
 _FIRST_TICK: Final = 0.02
 _LONGEST_TICK: Final = 0.25
 _SLOWER: Final = 1.3
-"""Between two looks: who waits for long looks seldom, for each look costs those who are waited for."""
+"""The factor between two polling intervals. Long waits poll rarely, because polling slows down the system
+under test.
+"""
 _TAIL: Final = 4_000
-# The kernel does it in no time, but may have others to see to before.
+# The kernel kills a process immediately, but it may be busy with others before.
 _BURIAL: Final = 60
 
 
 class NotReady(AssertionError):
-    """A program has ended, or was not ready in time; what it wrote last stands in the message."""
+    """A program has ended or was not ready in time; the message has the end of its log."""
 
 
 class Process:
-    """One program; a context that ends it.
+    """A program; a context manager that starts and stops it.
 
-    The kernel kills it with the thread that started it, so it is to be started from one that lasts.
+    The kernel kills the program when the thread that started it ends, so start it from a thread that lasts.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of what we started; in a place apart, the program is its child and in its group."""
+        """The id of the started process. In another place it is nsenter, and the program is in its process
+        group.
+        """
         assert self._running is not None, f"{self.name} was not started"
         return self._running.pid
 
@@ -76,7 +80,7 @@ class Process:
         return self._running is not None and self._running.poll() is None
 
     def start(self) -> None:
-        """Start it, once more if it has ended; its log goes on."""
+        """Start the program, or restart it after it has ended. Its log is appended to."""
         assert not self.runs, f"{self.name} runs already"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
@@ -87,13 +91,14 @@ class Process:
                 stderr=log,
                 env=self._environment,
                 cwd=self._directory,
-                # ^C is for who tests; the signal at our end for those that outlive us otherwise.
+                # Ctrl-C must reach only the test runner. The parent-death signal ends programs that would
+                # outlive it.
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - nothing but a system call.
             )
 
     def stop(self) -> None:
-        """Ask it to end, and make it after a while."""
+        """Send SIGTERM, and SIGKILL after the grace period."""
         if self._running is None:
             return
         self._signal(signal.SIGTERM)
@@ -104,16 +109,16 @@ class Process:
         self._running = None
 
     def kill(self) -> None:
-        """End it as the kernel does."""
+        """Send SIGKILL and wait until the process has ended."""
         self._signal(signal.SIGKILL)
         until(self._is_gone, _BURIAL, lambda: f"{self.name} outlives its end")
 
     def pause(self) -> None:
-        """Stop it as it stands, as if its machine hung."""
+        """Stop the process with SIGSTOP, as if its machine hung."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue the process after `pause`."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
@@ -126,18 +131,18 @@ class Process:
         if self.runs:
             return False
         if self.place.is_apart:
-            # What brought the program there may have ended before it.
+            # nsenter may have ended before the program.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, 0)
                 return False
         return True
 
     def wait_until(self, ready: Callable[[], bool], seconds: float = 60) -> None:
-        """Until it is ready; raises `NotReady` if it ends before, or takes too long."""
+        """Wait until the program is ready. Raises `NotReady` if it ends before, or after `seconds`."""
         until(ready, seconds, lambda: f"{self.name} is not ready: {self.tail()}", lambda: self.runs)
 
     def tail(self) -> str:
-        """What it wrote last."""
+        """Return the end of the log."""
         return self.log.read_text(errors="replace")[-_TAIL:]
 
 
@@ -147,7 +152,17 @@ def until(
     complaint: Callable[[], str],
     may_wait: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Look again and again; raises `NotReady` with the complaint after these seconds."""
+    """Poll until `ready` returns True.
+
+    Args:
+        ready: The condition to wait for.
+        seconds: The timeout.
+        complaint: Returns the message of the error.
+        may_wait: Ends the wait early if it returns False.
+
+    Raises:
+        NotReady: If the condition is not met in time.
+    """
     end, tick = time.monotonic() + seconds, _FIRST_TICK
     while not ready():
         if not may_wait() or time.monotonic() > end:

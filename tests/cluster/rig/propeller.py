@@ -1,4 +1,4 @@
-"""The real FlytePropeller, and workflows for it: from what flytekit serializes to what a user is shown."""
+"""The real FlytePropeller: compiles workflows, runs them and collects the events that users would see."""
 
 import base64
 import contextlib
@@ -35,41 +35,41 @@ PROJECT: Final = "project"
 DOMAIN: Final = "development"
 NAMESPACE: Final = f"{PROJECT}-{DOMAIN}"
 IMAGE: Final = "image:1"
-"""Of tasks that name none."""
+"""The image of tasks that do not name one."""
 TERMINATED: Final = "termination-status"
-"""The label of an execution with which propeller is done."""
+"""The label that propeller sets on a finished execution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What differs from one propeller to the next."""
+    """Properties that differ between propellers."""
 
     connector: str = ""
-    """``host:port`` of the backend; empty: Flyte's own plugin does PyTorchJobs."""
+    """The `host:port` of the backend. If empty, Flyte's own plugin handles PyTorchJobs."""
     resync_seconds: int = 5
-    """How often is polled; propeller takes no less than 5."""
+    """The polling interval; propeller enforces a minimum of 5 s."""
     domain: str = DOMAIN
-    """Of its executions. Two propellers at a time want two: each looks at its own and no others."""
+    """The domain of the executions. Propellers that run at the same time need different domains."""
     plugins: Mapping[str, Any] = field(default_factory=dict)
-    """Further sections of ``plugins``."""
+    """Further sections of `plugins` in the configuration."""
     store: Store | None = None
-    """Where it writes; None: a folder of its own."""
+    """The output store; None for a local folder."""
 
 
 @dataclass
 class Execution:
-    """One run of a workflow."""
+    """One execution of a workflow."""
 
     name: str
     workflow: WorkflowBase
     outputs_at: str
-    """Where in the store the workflow's last node writes."""
+    """The path in the store that the end node of the workflow writes to."""
     created: float
-    """When its object was made, in seconds of `time.time`."""
+    """The creation time of the FlyteWorkflow, in seconds since the epoch."""
 
 
 class Propeller:
-    """A propeller and its recorder; a context that starts and ends them."""
+    """A propeller and its event recorder; a context manager that starts and stops them."""
 
     def __init__(self, plane: ControlPlane, folder: Path, options: Options) -> None:
         self._plane = plane
@@ -85,7 +85,7 @@ class Propeller:
             "propeller",
             (f"--config={config}",),
             {"POD_NAMESPACE": "flyte", "POD_NAME": "propeller", "HOME": str(folder)},
-            # Beside the recorder and the backend, which are ours.
+            # The recorder and the backend listen on this machine, too.
             LOOPBACK,
         )
 
@@ -111,7 +111,7 @@ class Propeller:
         annotations: Mapping[str, str] | None = None,
         **inputs: Any,
     ) -> Execution:
-        """Have a workflow run; the annotations go to all that it makes."""
+        """Start an execution of a workflow; `annotations` are set on all objects that it creates."""
         name = f"f{uuid.uuid4().hex[:19]}"
         context = FlyteContextManager.current_context()
         literals = TypeEngine.dict_to_literal_map(context, inputs, workflow.python_interface.inputs)
@@ -140,11 +140,11 @@ class Propeller:
         return Execution(name, workflow, outputs, created)
 
     def found(self, execution: Execution) -> dict[str, Any] | None:
-        """Its object in the cluster; None once propeller has let it go."""
+        """Return the FlyteWorkflow of an execution, or None after propeller has deleted it."""
         return self._plane.admin.get(self._path(execution))
 
     def wait(self, execution: Execution, seconds: float = 120) -> dict[str, Any]:
-        """Until it has ended; gives its object."""
+        """Wait until the execution has ended, and return its FlyteWorkflow."""
 
         def ended() -> bool:
             found = self.found(execution)
@@ -156,7 +156,7 @@ class Propeller:
         return found
 
     def until_shown(self, execution: Execution, phase: str, seconds: float = 60) -> None:
-        """Until a task of it was shown in this phase."""
+        """Wait until a task of the execution has reported this phase."""
         until(
             lambda: phase in [each.phase for each in self.recorder.tasks(execution.name)],
             seconds,
@@ -164,15 +164,15 @@ class Propeller:
         )
 
     def attempts(self, execution: Execution) -> int:
-        """How many attempts its tasks have had in all."""
+        """Return the total number of attempts of all tasks."""
         return len({(each.node, each.attempt) for each in self.recorder.tasks(execution.name)})
 
     def abort(self, execution: Execution) -> None:
-        """As when somebody terminates the execution."""
+        """Delete the FlyteWorkflow, as flyteadmin does when a user aborts the execution."""
         self._plane.admin.delete(self._path(execution))
 
     def outputs(self, execution: Execution) -> Mapping[str, Any]:
-        """What the workflow gave, as its author's types."""
+        """Return the outputs of the workflow as Python values."""
         document = literals_pb2.LiteralMap.FromString(self.store.read(execution.outputs_at))
         literals = LiteralMap.from_flyte_idl(document)
         context = FlyteContextManager.current_context()
@@ -228,7 +228,7 @@ class Propeller:
 
 
 def _connector(options: Options) -> Mapping[str, Any]:
-    """The chart's own words, but that tests are in more of a hurry."""
+    """Return the connector configuration of our chart, with shorter intervals for tests."""
     connector = {**CONNECTOR["defaultConnector"], "endpoint": options.connector}
     caching = {**CONNECTOR["webApi"]["caching"], "resyncInterval": f"{options.resync_seconds}s"}
     return {**CONNECTOR, "defaultConnector": connector, "webApi": {**CONNECTOR["webApi"], "caching": caching}}
@@ -256,6 +256,6 @@ def _encoded(message: bytes) -> str:
 
 
 def error_of(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The error of an execution that has failed, as its object says it."""
+    """Return the error in the status of a failed execution."""
     error: Mapping[str, Any] = found.get("status", {}).get("error", {})
     return error

@@ -1,6 +1,6 @@
-"""Between a server and the API server: hands everything on, and has bad days on order.
+"""A fault-injecting HTTP proxy between a server and the API server.
 
-Plain HTTP towards the server, TLS towards the API server; whoever asks is known there by its own token.
+It accepts plain HTTP and connects with TLS. Clients authenticate with their own tokens.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from rig.control_plane import HERE, ControlPlane
 
 _WAIT: Final = 20
 _HOPS: Final = {"host", "content-length", "transfer-encoding", "connection", "content-encoding"}
-# What the API server, a controller or a kubelet writes by its clock; what we wrote stays.
+# Timestamps that the API server, a controller or a kubelet writes. Timestamps of our server are not shifted.
 _TIMES: Final = re.compile(
     rb'"(creationTimestamp|deletionTimestamp|lastTransitionTime|lastUpdateTime|startTime|completionTime'
     rb'|startedAt|finishedAt|firstTimestamp|lastTimestamp|eventTime)":"([^"]+)"'
@@ -35,7 +35,7 @@ _TIMES: Final = re.compile(
 
 
 class How(enum.Enum):
-    """What befalls a request."""
+    """The kinds of faults."""
 
     ANSWER = "it is answered in the API server's place"
     HANG = "nobody answers"
@@ -48,7 +48,7 @@ class How(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One bad moment."""
+    """A fault, and the response for `How.ANSWER`."""
 
     how: How = How.ANSWER
     code: int = 0
@@ -58,7 +58,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A request, as far as a fault may want to know of it."""
+    """The properties of a request that a fault can depend on."""
 
     method: str
     path: str
@@ -71,7 +71,7 @@ class Asked:
 
 
 def status(code: int, reason: str, message: str = "on a bad day", **headers: str) -> Fault:
-    """An answer as the API server words it; ``Retry_After="1"``."""
+    """Return a fault with the Status response of the API server. `Retry_After="1"` sets a header."""
     body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
     said = {name.replace("_", "-"): value for name, value in headers.items()}
     return Fault(
@@ -80,7 +80,7 @@ def status(code: int, reason: str, message: str = "on a bad day", **headers: str
 
 
 class Proxy:
-    """A context that serves one port of this machine; what is public may be called from any thread."""
+    """A context manager that serves one port of this machine. Its public methods are thread-safe."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._target = plane.server
@@ -88,9 +88,9 @@ class Proxy:
         self.asked: list[Asked] = []
         self.befell: list[How] = []
         self.choose: Callable[[Asked], Fault | None] = lambda _: None
-        """Asked of each request that no `befall` is about."""
+        """Return the fault for a request to which no `befall` applies, or None."""
         self.skew = timedelta()
-        """By how much the cluster's clocks are ahead."""
+        """The offset of the cluster's clocks from this machine."""
         self._due: list[tuple[Callable[[Asked], bool], Fault]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -114,24 +114,24 @@ class Proxy:
         self._loop.close()
 
     def befall(self, fault: Fault, wanted: Callable[[Asked], bool], times: int = 1) -> None:
-        """Have it happen to the next requests that are wanted."""
+        """Inject the fault into the next `times` requests that `wanted` selects."""
         self._due += [(wanted, fault)] * times
 
     @property
     def all_befell(self) -> bool:
-        """Whether everything that was ordered has happened."""
+        """True if all faults of `befall` have been injected."""
         return not self._due
 
     def forget(self) -> None:
-        """Good days from now on."""
+        """Remove all faults."""
         self._due.clear()
         self.choose = lambda _: None
 
     def cut(self) -> None:
-        """Break every connection that there is."""
+        """Abort all open connections."""
         self._loop.call_soon_threadsafe(lambda: [_abort(each) for each in list(self._open)])
 
-    # ---- its own thread
+    # ---- methods that run in the thread of the event loop
 
     def _run(self, what: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(_WAIT)
@@ -147,8 +147,8 @@ class Proxy:
         await web.SockSite(self._runner, self._listening).start()
 
     async def _end(self) -> None:
-        # Nobody is let in any more before the server ends: who is taken in, and whose server has ended
-        # before his turn comes, is dropped by asyncio with his socket open.
+        # Stop accepting before the server closes. If the server closes first, asyncio drops a connection that
+        # was accepted but not handled, and its socket stays open.
         self._loop.remove_reader(self._listening)
         await _some_rounds()
         for each in list(self._open):
@@ -161,7 +161,7 @@ class Proxy:
         for each in others:
             each.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        # Until the transports have heard that they are closed: TLS takes a few rounds for it.
+        # Closing a TLS transport takes several iterations of the event loop.
         await _some_rounds()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
@@ -180,7 +180,7 @@ class Proxy:
             self.befell.append(fault.how)
             return await self._befallen(request, fault)
         except aiohttp.ClientError:
-            # The API server is away: so it is for who asks.
+            # The API server is unavailable, so abort the connection of the client, too.
             _abort(request)
             return web.Response()
         finally:
@@ -234,7 +234,7 @@ class Proxy:
             async for piece in answer.content.iter_any():
                 yield piece
             return
-        # By lines, as a time may lie across two pieces.
+        # Split at line ends, because a timestamp may span two chunks.
         rest = b""
         async for piece in answer.content.iter_any():
             whole, _, rest = (rest + piece).rpartition(b"\n")
@@ -255,7 +255,7 @@ class Proxy:
 
     def _asked(self, request: web.Request) -> Mapping[str, str]:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOPS}
-        # Times are shifted in JSON only.
+        # Timestamps are shifted only in JSON.
         if self.skew and "protobuf" in headers.get("Accept", ""):
             headers["Accept"] = "application/json"
         return headers

@@ -1,4 +1,4 @@
-"""A cluster whose pods are containers: two nodes, DNS, scheduler and operator, in namespaces of their own."""
+"""A cluster whose pods are containers: real nodes, DNS, scheduler and operator in their own namespaces."""
 
 import contextlib
 import os
@@ -19,9 +19,9 @@ from rig.place import Place
 from rig.process import Process, until
 
 _PROGRAMS: Final = ("ip", "mount", "nsenter", "unshare")
-# The first address of the range of Services is the API server's.
+# The API server has the first address of the Service range.
 _API_NAMES: Final = (GATEWAY, "10.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-# A node that says nothing is given up soon, and so are its pods.
+# Short timeouts, so that an unreachable node and its pods are given up soon.
 _API_SERVER: Final = (
     f"--advertise-address={GATEWAY}",
     "--authorization-mode=Node,RBAC",
@@ -31,8 +31,8 @@ _API_SERVER: Final = (
     "--default-unreachable-toleration-seconds=10",
 )
 _CONTROLLER_MANAGER: Final = ("--node-monitor-period=2s", "--node-monitor-grace-period=20s")
-# The operator's own asks with a program that fails if any of the search domains says no. A master may wait
-# for its node, so there is no hurry.
+# The operator's default command fails if one of the search domains returns an error. The timeout is long,
+# because a master may wait for its node.
 _WAITER: Final = f"""
 - name: init-pytorch
   image: {{{{.InitContainerImage}}}}
@@ -42,7 +42,7 @@ _WAITER: Final = f"""
 
 
 def missing() -> str:
-    """Why there can be no real nodes on this machine; empty if there can."""
+    """Return the reason why this machine cannot run real nodes, or an empty string."""
     if os.geteuid() != 0:
         return "real nodes are made of namespaces, mounts and cgroups: they want root"
     programs = [each for each in _PROGRAMS if shutil.which(each) is None]
@@ -70,13 +70,13 @@ def missing() -> str:
 
 
 class RealCluster:
-    """The cluster; a context that starts and ends it. Nodes are ready and names resolve when it has started.
+    """A context manager that runs the cluster. Nodes are ready and names resolve when it has started.
 
     Args:
-        folder: For its state and its logs.
-        names: By which pods, too, may call the image that shows this machine's Python.
-        operator_flags: Further flags of the training-operator.
-        nodes: How many.
+        folder: The folder for state and logs.
+        names: Additional names for the image with this machine's Python.
+        operator_flags: Further flags of the training operator.
+        nodes: The number of nodes.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class RealCluster:
     ) -> None:
         self.folder = folder
         self.shared = folder / "shared"
-        """A folder that every container sees at the same path and may write to: an object store."""
+        """A folder that every container can write to at the same path; serves as an object store."""
         self._names = names
         self._operator_flags = operator_flags
         self._count = nodes
@@ -110,7 +110,7 @@ class RealCluster:
             scheduling.start(self.plane)
             operator.start(self.plane, *self._waits(), *self._operator_flags)
             self.wait()
-            # The first to happen in the end: everything at once, so that nobody waits for anybody.
+            # Runs first at the end and kills all processes together, so that none waits for another to stop.
             stack.callback(self._hub.process.kill)
             self._stack = stack.pop_all()
         return self
@@ -122,42 +122,42 @@ class RealCluster:
 
     @property
     def admin(self) -> Api:
-        """Its API server, as one who may do everything."""
+        """A client of the API server with all rights."""
         return self.plane.admin
 
     @property
     def authority(self) -> Authority:
-        """Whom all of it trusts."""
+        """The certificate authority of the cluster."""
         return self.plane.authority
 
     @property
     def place(self) -> Place:
-        """Where its control plane runs; what listens there is reached at `place.address`."""
+        """The place of the control plane; its servers are reachable at `place.address`."""
         return self._hub.place
 
     def kubeconfig(self, user: str = ADMIN) -> Path:
-        """A file by which a program becomes this user, here and on the hub."""
+        """Write a kubeconfig for a user that works here and on the hub."""
         return self.plane.kubeconfig(user)
 
     def add(self, process: Process) -> Process:
-        """Start a program that ends with the cluster."""
+        """Start a program that is stopped with the cluster."""
         return self.plane.enter(process)
 
     def node(self, name: str) -> Node:
-        """One of its nodes."""
+        """Return the node with this name."""
         (found,) = (each for each in self.nodes if each.name == name)
         return found
 
     def cut_off(self, name: str) -> None:
-        """Pull a node's cable: it runs on, and nobody hears of it."""
+        """Disconnect a node from the network; its processes continue."""
         namespaces.cut_off(self._hub, self.node(name).station)
 
     def join(self, name: str) -> None:
-        """Put the cable back."""
+        """Reconnect a node to the network."""
         namespaces.join(self._hub, self.node(name).station)
 
     def wait(self) -> None:
-        """Until all nodes take pods."""
+        """Wait until all nodes accept pods."""
 
         def ready() -> bool:
             return all(each.is_ready(self.admin.get(f"/api/v1/nodes/{each.name}")) for each in self.nodes)

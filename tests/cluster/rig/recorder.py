@@ -1,4 +1,4 @@
-"""Where propeller sends its events, in place of flyteadmin: what they say is what a user sees."""
+"""Receives the events of propeller in place of flyteadmin: they contain what a user sees."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from flyteidl.service import admin_pb2_grpc
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """One phase of one attempt of a task, as it is shown."""
+    """One phase of a task attempt, as users see it."""
 
     execution: str
     node: str
@@ -24,19 +24,19 @@ class Shown:
     phase: str
     reason: str
     code: str
-    """Of the error; empty without one."""
+    """The error code; empty without an error."""
     message: str
-    """Of the error."""
+    """The error message."""
     kind: str
-    """``USER`` or ``SYSTEM``, of the error."""
+    """The kind of the error, `USER` or `SYSTEM`."""
     logs: tuple[str, ...]
-    """Where the logs are."""
+    """The URLs of the logs."""
     at: float
-    """When, in seconds of `time.time`."""
+    """The time of arrival, in seconds since the epoch."""
 
 
 class Recorder(admin_pb2_grpc.AdminServiceServicer):
-    """The half of AdminService that takes events; a context that serves it on loopback."""
+    """The event methods of AdminService; a context manager that serves them on loopback."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
         self._server.stop(None).wait()
 
     def tasks(self, execution: str) -> list[Shown]:
-        """What was shown of the tasks of an execution, in order."""
+        """Return the task events of an execution, in order of arrival."""
         with self._lock:
             return [
                 _shown(each, at)
@@ -66,32 +66,32 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
             ]
 
     def workflow(self, execution: str) -> list[str]:
-        """The phases of an execution, in order."""
+        """Return the phases of an execution, in order of arrival."""
         name = execution_pb2.WorkflowExecution.Phase.Name
         with self._lock:
             return [name(each.phase) for each in self._workflows if each.execution_id.name == execution]
 
     def nodes(self, execution: str) -> list[events.NodeExecutionEvent]:
-        """What was said of its nodes, in order."""
+        """Return the node events of an execution, in order of arrival."""
         with self._lock:
             return [each for each in self._nodes if each.id.execution_id.name == execution]
 
-    # ---- what propeller calls, by its names
+    # ---- gRPC methods, which have the names of the service definition
 
     def CreateTaskEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """A task has reached a phase."""
+        """Record an event of a task."""
         with self._lock:
             self._tasks.append((time.time(), request.event))
         return event_pb2.TaskExecutionEventResponse()
 
     def CreateNodeEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """A node has."""
+        """Record an event of a node."""
         with self._lock:
             self._nodes.append(request.event)
         return event_pb2.NodeExecutionEventResponse()
 
     def CreateWorkflowEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """The execution has."""
+        """Record an event of a workflow."""
         with self._lock:
             self._workflows.append(request.event)
         return event_pb2.WorkflowExecutionEventResponse()
@@ -100,7 +100,7 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
 def _shown(event: events.TaskExecutionEvent, at: float) -> Shown:
     has_error = event.WhichOneof("output_result") == "error"
     kind = execution_pb2.ExecutionError.ErrorKind.Name(event.error.kind) if has_error else ""
-    # Newer messages carry several reasons.
+    # Newer propellers send a list of reasons.
     reasons = [each.reason for each in event.reasons] or [event.reason]
     return Shown(
         execution=event.parent_node_execution_id.execution_id.name,

@@ -1,4 +1,4 @@
-"""kube-scheduler with co-scheduling, and the controller that wakes gangs which wait."""
+"""kube-scheduler with the coscheduling plugin, and the PodGroup controller."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from rig.tools import module_directory
 
 COSCHEDULING: Final = "scheduler-plugins-scheduler"
 _MODULE: Final = "sigs.k8s.io/scheduler-plugins"
-# The order of the queue has to be the same in all profiles.
+# All profiles must have the same queue sort plugin.
 _PLUGINS: Final = {
     "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
     "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
@@ -16,7 +16,7 @@ _PLUGINS: Final = {
 
 
 def start(plane: ControlPlane) -> Process:
-    """One process for both schedulers: that of pods, and that of gangs."""
+    """Start one kube-scheduler with a default and a coscheduling profile, and the PodGroup controller."""
     crds = module_directory("kubernetes", _MODULE) / "config/crd/bases"
     plane.crds(sorted(crds.glob("scheduling.x-k8s.io_*.yaml")))
     kubeconfig = plane.kubeconfig()

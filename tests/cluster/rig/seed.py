@@ -1,6 +1,6 @@
-"""What is drawn by chance is drawn from here, the same every time: what fails is the doing of a change.
+"""The seed of all random tests: constant, so that a new failure is the result of a change.
 
-``KFPYTORCH_SEED`` names another number to draw from, and ``KFPYTORCH_SEED=random`` any.
+The variable `KFPYTORCH_SEED` sets another seed, and `KFPYTORCH_SEED=random` a random one.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Where what tasks read and write lies: a folder of this machine, or a server that speaks S3."""
+"""Stores for the inputs and outputs of tasks: a folder of this machine, or an S3 server."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,21 +19,21 @@ _SECRET: Final = "rig-secret"
 
 
 class Store(Protocol):
-    """One of them."""
+    """A store of task inputs and outputs."""
 
     uri: str
-    """Of all that is in it."""
+    """The URI of the root of the store."""
 
     @property
     def section(self) -> Mapping[str, Any]:
-        """``storage`` of propeller's configuration."""
+        """The `storage` section of propeller's configuration."""
 
     def read(self, path: str) -> bytes:
-        """A file of it."""
+        """Return the content of a file."""
 
 
 class Folder:
-    """A folder that everybody sees at the same path."""
+    """A folder that all programs see at the same path."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,20 +42,23 @@ class Folder:
 
     @property
     def section(self) -> Mapping[str, Any]:
-        """With a name in place of the path, a URI would have a host, which no client of Python's opens."""
+        """The `storage` section, with the path as container name.
+
+        A plain name would become the host of file URIs, which Python clients do not open.
+        """
         return _section("local", {"path": "/"}, str(self._folder))
 
     def read(self, path: str) -> bytes:
-        """A file of it."""
+        """Return the content of a file."""
         return (self._folder / path).read_bytes()
 
 
 class S3:
-    """A server with one bucket; a context that starts and ends it.
+    """An S3 server with one bucket; a context manager that starts and stops it.
 
     Args:
-        folder: For its objects and its log.
-        place: Where it runs.
+        folder: The folder for objects and logs.
+        place: The place in which the server runs.
     """
 
     uri = f"s3://{_BUCKET}"
@@ -78,7 +81,8 @@ class S3:
                     "--access-log",
                     folder / "access.log",
                 ),
-                # What S3 knows of an object stands beside it: not each file system has attributes.
+                # Object metadata is stored in separate files, because some file systems have no extended
+                # attributes.
                 *("posix", "--sidecar", self._about, self._objects),
             ],
             folder / "s3.log",
@@ -98,17 +102,17 @@ class S3:
 
     @property
     def section(self) -> Mapping[str, Any]:
-        """As a platform without Amazon's own has it."""
+        """The `storage` section for an S3 server other than Amazon's."""
         known = {"auth_type": "accesskey", "access_key_id": _KEY, "secret_key": _SECRET, "region": _REGION}
         return _section("s3", {**known, "endpoint": self.endpoint, "disable_ssl": "true"}, _BUCKET)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """By which any client of Amazon's finds it from here."""
+        """The environment variables with which AWS clients on this machine find the server."""
         return self.environment_at(self.endpoint.removeprefix("http://").partition(":")[0])
 
     def environment_at(self, address: str) -> Mapping[str, str]:
-        """The same from where it has this address."""
+        """Return the same variables for clients that reach the server at this address."""
         return {
             "AWS_ACCESS_KEY_ID": _KEY,
             "AWS_SECRET_ACCESS_KEY": _SECRET,
@@ -117,7 +121,7 @@ class S3:
         }
 
     def of_pods(self, address: str) -> Mapping[str, str]:
-        """By which flytekit finds it in a pod that sees it at this address."""
+        """Return the variables with which flytekit in a pod finds the server at this address."""
         return {
             "FLYTE_AWS_ENDPOINT": f"http://{address}:{self._port}",
             "FLYTE_AWS_ACCESS_KEY_ID": _KEY,
@@ -125,7 +129,7 @@ class S3:
         }
 
     def read(self, path: str) -> bytes:
-        """An object of it."""
+        """Return the content of an object."""
         files = fsspec.filesystem("s3", key=_KEY, secret=_SECRET, endpoint_url=self.endpoint)
         content: bytes = files.cat_file(f"{_BUCKET}/{path}")
         return content

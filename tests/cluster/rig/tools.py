@@ -1,7 +1,7 @@
 """The programs of a cluster, built once from the pinned Go modules in `tests/cluster/tools`.
 
-Each module's programs lie in a folder of the user's cache that is named by what they were built of; nothing
-but Go modules is downloaded. ``python -m rig.tools [COMPONENT ...]`` builds them, all if none is named.
+The programs of each module are cached in a user folder whose name has the hash of its sources. Only Go
+modules are downloaded. `python -m rig.tools [COMPONENT ...]` builds the named components, or all.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from typing import Final
 SOURCES: Final = Path(__file__).parents[1] / "tools"
 CACHES: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flytekitplugins-kfpytorch"
 
-# Kueue reads the version of the API server and refuses one that is not stamped.
+# Kueue rejects an API server whose version is not set at link time.
 _VERSION: Final = {
     "gitVersion": "v1.34.7",
     "gitMajor": "1",
@@ -31,7 +31,7 @@ _VERSION: Final = {
 _STAMPED: Final = " ".join(
     f"-X k8s.io/component-base/version.{key}={value}" for key, value in _VERSION.items()
 )
-# Helm believes in Kubernetes 1.20 where it is not stamped, and refuses charts that want a newer one.
+# Without a version set at link time, Helm assumes Kubernetes 1.20 and rejects charts for newer versions.
 _HELM: Final = "helm.sh/helm/v3"
 _HELMS: Final = " ".join(
     f"-X {_HELM}/{package}.k8sVersion{part}={_VERSION[f'git{part}']}"
@@ -41,19 +41,19 @@ _HELMS: Final = " ".join(
 
 
 class NoGo(Exception):
-    """There is no Go compiler on this machine."""
+    """No Go compiler is installed on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """One Go module of ours, and what is built of it."""
+    """A Go module in `tests/cluster/tools`, and the programs that are built from it."""
 
     module: str
-    """Its folder."""
+    """The folder of the module."""
     programs: Mapping[str, str]
-    """Names, with the packages that they are built of."""
+    """The package of each program."""
     flags: str = "-s -w"
-    """For the linker."""
+    """The flags of the linker."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -62,7 +62,7 @@ class Component:
 
     @property
     def home(self) -> Path:
-        """Where its programs lie, named by all that they come from."""
+        """The cache folder of the programs; its name has the hash of all sources."""
         digest = hashlib.sha256(repr((self.flags, sorted(self.programs.items()))).encode())
         for path in sorted(self.sources.rglob("*")):
             if path.suffix in {".go", ".mod", ".sum"}:
@@ -70,7 +70,9 @@ class Component:
         return CACHES / "tools" / f"{self.module}-{digest.hexdigest()[:16]}"
 
     def build(self, program: str) -> Path:
-        """The program, built if it is not there; says so, as it may take minutes."""
+        """Return the path of a program. Build it if necessary, and print a message because this takes
+        minutes.
+        """
         built = self.home / program
         if built.exists():
             return built
@@ -133,10 +135,10 @@ COMPONENTS: Final[Sequence[Component]] = (
 
 
 def tool(program: str) -> Path:
-    """The path of a program; built in minutes if its sources are new.
+    """Return the path of a program; build it if its sources have changed.
 
     Raises:
-        NoGo: If it has to be built and there is no compiler.
+        NoGo: If it must be built and no compiler is installed.
     """
     (component,) = (each for each in COMPONENTS if program in each.programs)
     return component.build(program)
@@ -144,7 +146,7 @@ def tool(program: str) -> Path:
 
 @cache
 def module_directory(component: str, module: str) -> Path:
-    """Where the files of a pinned module lie: its CRDs, its examples; fetched if nothing is built of it."""
+    """Return the folder of a pinned module, for example for its CRDs; download it if necessary."""
     found = subprocess.run(
         ["go", "mod", "download", "-json", module],
         cwd=SOURCES / component,
@@ -157,7 +159,7 @@ def module_directory(component: str, module: str) -> Path:
 
 
 def main(names: Sequence[str]) -> None:
-    """Build what is named, or all."""
+    """Build the named components, or all."""
     for component in COMPONENTS:
         if not names or component.module in names:
             for program in component.programs:

@@ -1,4 +1,4 @@
-"""YuniKorn, with the queues of a test; it takes the pods that name it."""
+"""YuniKorn, with the queues of a test; it schedules the pods that name it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from rig.process import Process
 NAME: Final = "yunikorn"
 _NAMESPACE: Final = "yunikorn"
 _PROBE: Final = "probe"
-# Ten times as often as it does by itself: what waits for it here are tests.
+# A tenth of the default, to shorten the tests.
 _SERVICE: Final = {"service.schedulingInterval": "100ms"}
 QUEUE: Final = "yunikorn.apache.org/queue"
 APPLICATION: Final = "yunikorn.apache.org/app-id"
@@ -19,7 +19,7 @@ TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
 
 
 def start(plane: ControlPlane, queues: Sequence[Mapping[str, Any]], probed: str) -> Process:
-    """Start it with these queues under the root; it is ready when it places a pod of the `probed` one."""
+    """Start YuniKorn with these queues under the root. Return when it schedules a pod of queue `probed`."""
     plane.namespace(_NAMESPACE)
     partition = {
         "name": "default",
