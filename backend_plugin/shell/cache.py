@@ -1,7 +1,4 @@
-"""What a cluster was last seen to hold, by job: the one place of truth of a server.
-
-Lives here: records as they arrive, put where their job is. Does not: what they mean, and what to do.
-"""
+"""The cache of cluster objects, by job: the only source of observed state in the server."""
 
 import asyncio
 import re
@@ -29,17 +26,17 @@ if TYPE_CHECKING:
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of a job."""
 
-# A judge reads the latest; a job that restarts for a day has thousands.
+# A verdict needs only the latest events; a job that restarts for a day has thousands.
 _MOST_EVENTS: Final = 50
-# Each holds a few kilobytes, and whoever calls can make up references to jobs that never were.
+# Each entry has a few kilobytes, and a client can create references to jobs that never existed.
 _MOST_GONE: Final = 5_000
 _FIELDS: Final[Mapping[type[Record], str]] = {Pod: "pods", PodGroup: "pod_groups", Event: "events"}
-"""Where an entry has them."""
+"""The attribute of an entry that holds the objects of a kind."""
 _REPLICA: Final = re.compile(r"(?P<job>.+)-(?:master|worker)-\d+")
 
 
 class Entry:
-    """One job, and all that is known of it."""
+    """The observed state of one job."""
 
     __slots__ = (
         "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
@@ -53,52 +50,52 @@ class Entry:
         self.job: Job | None = None
         self.origin: Origin | None = None
         self.output_prefix = ""
-        """Where its attempt writes, as the job says, or whoever asked for one that is not there."""
+        """From the job's annotation, or from the reference of a client if the job does not exist."""
         self.pods: tuple[Pod, ...] = ()
         self.events: tuple[Event, ...] = ()
         self.pod_groups: tuple[PodGroup, ...] = ()
         self.error_files: tuple[ErrorFile, ...] = ()
         self.outputs: bool | None = None
-        """Whether there are outputs; None while nobody knows."""
+        """True if outputs exist; None before they have been read, or if that is not possible."""
         self.looking = self.read = False
-        """Somebody reads what it has left; it was read."""
+        """The outputs are being read; the outputs have been read."""
         self.told: Phase | None = None
-        """What our own log has said last."""
+        """The phase that was logged last."""
         self.steady: tuple[Job, datetime] | None = None
-        """It trains on as this job, with nothing to be done, until then at least."""
+        """The job that runs without required work, and the time until which that holds."""
         self.undisturbed: tuple[Pod, ...] = ()
-        """The pods with which it was seen to train on, as this job and with these events; else none."""
+        """The pods of the last check that all replicas run; empty after a change of the job or its events."""
         self.turned: Way | None = None
-        """Which way it has gone last, once it has run: that was said on the job."""
+        """The last transition of the job between waiting and running, as recorded in an event."""
         self.gone: datetime | None = None
-        """When it was found that there is no such job (any more)."""
+        """The time at which the job was found not to exist."""
         self.unconfirmed = self.accompanied = False
-        """A list has left it out, and nobody has asked the cluster itself; what was to stand beside it was
-        made, or is there, and nobody may have told us of it yet."""
+        """The job is missing in a list, and the API server has not confirmed its deletion; companion objects
+        were created or exist, although the watch may not have delivered them."""
         self.answer: Answer | None = None
-        """What was made of it last."""
+        """The last encoded response."""
         self.version = 0
-        """Grows with every change."""
+        """Incremented with every change."""
 
     @property
     def key(self) -> Key:
-        """Where it stands in the cache."""
+        """The key in the cache."""
         return self.namespace, self.name
 
     @property
     def replicas(self) -> tuple[Pod, ...]:
-        """The pods that the job owns, as far as the job is known; placeholders are not among them."""
+        """The pods that the job owns, without placeholders; all pods while the job is unknown."""
         job = self.job
         return self.pods if job is None else tuple(pod for pod in self.pods if is_replica(pod, job))
 
     def observed(self) -> Observed:
-        """All that is known, as `judge` takes it."""
+        """Return the observed state for `judge`."""
         groups = self.pod_groups
         if self.queues is not None and any(group.queue for group in groups):
             groups = tuple(self.queues.placed(group) for group in groups)
         return Observed(
             job=None if self.gone else self.job,
-            # Nothing else tells whose they are once the job is gone.
+            # Once the job is gone, its uid is the only evidence of which pods belong to it.
             pods=self.replicas if self.gone else self.pods,
             events=self.events,
             pod_groups=groups,
@@ -112,25 +109,25 @@ Listener: TypeAlias = Callable[[Entry], None]
 
 
 class Cache:
-    """The `Sink` of a cluster; everything in it is as the cluster last said."""
+    """The `Sink` of a cluster: contains the objects as the watch last delivered them."""
 
     def __init__(
         self, now: Callable[[], datetime], lag: Callable[[str, float], None] = lambda _, __: None
     ) -> None:
-        """Empty; `lag` is told how many seconds old each change was when it was seen, by its kind."""
+        """Create an empty cache; `lag` is called with the kind and age in seconds of each observed change."""
         self._now = now
         self._lag = lag
         self._entries: dict[Key, Entry] = {}
         self._by_node = ByNode()
         self._queues = Queues()
         self._places: dict[Key, str] = {}
-        """The job of each pod that holds a place for one, by the pod's namespace and name."""
+        """The job of each placeholder pod, by the namespace and name of the pod."""
         self._gone: dict[Key, None] = {}
-        """Jobs that were found to be gone, the first one first; some may be back."""
+        """Jobs found to be gone, in this order; a key may belong to a job that exists again."""
         self._complete: set[type[Record]] = set()
         self._listeners: list[Listener] = []
         self.ready = asyncio.Event()
-        """Set once every job and pod that there is has been told."""
+        """Set once all jobs and pods have been listed."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -139,26 +136,26 @@ class Cache:
         return iter(list(self._entries.values()))
 
     def of(self, key: Key) -> Entry | None:
-        """The entry of a job; None where nothing was ever heard of it."""
+        """Return the entry of a job; None if it was never observed."""
         return self._entries.get(key)
 
     def attempts(self, run: "Run") -> Sequence[Entry]:
-        """The jobs of all attempts of the node that `run` is an attempt of."""
+        """Return the entries of all attempts of the Flyte node to which `run` belongs."""
         return self._by_node.of(run)
 
     def is_complete(self, kind: type[Record]) -> bool:
-        """Whether every one that there is has been told."""
+        """True if all objects of this kind have been listed."""
         return kind in self._complete
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` after every change, with the entry; gives the function that ends it."""
+        """Call `listener` with the entry after every change; returns a function that stops this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    # ---- what the cluster says
+    # ---- changes from the watch
 
     def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """All objects of one kind: what is not among them is gone."""
+        """Set all objects of one kind; objects that are not listed are gone."""
         found = [*records]
         if kind is Job:
             self._miss({(namespace, record.name) for namespace, record in found})
@@ -173,14 +170,14 @@ class Cache:
             self.ready.set()
 
     def _miss(self, there: Container[Key]) -> None:
-        """Jobs that a list leaves out are yet to be asked for one by one."""
+        """Mark jobs that a list does not contain, so that each is confirmed with the API server."""
         for entry in self:
             if entry.job is not None and entry.gone is None and entry.key not in there:
                 entry.unconfirmed = True
                 self._changed(entry)
 
     def _exchange(self, kind: type[Record], found: Iterable[tuple[str, Record]]) -> None:
-        """What belongs to jobs, as a whole: a job of which nothing has changed is not looked at again."""
+        """Replace all objects that belong to jobs; listeners are called only for jobs that changed."""
         field = _FIELDS[kind]
         if kind is Pod:
             self._places.clear()
@@ -200,21 +197,21 @@ class Cache:
                 self._clear(each)
 
     def _doubt(self) -> None:
-        """What was made beside a job, and is not among all that there is, may have gone unseen."""
+        """Clear `accompanied` for jobs without a listed pod group, so that companions are checked again."""
         for entry in self:
             if entry.accompanied and not entry.pod_groups:
                 entry.accompanied = False
                 self._changed(entry)
 
     def put(self, namespace: str, record: Record) -> None:
-        """An object that is new or has changed."""
+        """Add or update an object."""
         if isinstance(record, Job):
             self._put_job(self._entry(namespace, record.name), record)
         elif (of := self._add(namespace, record)) is not None:
             self._changed(of)
 
     def _add(self, namespace: str, record: Record) -> Entry | None:
-        """Put what belongs to a job there; None where that is none of ours."""
+        """Add an object to the entry of its job and return the entry; None if it belongs to no cached job."""
         if isinstance(record, Pod):
             if not record.job_name:
                 return None
@@ -224,7 +221,7 @@ class Cache:
         found = self._about(namespace, record.name)
         if isinstance(record, PodGroup):
             self._queues.put(namespace, record)
-            # Who only stands in the same queue has a name of his own.
+            # An unrelated Workload of the same queue does not have the name of one of our jobs.
             if found is None or (record.foreign and record.kind != "PodGroup"):
                 return None
             found.pod_groups = (*(each for each in found.pod_groups if _is_other(each, record)), record)
@@ -236,7 +233,7 @@ class Cache:
         if pod.place:
             self._places[entry.namespace, pod.name] = pod.job_name
         before: Pod | None = None
-        # Where it was: who has looked at the others knows them by their places.
+        # Keep the position, because `goes_on_undisturbed` compares pods by position.
         for at, each in enumerate(entry.pods):
             if each.name == pod.name:
                 before, entry.pods = each, (*entry.pods[:at], pod, *entry.pods[at + 1 :])
@@ -246,7 +243,7 @@ class Cache:
         self._note(before, pod)
 
     def drop(self, kind: type[Record], name: Name) -> None:
-        """An object that is gone."""
+        """Remove a deleted object."""
         if kind is Job:
             entry = self._entries.get((name.namespace, name.name))
             if entry is not None and _is_same(entry.job, name):
@@ -255,7 +252,7 @@ class Cache:
             entry = self._about(name.namespace, name.name)
             self._places.pop((name.namespace, name.name), None)
             if entry is not None:
-                # One that was made anew under its name is another.
+                # A new pod of the same name has another uid and stays.
                 entry.pods = tuple(
                     pod for pod in entry.pods if pod.name != name.name or name.uid not in (None, pod.uid)
                 )
@@ -265,10 +262,10 @@ class Cache:
             self._queues.drop(name.uid)
             entry = self._about(name.namespace, name.name)
             if entry is not None:
-                # A queue's and a gang scheduler's are under the same name, which is the job's.
+                # A Workload and a PodGroup can have the same name, which is the job's.
                 gone = [each for each in entry.pod_groups if name.uid in (None, "", each.uid) or not each.uid]
                 entry.pod_groups = tuple(each for each in entry.pod_groups if each not in gone)
-                entry.accompanied = False  # It may have been that of an earlier job of the name.
+                entry.accompanied = False  # It may have belonged to an earlier job of the name.
                 self._changed(entry)
                 self._clear(entry)
 
@@ -279,9 +276,9 @@ class Cache:
         return entry
 
     def _clear(self, entry: Entry) -> None:
-        """Keep no entry of which nothing is left, and that nobody will ever call gone.
+        """Remove an entry without a job or other objects, because no deletion of a job will remove it.
 
-        Its job was forgotten before its pods went, or is yet to be told, and then has an entry of its own.
+        Either its job was removed before its pods, or its job will arrive and create a new entry.
         """
         is_empty = not (entry.pods or entry.events or entry.pod_groups)
         if entry.job is None and entry.gone is None and is_empty:
@@ -292,12 +289,12 @@ class Cache:
         self._by_node.remove(entry)
 
     def _put_job(self, entry: Entry, job: Job) -> None:
-        # One that is made is told of by its answer and by the watch, and all are when they are listed anew.
+        # The job may arrive twice: from the response to its creation and from the watch, or in a relist.
         if entry.job == job and entry.gone is None and not entry.unconfirmed:
             return
         self._note(entry.job, job)
         if entry.job is not None and entry.job.uid != job.uid:
-            # Another job of the same name: nothing that was known is about it, but what says so itself.
+            # A new job of the same name: only pods that name its uid as owner belong to it.
             pods = tuple(pod for pod in entry.pods if job.uid in pod.owners)
             self._remove(entry)
             entry = self._entry(*entry.key)
@@ -311,30 +308,31 @@ class Cache:
         self._changed(entry)
 
     def _about(self, namespace: str, name: str) -> Entry | None:
-        """The job of that name, or that a pod or a group of that name is of."""
+        """Return the entry of the job to which an object of that name belongs."""
         name = self._places.get((namespace, name)) or table.job_of_group(name)
         entry = self._entries.get((namespace, name))
         if entry is None and (match := _REPLICA.fullmatch(name)):
             entry = self._entries.get((namespace, match["job"]))
         return entry
 
-    # ---- what was found out beside it
+    # ---- changes from API requests
 
     def last(self, key: Key) -> Job | None:
-        """A job as it was told of last."""
+        """Return the job as it was last received."""
         entry = self._entries.get(key)
         return entry.job if entry is not None else None
 
     def answered(self, namespace: str, job: Job, last: Job | None) -> None:
-        """A job as the cluster has it, asked when `last` was the last that was told.
+        """Merge a fetched job, unless the watch has changed the job since `last` was read.
 
-        What was told meanwhile may be newer than the answer, also that it is gone; if not, more is to come.
+        What the watch delivered meanwhile may be newer than the response. If it is older, the watch will
+        deliver the newer state.
         """
         if self.last((namespace, job.name)) is last:
             self.put(namespace, job)
 
     def lost(self, entry: Entry) -> None:
-        """There certainly is no such job any more."""
+        """Mark a job as gone, because it certainly does not exist."""
         entry.gone, entry.unconfirmed, entry.undisturbed = entry.gone or self._now(), False, ()
         self._gone[entry.key] = None
         self._changed(entry)
@@ -345,26 +343,26 @@ class Cache:
                 self._remove(oldest)
 
     def absent(self, key: Key, output_prefix: str) -> Entry:
-        """A job that nobody here has seen, and that certainly is not there; its attempt writes there."""
+        """Add a job that was never observed and does not exist, with the output prefix of its attempt."""
         entry = self._entry(*key)
         entry.output_prefix = output_prefix
         self.lost(entry)
         return entry
 
     def left(self, entry: Entry, error_files: Sequence[ErrorFile], *, outputs: bool | None) -> None:
-        """What a task has left in its store has been read; None: nobody could."""
+        """Set the task outputs of a job; `outputs` is None if they could not be read."""
         entry.error_files, entry.outputs = tuple(error_files), outputs
         entry.looking, entry.read = False, True
         self._changed(entry)
 
     def forget(self, entry: Entry) -> None:
-        """Keep nothing of a job that is gone."""
+        """Remove a job that is gone."""
         if self._entries.get(entry.key) is entry:
             self._remove(entry)
             self._gone.pop(entry.key, None)
 
     def _note(self, before: Job | Pod | None, record: Job | Pod) -> None:
-        """How late a change is seen; a first list tells of what is long past."""
+        """Report the watch lag of a change; objects of the first list are older and do not count."""
         if not self.ready.is_set():
             return
         at = told_at(record)
@@ -382,7 +380,7 @@ def _is_same(job: Job | None, name: Name) -> bool:
 
 
 def _remembered(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The latest; of those before them what we have said last ourselves, which is not to be said again."""
+    """Return the latest events, with our own last two before them, so that they are not written twice."""
     own = [each for each in events[: -_MOST_EVENTS + 1] if turns.is_own(each)]
     return (*own[-2:], *events[-_MOST_EVENTS + 1 :])
 

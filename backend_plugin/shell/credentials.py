@@ -1,7 +1,7 @@
-"""Who the server says it is, and what it asks of others: certificates and a token, from files.
+"""TLS certificates, the token and the signing keys of a server, read from files.
 
-Files are read again when they change, as certificates do every few weeks and Kubernetes' secrets whenever
-somebody likes; what cannot be used then is told in the log, and what was there before goes on.
+Changed files are read again, because certificates and Kubernetes secrets are rotated. If a new content is
+invalid, the error is logged and the previous one stays in use.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from backend_plugin.shell import small_files
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
-# How long a file that has changed may go on unread, so that not every call asks the disk.
+# Minimum time between two checks of the files, so that not every call accesses the disk.
 _FRESH_SECONDS: Final = 1.0
 _SCHEME: Final = "bearer "
 _KEY_FILE: Final = "signing.keys"
@@ -33,28 +33,28 @@ _SHORTEST_KEY: Final = 32
 
 
 class UnusableCredentials(BackendError):
-    """A file is missing, cannot be read, or does not hold what it should."""
+    """A file is missing, unreadable or invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Where the server's certificate is, and whose certificates it takes."""
+    """The files of the server's certificate and of the CA for client certificates."""
 
     certificate: Path
-    """PEM, with the chain behind it."""
+    """PEM, followed by the certificate chain."""
     key: Path
     """PEM, without a password."""
     client_ca: Path | None = None
-    """PEM; clients need a certificate of this authority (mTLS). None: clients need none."""
+    """PEM; clients need a certificate of this CA (mTLS). None: clients need no certificate."""
 
     @property
     def files(self) -> Sequence[Path]:
-        """All of them."""
+        """The paths of all files."""
         return tuple(each for each in (self.certificate, self.key, self.client_ca) if each is not None)
 
 
 class _Followed(Generic[T]):
-    """What some files mean, as of their last state that could be used."""
+    """A value that is read from files, and read again when they change."""
 
     def __init__(self, files: Sequence[Path], read: Callable[[], T]) -> None:
         self._files, self._read = files, read
@@ -63,7 +63,7 @@ class _Followed(Generic[T]):
         self._asked = time.monotonic()
 
     def changed(self) -> bool:
-        """Whether `value` is another than before."""
+        """Read the files again if they have changed; return True if `value` has been replaced."""
         now = time.monotonic()
         if now - self._asked < _FRESH_SECONDS:
             return False
@@ -77,8 +77,8 @@ class _Followed(Generic[T]):
             _LOG.error("what was read before is kept: %s", error)
             self._state = state
             return False
-        except Exception:  # noqa: BLE001 - a border: whatever a library raises, what was read before works.
-            # gRPC calls this: an error would end the server. The files are read again a second later.
+        except Exception:  # noqa: BLE001 - gRPC calls this, and an error would stop the server.
+            # A library may raise any error. The files are read again a second later.
             _LOG.exception(
                 "what was read before is kept: %s cannot be read", ", ".join(map(str, self._files))
             )
@@ -100,10 +100,10 @@ def _state(file: Path) -> tuple[int, int, int] | None:
 
 
 def server_credentials(tls: Tls) -> grpc.ServerCredentials:
-    """What a port is opened with; each new connection gets the certificate that is in the files by then.
+    """Return the credentials of a port; each new connection gets the current certificate.
 
     Raises:
-        UnusableCredentials: If the files are not there, or do not belong together.
+        UnusableCredentials: If a file is missing, or the key does not match the certificate.
     """
     followed = _Followed(tls.files, lambda: _configuration(tls))
 
@@ -128,14 +128,14 @@ def _configuration(tls: Tls) -> Any:
 def _check_pair(tls: Tls) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # Without an answer of ours, it would ask for a password at the terminal.
+        # Without this callback OpenSSL prompts for a password at the terminal.
         context.load_cert_chain(tls.certificate, tls.key, password=lambda: b"")
     except ssl.SSLError as error:
         raise UnusableCredentials(
             f"{tls.certificate} and {tls.key} are no certificate with its key ({error.reason or error}); "
             "write both as PEM, the key without a password"
         ) from error
-    except OSError as error:  # Between our reading and this one.
+    except OSError as error:  # The file was changed after it was read.
         raise UnusableCredentials(f"{tls.certificate} or {tls.key}: {error.strerror}") from error
 
 
@@ -148,33 +148,33 @@ def _check_authority(content: bytes, file: Path) -> None:
 
 @dataclass(slots=True)
 class Token:
-    """A secret that every call carries as its metadata ``authorization: Bearer ...``."""
+    """The secret that every call carries as metadata ``authorization: Bearer ...``."""
 
     _secret: "_Followed[bytes]" = field(repr=False)
 
     @classmethod
     def of(cls, secret: str) -> "Token":
-        """One that does not change."""
+        """Return a fixed token."""
         if not secret:
             raise UnusableCredentials("an empty token lets everybody in")
         return cls(_Followed((), secret.encode))
 
     @classmethod
     def in_file(cls, file: Path) -> "Token":
-        """The one that is in a file, also when it has been replaced there.
+        """Return the token of a file, which is read again when it changes.
 
         Raises:
-            UnusableCredentials: If there is none in it.
+            UnusableCredentials: If the file contains no valid token.
         """
         return cls(_Followed((file,), lambda: _secret(file)))
 
     @property
     def word(self) -> str:
-        """What callers have to say."""
+        """The token that clients must send."""
         return self._secret.value.decode()
 
     def is_in(self, metadata: Sequence[tuple[str, str | bytes]]) -> bool:
-        """Whether a call carries it; how long the answer takes does not tell how much of it is right."""
+        """True if the metadata contains the token; compares in constant time."""
         self._secret.changed()
         for key, value in metadata:
             if key == "authorization" and isinstance(value, str):
@@ -184,23 +184,23 @@ class Token:
 
 
 class KeyRing:
-    """The keys by which a server signs, as of the last state of their file that could be used."""
+    """The keys with which a server signs and verifies; read again when their file changes."""
 
     def __init__(self, keys: "_Followed[SigningKeys]") -> None:
         self._keys = keys
 
     @classmethod
     def of(cls, *keys: bytes, accepts_unsigned: bool = False) -> "KeyRing":
-        """Return a ring of keys that do not change."""
+        """Return a ring of fixed keys."""
         ring = SigningKeys(keys=keys, accepts_unsigned=accepts_unsigned)
         return cls(_Followed((), lambda: ring))
 
     @classmethod
     def in_file(cls, file: Path, *, accepts_unsigned: bool) -> "KeyRing":
-        """Return the keys of a file, one a line; the first one signs.
+        """Return the keys of a file with one key per line; the first one signs.
 
         Raises:
-            UnusableCredentials: If there is none in it.
+            UnusableCredentials: If a line is not a key, or the file is empty.
         """
         return cls(
             _Followed(
@@ -210,10 +210,10 @@ class KeyRing:
 
     @classmethod
     def in_directory(cls, directory: Path, *, accepts_unsigned: bool) -> "KeyRing":
-        """Return the key of a directory of state, which is made if there is none.
+        """Return the key of a state directory; it is created if it does not exist.
 
         Raises:
-            UnusableCredentials: If it cannot be written or read there.
+            UnusableCredentials: If the key cannot be written or read.
         """
         file = directory / _KEY_FILE
         try:
@@ -224,20 +224,20 @@ class KeyRing:
 
     @property
     def keys(self) -> SigningKeys:
-        """The keys at this moment."""
+        """The current keys."""
         self._keys.changed()
         return self._keys.value
 
 
 def _make_key(file: Path) -> None:
-    """Write a new key, as a whole or not at all, unless there is one."""
+    """Create a key file atomically, unless it exists."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if file.exists():
         return
     new = file.with_suffix(f".{os.getpid()}")
     new.touch(mode=0o600)
     new.write_text(secrets.token_hex(32) + "\n")
-    # Another server may be first: a link, other than a rename, replaces nothing.
+    # Another server may create the file first; unlike a rename, a link does not replace it.
     with contextlib.suppress(FileExistsError):
         os.link(new, file)
     new.unlink()
@@ -254,7 +254,7 @@ def _signing_keys(file: Path) -> tuple[bytes, ...]:
 
 
 def _secret(file: Path) -> bytes:
-    # Editors and `echo` leave a line's end behind it.
+    # Editors and `echo` append a newline.
     secret = _content(file).strip()
     if not secret or not secret.isascii() or len(secret.split()) > 1:
         raise UnusableCredentials(f"{file}: holds no token; write one word, such as of: openssl rand -hex 32")

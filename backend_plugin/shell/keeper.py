@@ -1,7 +1,7 @@
-"""What goes on behind the calls: following the cluster, confirmations, ends, deletions, leftovers.
+"""The controller of the server: watches the cluster and reconciles each job.
 
-Lives here: when each is asked. Does not: what is to be asked; see `core.upkeep`. What is lost with this
-process the next one finds again, for it is read off the objects; all but deletions that were not made yet.
+`core.upkeep` decides what to do. After a restart all work is derived from the objects again, except for
+deletions that had not been sent.
 """
 
 import asyncio
@@ -34,29 +34,29 @@ from backend_plugin.shell.turning import Turning
 log = logging.getLogger(__name__)
 
 DELETE_CALL: Final = 1.0
-"""Seconds that a DeleteTask waits for the deletion; then it goes on behind the answer."""
+"""Seconds that a DeleteTask waits for the deletion, which then continues in the background."""
 ACCOMPANY_CALL: Final = 2.0
-"""Seconds that a CreateTask waits for what is to stand beside its job."""
+"""Seconds that a CreateTask waits for the companion objects of its job."""
 ROUND: Final = 30
-"""Seconds in which every job is looked at once, also one that nobody asks about: time passes for it, too."""
+"""Seconds of one resync, which reconciles every job, because time alone can change a verdict."""
 _AT_START: Final = 2_000
-"""Jobs that were there before this server are looked at sooner: so many in a second."""
+"""Jobs per second in the first resync, which handles jobs that existed before this server."""
 REMEMBERED: Final = timedelta(hours=1)
-"""How long a job that is gone is remembered; afterwards the cluster is asked for it again."""
+"""Time for which a gone job stays in the cache; later requests query the cluster again."""
 LEAVING: Final = (0.1, 0.4, 1.5, 4.0, 9.0, 15.0)
-"""Seconds before each look whether a deleted job was told to be gone; later than that somebody keeps it."""
+"""Seconds before each check that a deleted job is gone; after the last one, finalizers are reported."""
 _PAUSE: Final = 1.0
 _SOON: Final = 0.05
-"""Seconds in which the changes of a job are gathered: one that is made is told of by its API server, too."""
+"""Seconds in which changes of a job are collected, because a created job arrives twice."""
 
 
 class Keeper:
-    """One for a server; `run` is its life."""
+    """The reconciler of one server; `run` performs its work."""
 
     def __init__(
         self, cluster: Cluster, cache: Cache, answers: Answers, endings: Endings, seconds: int = ROUND
     ) -> None:
-        """Every job is looked at once in so many `seconds`."""
+        """Create a reconciler with a resync period of `seconds`."""
         self._cluster = cluster
         self._cache = cache
         self._answers = answers
@@ -68,12 +68,12 @@ class Keeper:
         self._due: set[Entry] = set()
         self._seconds = seconds
         self._makes_groups = answers.judge.settings.kfpytorch.gang.makes_groups
-        """Where the platform has others make them, or nobody, whatever a job says makes none."""
+        """False if the settings let this server create no pod groups; then it creates no companions."""
 
-    # ---- its life
+    # ---- watch and resync
 
     async def run(self) -> None:
-        """Follow the cluster and do what is to be done, until cancelled."""
+        """Watch the cluster and reconcile jobs, until cancelled."""
         ignore = self._cache.listen(self._changed)
         try:
             await together(self._follow(), self._rounds())
@@ -100,7 +100,7 @@ class Keeper:
             await self._round(self._seconds, logging.INFO)
 
     async def _round(self, seconds: int, level: int) -> None:
-        """Look once, within so many seconds, at every job that may be another by now."""
+        """Reconcile all jobs that are not steady, spread over `seconds`."""
         waiting = list(self._cache)
         share = max(1, -(-len(waiting) // seconds))
         while True:
@@ -108,17 +108,17 @@ class Keeper:
             for entry in due:
                 if self._is_steady(entry):
                     continue
-                # Each by itself: calls come between, and a defect at one job is told and leaves the others.
+                # Schedule each job separately: gRPC calls run in between, and an exception affects one job.
                 asyncio.get_running_loop().call_soon(self._tend, entry, level)
                 await asyncio.sleep(0)
             await asyncio.sleep(_PAUSE)
             if not waiting:
                 return
 
-    # ---- what the calls ask for
+    # ---- operations for calls
 
     def look_for(self, ref: JobRef) -> None:
-        """Ask the cluster itself for a job that the cache lacks; the answer goes into the cache."""
+        """Fetch a job that is not in the cache, and add the result to the cache."""
         if self._cache.ready.is_set():
             self._orders.give(
                 ("look", ref.namespace, ref.name),
@@ -133,15 +133,15 @@ class Keeper:
             self._cache.answered(ref.namespace, read_job(found), last)
             return
         known = self._cache.of((ref.namespace, ref.name))
-        if known is None or known.job is None:  # Else it was made, or seen, while we asked.
+        if known is None or known.job is None:  # Otherwise it was created or observed during the request.
             entry = self._cache.absent((ref.namespace, ref.name), ref.output_prefix)
             self._endings.see(entry)
 
     async def delete(self, ref: JobRef) -> None:
-        """Order the deletion of a job; returns when it is done, and after a moment in any case.
+        """Start to delete a job; return when it is deleted, or after `DELETE_CALL` seconds.
 
         Raises:
-            NotDurable: If the cluster cannot store it now. The order goes on, but a restart forgets it.
+            NotDurable: If the cluster cannot store the deletion; it is retried, but lost on a restart.
         """
         order = self._delete(Name(namespace=ref.namespace, name=ref.name, uid=ref.uid), ref.output_prefix)
         await asyncio.wait([order], timeout=DELETE_CALL)
@@ -149,13 +149,13 @@ class Keeper:
             raise error
 
     async def accompany(self, job: Job) -> None:
-        """Make what is to stand beside a job that goes on, as far as it is not there.
+        """Create the missing companion objects of a job that has not ended.
 
-        What does not come about within `ACCOMPANY_CALL` goes on behind the call.
+        After `ACCOMPANY_CALL` seconds, or after a transient error, this continues in the background.
 
         Raises:
-            Refused: As by `Cluster.create`.
-            Misconfigured: As by `Cluster.create`.
+            Refused: As `Cluster.create`.
+            Misconfigured: As `Cluster.create`.
         """
         if companions.ANNOTATION not in job.annotations:
             return
@@ -189,10 +189,10 @@ class Keeper:
             entry.accompanied = not entry.pod_groups
 
     def replace_earlier(self, run: Run) -> None:
-        """Delete what earlier attempts of the same node have left.
+        """Delete the jobs of earlier attempts of the same Flyte node.
 
         Raises:
-            Superseded: If it is an earlier one itself.
+            Superseded: If a later attempt of the node exists.
         """
         known = [(entry, entry.origin.run) for entry in self._cache.attempts(run) if entry.origin is not None]
         for entry, other in known:
@@ -211,7 +211,7 @@ class Keeper:
         )
 
     async def _delete_own(self, name: Name, output_prefix: str, *, awaited: bool = False) -> None:
-        """Whoever orders it, and however late: what is deleted is the job that writes there, and no other."""
+        """Delete the job if its label and annotation match the output prefix."""
         found = await self._cluster.get(name)
         if found is None:
             return
@@ -228,12 +228,13 @@ class Keeper:
             )
 
     async def _leave(self, name: Name) -> None:
-        """Returns when a job that was deleted is told to be gone; who keeps it is said once."""
+        """Wait until a deleted job is gone; log its finalizers once if it remains."""
         for pause in LEAVING:
             await asyncio.sleep(pause)
             if self._is_gone(name):
                 return
-        found = await self._cluster.get(name)  # It may be gone unseen; and nobody has told who keeps it.
+        # The watch may have missed the deletion, and its records have no finalizers.
+        found = await self._cluster.get(name)
         if found is None:
             return
         said = section(found, "metadata").get("finalizers")
@@ -245,29 +246,29 @@ class Keeper:
             await asyncio.sleep(self._seconds)
 
     def _is_gone(self, name: Name) -> bool:
-        """Whether that very job was told to be; one that nobody has told of may be there."""
+        """True if the cache shows this job as gone or replaced; False if it was never observed."""
         entry = self._cache.of((name.namespace, name.name))
         if entry is None:
             return False
         return entry.gone is not None or (entry.job is not None and entry.job.uid != name.uid)
 
-    # ---- what the objects ask for
+    # ---- reaction to changes
 
     def _changed(self, entry: Entry) -> None:
-        # Once we are told of them, we are also told if they go.
+        # A pod group in the cache is tracked by the watch, so the flag is not needed any more.
         entry.accompanied = entry.accompanied and not entry.pod_groups
         if self._trains_on(entry):
             return
         entry.steady, entry.undisturbed = None, ()
-        # At once, so that nobody is told of an end before what it left is known.
+        # Without delay, so that a terminal phase is not reported before the outputs are read.
         self._endings.see(entry)
-        # Before everything is told of, a job seems to have no pods, and would be judged in vain.
+        # Before the first list is complete, a job seems to have no pods, so a verdict would be wrong.
         if self._cache.ready.is_set() and not self._is_new(entry):
             self.see(entry)
 
     def _trains_on(self, entry: Entry) -> bool:
-        """Of such jobs most is told, and nothing is to be done: the next round is soon enough."""
-        # Whoever has said that he waits says when he runs again, also where the word before came late.
+        """True if all replicas run and no work is required; most changes are of such jobs."""
+        # A job with a waiting event needs a resume event, even if the waiting event arrived late.
         if entry.told is not Phase.RUNNING or entry.unconfirmed or entry.turned is Way.WAITS:
             return False
         job, before = entry.job, entry.undisturbed
@@ -280,7 +281,7 @@ class Keeper:
         return True
 
     def _is_new(self, entry: Entry) -> bool:
-        """Nothing has come of it yet, and for who waits in vain a round is soon enough."""
+        """True if nothing has happened to a new job; the next resync is soon enough for it."""
         job = entry.job
         return (
             job is not None
@@ -290,14 +291,14 @@ class Keeper:
         )
 
     def _is_steady(self, entry: Entry) -> bool:
-        """Whether it was seen to train on, and time alone has changed nothing: most jobs, of ten thousand."""
+        """True if the job ran without required work, and the time until which that holds has not passed."""
         if entry.steady is None:
             return False
         job, until = entry.steady
         return job is entry.job and not entry.unconfirmed and self._judge.now() <= until
 
     def see(self, entry: Entry) -> None:
-        """Do soon what is to be done for a job."""
+        """Queue a job to be reconciled soon."""
         if not self._due:
             asyncio.get_running_loop().call_later(_SOON, self._tend_due)
         self._due.add(entry)
@@ -308,7 +309,7 @@ class Keeper:
             asyncio.get_running_loop().call_soon(self._tend, entry)
 
     def _tend(self, entry: Entry, level: int = logging.INFO) -> None:
-        """Whatever is to be done for one job now; a new phase is logged at this level."""
+        """Reconcile one job; a new phase is logged at `level`."""
         if entry.gone is not None:
             if self._judge.now() - entry.gone > REMEMBERED:
                 self._cache.forget(entry)
@@ -324,15 +325,15 @@ class Keeper:
             self._see_to_companions(entry)
 
     def _news(self, entry: Entry) -> TaskPhase | None:
-        """What is to be believed of a job, where something may follow from it."""
+        """Return the verdict of a job if it requires work; otherwise None."""
         if self._trains_on(entry):
             verdict, until = self._judge.lasting(entry)
-            # What events say of its turns is yet to be told until all of them were.
+            # Until all events have been listed, a job event may be due.
             is_known = verdict.phase is entry.told and self._cache.is_complete(Event)
             entry.steady = (entry.job, until) if is_known and entry.job is not None else None
             has_duties = False
         else:
-            # A pod of a job that has ended may be created, or placed, after the end.
+            # A pod of an ended job may be created or bound after the end.
             has_duties = entry.job is not None and upkeep.has_active_pods(entry.job, entry.pods)
             known = self._answers.known(entry)
             is_new = known is None or known.phase is not entry.told or known.phase.is_failure
@@ -346,7 +347,7 @@ class Keeper:
         return self._makes_groups and job is not None and companions.ANNOTATION in job.annotations
 
     def _see_to_companions(self, entry: Entry) -> None:
-        """A server may have ended between the two, or somebody has deleted the one of them."""
+        """Create missing companions, or delete those of an ended job; for example after a restart."""
         observed = entry.observed()
         if left := upkeep.companions_left(observed):
             self._orders.give(("part", entry.key), lambda: self._part(left), whose.of_entry(entry))
@@ -392,7 +393,7 @@ class Keeper:
             )
         for pod in duties.pods:
             log.info("stops %s, which its job has left behind", pod.name, extra=whose.of_entry(entry))
-            # Of this uid: what has been made anew under its name is no leftover.
+            # The uid protects a new pod of the same name.
             await self._cluster.delete_pod(
                 Name(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)
             )

@@ -1,7 +1,7 @@
-"""What Prometheus is told: plain numbers that are counted on the event loop, and written down when asked for.
+"""Prometheus metrics: counters that the event loop updates, and that are converted on each scrape.
 
-Counting takes a microsecond a call, half of what prometheus_client's own counters take with their locks, and
-who shows no metrics does not load that package.
+A count takes a microsecond, half the time of prometheus_client's own counters with their locks. That package
+is only imported if the metrics page is enabled.
 """
 
 import threading
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 Labels: TypeAlias = tuple[str, ...]
 
-# From an answer out of memory to propeller's own deadline, 10 s, and past it.
+# Seconds: from a response out of memory to FlytePropeller's timeout of 10 s, and beyond.
 _BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class CannotShow(BackendError):
-    """The metrics cannot be shown there."""
+    """The metrics page cannot listen at its address."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """How often each of a few things happened."""
+    """A counter with labels."""
 
     name: str
     help: str
@@ -38,11 +38,11 @@ class Tally:
     counts: "Counter[Labels]" = field(default_factory=Counter, init=False)
 
     def add(self, *labels: str) -> None:
-        """Once more."""
+        """Increment the counter of these labels."""
         self.counts[labels] += 1
 
     def families(self) -> "Iterator[Metric]":
-        """As prometheus_client writes it."""
+        """Yield the counter as a Prometheus metric family."""
         from prometheus_client.core import CounterMetricFamily
 
         family = CounterMetricFamily(f"kfpytorch_{self.name}", self.help, labels=self.labels)
@@ -53,20 +53,20 @@ class Tally:
 
 @dataclass(slots=True)
 class Durations:
-    """How long one thing took, each time."""
+    """The observed durations of one label, in buckets."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS) + 1), init=False)
     seconds: float = field(default=0.0, init=False)
 
     def add(self, seconds: float) -> None:
-        """Once more."""
+        """Record one duration."""
         self.buckets[bisect_left(_BOUNDS, seconds)] += 1
         self.seconds += seconds
 
 
 @dataclass(slots=True)
 class Histogram:
-    """How long each of a few things took."""
+    """A histogram of durations with one label."""
 
     name: str
     help: str
@@ -74,11 +74,11 @@ class Histogram:
     of: dict[str, Durations] = field(default_factory=dict, init=False)
 
     def child(self, label: str) -> Durations:
-        """What is added to for one of them; to be kept by whoever adds often."""
+        """Return the durations of one label value; a frequent caller should keep the result."""
         return self.of.setdefault(label, Durations())
 
     def families(self) -> "Iterator[Metric]":
-        """As prometheus_client writes it."""
+        """Yield the histogram as a Prometheus metric family."""
         from prometheus_client.core import HistogramMetricFamily
 
         family = HistogramMetricFamily(f"kfpytorch_{self.name}", self.help, labels=(self.label,))
@@ -93,7 +93,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class Gauge:
-    """What there is at the moment; asked for when Prometheus asks, in a thread of its own."""
+    """A value that is computed during a scrape, in the scraping thread."""
 
     name: str
     help: str
@@ -101,7 +101,7 @@ class Gauge:
     ask: Callable[[], Mapping[Labels, float]] | None = None
 
     def families(self) -> "Iterator[Metric]":
-        """As prometheus_client writes it."""
+        """Yield the gauge as a Prometheus metric family."""
         from prometheus_client.core import GaugeMetricFamily
 
         family = GaugeMetricFamily(f"kfpytorch_{self.name}", self.help, labels=self.labels)
@@ -112,7 +112,7 @@ class Gauge:
 
 @dataclass(slots=True, eq=False)
 class Metrics:
-    """All that is counted; used on the event loop only."""
+    """All metrics of a server; to be updated on the event loop only."""
 
     requests: Tally = field(
         default_factory=lambda: Tally("requests", "Calls that ended.", ("method", "code"))
@@ -170,17 +170,17 @@ class Metrics:
     )
 
     def collect(self) -> "Iterator[Metric]":
-        """As prometheus_client's registries ask for it."""
+        """Yield all metric families; prometheus_client's registry calls this."""
         for each in self.__slots__:
             yield from getattr(self, each).families()
 
 
 @contextmanager
 def shown(metrics: Metrics, host: str, port: int) -> Iterator[int]:
-    """Show them at a port while inside, with the process's own; yields the port.
+    """Serve the metrics, with those of the process, while the context is open; yields the port.
 
     Raises:
-        CannotShow: If nothing can listen there.
+        CannotShow: If the address cannot be bound.
     """
     from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 

@@ -1,10 +1,8 @@
-"""Jobs whose execution is gone, found and deleted; and jobs without an owner, given theirs.
+"""Finds and deletes orphans: jobs whose Flyte execution is gone. Also sets missing owners of jobs.
 
-Lives here: what is asked, how often it must be so, and when. Does not: which jobs are in question,
-`core.belonging`; how a cluster is asked.
-
-A job is an orphan if Flyte's object of its execution is certainly not there, twice in a row, and nobody asks
-for the job in between. What cannot be told, as while the API server is away, counts for nothing.
+A job is an orphan if the workflow object of its execution is missing in two consecutive scans, and no client
+requested the job in between. An inconclusive scan, as when the API server is down, does not count. Orphan
+candidates are selected in `core.belonging`.
 """
 
 import asyncio
@@ -29,30 +27,30 @@ from backend_plugin.shell.together import together
 log = logging.getLogger(__name__)
 
 LEAST_AGE: Final = timedelta(hours=1)
-"""A job younger than this is left alone, and one that has ended less than this ago: people look at it."""
+"""Younger jobs, and jobs that ended more recently, are kept, because users may inspect them."""
 _SETTLE: Final = timedelta(seconds=30)
 
 _Key: TypeAlias = tuple[str, str, str]
-"""Namespace, name and uid."""
+"""Namespace, name and uid of a job."""
 
 
 class Executions(Protocol):
-    """What a cluster with Flyte's own objects in it can be asked, too."""
+    """The calls for workflow objects, in a cluster that contains Flyte's own objects."""
 
     async def jobs(self) -> Sequence[Job]:
-        """Every job of ours that there is, asked of the cluster itself; raises `Unavailable`."""
+        """List all our jobs from the API server, not from a cache; raises `Unavailable`."""
 
     async def workflow(self, namespace: str, execution: str) -> OwnerReference | None:
-        """Flyte's object of an execution, asked of the cluster itself; None: there certainly is none here.
+        """Fetch the workflow object of an execution from the API server; None if it does not exist.
 
         Raises:
-            Unavailable: If that cannot be told, also because such objects cannot be seen at all.
+            Unavailable: If it cannot be determined, for example without permission to read such objects.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A job that nobody owns, and the attempt that it is for."""
+    """An orphan candidate: a job without an owner, and its attempt."""
 
     job: Job
     run: Run
@@ -60,33 +58,33 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What one look at all jobs has shown."""
+    """The result of one scan for jobs whose execution no longer exists."""
 
     orphans: Sequence[Suspect]
-    """As far as one look tells."""
+    """Candidates whose execution was missing in this scan."""
     owned: Sequence[tuple[Suspect, OwnerReference]]
-    """Those whose execution is there."""
+    """Candidates whose execution exists, with the owner to set."""
     unclear: Mapping[str, int]
-    """Why it cannot be told of how many jobs."""
+    """The number of undetermined candidates by error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphanage:
-    """Looks for orphans, and deletes one."""
+    """Scans for orphans, and deletes a single one."""
 
     cluster: Cluster
     executions: Executions
-    """The same cluster, as to Flyte's objects."""
+    """The same cluster, for Flyte's objects."""
     allowed: Allowed
-    """Which namespaces are our business."""
+    """The namespaces that this server serves."""
     now: Callable[[], datetime]
     least_age: timedelta = LEAST_AGE
 
     async def look(self) -> Found:
-        """Ask for all jobs, and for the execution of each that is in question.
+        """List all jobs, and fetch the workflow object of each orphan candidate.
 
         Raises:
-            Unavailable: If the jobs cannot be told.
+            Unavailable: If the jobs cannot be listed.
         """
         orphans: list[Suspect] = []
         owned: list[tuple[Suspect, OwnerReference]] = []
@@ -112,10 +110,10 @@ class Orphanage:
         return found
 
     async def delete(self, suspect: Suspect) -> bool:
-        """Delete a job, unless it is another one meanwhile, or is in question no more.
+        """Delete a job if it still exists and is still an orphan candidate; return True if it was deleted.
 
         Raises:
-            Unavailable: If it may not have been done.
+            Unavailable: If the deletion may have failed.
         """
         name = _name(suspect.job)
         there = await self.cluster.get(name)
@@ -123,51 +121,51 @@ class Orphanage:
             return False
         if belonging.in_question(read_job(there), self.now(), self.least_age) is None:
             return False
-        await self.cluster.delete(name, awaited=True)  # What was seen is to hold for it still.
+        await self.cluster.delete(name, awaited=True)  # A delayed deletion could act on an outdated check.
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """How often something is done."""
+    """The intervals of the periodic work."""
 
     look: timedelta
-    """For orphans; 0: never."""
+    """Interval of the scans for orphans; 0 disables them."""
     settle: timedelta
-    """What is asked about; propeller asks for a task every 5 s to an hour."""
+    """Interval for setting the owners of requested jobs; FlytePropeller polls a task every 5 s to 1 h."""
 
     @classmethod
     def of(cls, look: timedelta) -> "Rhythm":
-        """What is asked about between two looks is settled between them."""
+        """Return intervals with several settlements between two scans."""
         return cls(look=look, settle=min(_SETTLE, look / 4) if look else _SETTLE)
 
 
 class Orphans:
-    """What a server does about them; `run` is its life."""
+    """The periodic work on orphans of one server; `run` performs it."""
 
     def __init__(self, orphanage: Orphanage, metrics: Metrics, rhythm: Rhythm) -> None:
         self._orphanage = orphanage
         self._metrics = metrics
         self._rhythm = rhythm
         self._asked: dict[_Key, Job] = {}
-        """Since the last round."""
+        """The open jobs that were requested since the last settlement."""
         self._living: set[_Key] = set()
-        """Those that were asked about since the last look."""
+        """The jobs that were requested since the last scan."""
         self._suspects: frozenset[_Key] = frozenset()
 
     def asked(self, job: Job | None) -> None:
-        """Somebody asks about a job, so its execution lives, wherever it is."""
+        """Record that a client requested a job, which shows that its execution exists in some cluster."""
         if job is not None and belonging.is_open(job):
             self._asked[_key(job)] = job
 
     async def run(self) -> None:
-        """Settle what is asked about, and look for orphans, until cancelled."""
-        # Spread: servers that began together need not look together.
-        look = self._rhythm.look * (0.9 + random.random() / 5)  # noqa: S311 - no secret.
+        """Set owners of requested jobs and scan for orphans, until cancelled."""
+        # Jitter, so that servers that started together do not scan together.
+        look = self._rhythm.look * (0.9 + random.random() / 5)  # noqa: S311 - not a secret.
         looking = [_each(look, self._look)] if look else []
         await together(_each(self._rhythm.settle, self._settle_all), *looking)
 
-    # ---- jobs that somebody asks about
+    # ---- requested jobs
 
     async def _settle_all(self) -> None:
         asked, self._asked = self._asked, {}
@@ -176,8 +174,8 @@ class Orphans:
             await self._settle_asked(job)
 
     async def _settle_asked(self, job: Job) -> None:
-        """Find out where the execution of a living job is, and write it on the job."""
-        # Long before it can be in question, but not for each of the many that last a moment.
+        """Look up the workflow object of a requested job, and record the result on the job."""
+        # Before the job can become a candidate, but not for the many jobs that end soon.
         run = belonging.in_question(job, self._orphanage.now(), self._orphanage.least_age / 2)
         if run is None:
             return
@@ -185,7 +183,7 @@ class Orphans:
             owner = await self._orphanage.executions.workflow(job.namespace, run.execution)
         except Unavailable as trouble:
             log.debug("where its execution is cannot be told: %s", trouble, extra=whose.of_run(run, job.name))
-            return  # Whoever asks, asks again.
+            return  # Retried at the next request.
         await self._settle(Suspect(job=job, run=run), owner)
 
     async def _settle(self, suspect: Suspect, owner: OwnerReference | None) -> None:
@@ -197,14 +195,14 @@ class Orphans:
         else:
             self._metrics.orphans.add("elsewhere" if owner is None else "owned")
 
-    # ---- jobs that nobody asks about
+    # ---- jobs without requests
 
     async def _look(self) -> None:
-        """What was found is suspected; what was suspected by the last look, too, is deleted."""
+        """Delete the orphans that the previous scan also found; the others become candidates for deletion."""
         try:
             found = await self._orphanage.look()
         except Unavailable as trouble:
-            self._suspects = frozenset()  # It is twice in a row, or not at all.
+            self._suspects = frozenset()  # Only consecutive scans count.
             self._metrics.cluster_errors.add("orphans", "Unavailable")
             log.warning("orphans are looked for later: %s", trouble)
             return
@@ -238,7 +236,7 @@ async def _each(pause: timedelta, do: Callable[[], Awaitable[None]]) -> NoReturn
         try:
             await do()
         except Exception:
-            # A border: what is collected beside them is no reason to end what answers.
+            # An unexpected error in this background work must not stop the server.
             log.exception("a defect of ours, while orphans were looked for")
 
 

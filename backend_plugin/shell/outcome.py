@@ -1,7 +1,6 @@
-"""What a task has left under its output prefix: error files, and whether there are outputs.
+"""Reader for the outputs of a task: the error files and ``outputs.pb`` below its output prefix.
 
-Lives here: how much of it is looked at, and for how long. Does not: where it may be, which is in
-`prefixes`; what error files mean, which is the core's.
+`prefixes` decides which prefixes may be read, and the core parses the error files.
 """
 
 import asyncio
@@ -28,71 +27,71 @@ _CHECK: Final = "check that the store can be reached from here, and that this se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What lies directly under an output prefix."""
+    """The task outputs of one attempt."""
 
     error_files: tuple[ErrorFile, ...] = ()
-    """The earliest written first, as far as the store says."""
+    """In order of modification time, if the store reports it."""
     outputs: bool = False
-    """Whether there is an ``outputs.pb``, and it is a file."""
+    """True if ``outputs.pb`` exists and is a regular file."""
     more: int = 0
-    """Error files beyond these, which are not read."""
+    """Number of further error files, which are not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What one look may cost, whatever a task has left."""
+    """The limits of one read, whatever a task has written."""
 
     seconds: float = 15.0
-    """A listing and a read through the store's own retries; nobody waits for it but the task's end."""
+    """Time for a listing and a read with the store's own retries; only the terminal phase waits for it."""
     files: int = 32
-    """The earliest ones: the cause is among them."""
+    """Maximum number of error files; the earliest are read, because the root cause is among them."""
     file_bytes: int = 10 * 2**20
-    """What propeller reads of one (`storage.limits.maxDownloadMBs` of Flyte's charts)."""
+    """Maximum size of a file, as in FlytePropeller (`storage.limits.maxDownloadMBs` in Flyte's charts)."""
     all_bytes: int = 12 * 2**20
     at_once: int = 4
-    """Looks at one store that go on at the same time, also those that nobody waits for any more."""
+    """Maximum concurrent reads of one store, including those that timed out and still run."""
     all_at_once: int = 16
-    """The same of all stores together: each look has a thread."""
+    """Maximum concurrent reads of all stores, because each read has a thread."""
     turn_seconds: float = 600.0
-    """How long a look waits for its turn: thousands may be wanted when a server starts again."""
+    """Maximum time in the queue for a read; after a restart thousands may be queued."""
 
 
 def _unheard(scheme: str, error: BackendError) -> None:
-    """Nobody counts."""
+    """Ignore an error; the default for `trouble`."""
 
 
 @dataclass(slots=True)
 class _Turns:
-    """The looks at one store."""
+    """The concurrent reads of one store."""
 
     free: asyncio.Semaphore
     users: int = 0
-    """Those that go on, and those that wait for their turn."""
+    """Number of running and queued reads."""
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """What tasks have left; looked at anew each time, off the event loop."""
+    """Reads the outputs of tasks in threads; nothing is cached."""
 
     prefixes: Prefixes
     bounds: Bounds = field(default_factory=Bounds)
     trouble: Callable[[str, BackendError], None] = _unheard
-    """Told of every look that failed, with the scheme of its store."""
+    """Called for every failed read, with the scheme of its store."""
     _stores: Stores = field(default_factory=Stores, init=False)
     _turns: dict[tuple[str, str], "_Turns"] = field(default_factory=dict, init=False)
-    """By store, so that one that hangs holds up its own tasks only; a store without a look has none."""
+    """By store, so that a hanging store delays only its own tasks; a store without a read has no entry."""
     _all: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         self._all = asyncio.Semaphore(self.bounds.all_at_once)
 
     async def look(self, output_prefix: str) -> Found:
-        """What is there now; a directory that does not exist holds nothing.
+        """Return the current outputs; a directory that does not exist is empty.
 
         Raises:
-            PrefixRefused: If that place is not to be read, now or later.
-            StoreUnavailable: If the store does not answer, or not in time; says what to check.
-            StoreUnusable: If this server cannot read that store as it is installed.
+            PrefixRefused: If the prefix may not be read.
+            StoreUnavailable: If the store does not respond in time; the message contains what to check.
+            StoreUnusable: If this installation cannot read the store.
         """
         place = self.prefixes.place(output_prefix)
         try:
@@ -107,7 +106,7 @@ class Outcomes:
             raise
 
     async def _wait_for_turn(self, place: Place) -> None:
-        """Take a turn of the store, then one of all stores: who waits for a store keeps no other waiting."""
+        """Acquire a slot of the store, then one of all stores, so that a slow store does not block others."""
         key = (place.scheme, place.root)
         turns = self._turns.setdefault(key, _Turns(asyncio.Semaphore(self.bounds.at_once)))
         turns.users += 1
@@ -134,14 +133,14 @@ class Outcomes:
             del self._turns[place.scheme, place.root]
 
     async def _apart(self, place: Place) -> Found:
-        """A look in a thread of its own, which gives the turn back: if it hangs, our end does not."""
+        """Read in a new daemon thread, which releases the slots; a hanging read does not block shutdown."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Found] = loop.create_future()
 
         def settle(result: Found | BackendError) -> None:
             self._end_turn(place)
             if answer.done():
-                return  # Nobody waits any more.
+                return  # The caller timed out.
             if isinstance(result, Found):
                 answer.set_result(result)
             else:
@@ -149,12 +148,12 @@ class Outcomes:
 
         def run() -> None:
             result = self._looked(place)
-            with suppress(RuntimeError):  # The loop has ended meanwhile.
+            with suppress(RuntimeError):  # The event loop has been closed.
                 loop.call_soon_threadsafe(settle, result)
 
         try:
             threading.Thread(target=run, name="outcome", daemon=True).start()
-        except RuntimeError as error:  # This machine has no room for one more now.
+        except RuntimeError as error:  # The system cannot start another thread.
             self._end_turn(place)
             raise _unavailable(place, error) from error
         return await answer
@@ -168,9 +167,9 @@ class Outcomes:
             return Found()
         except BackendError as error:
             return error
-        except (TimeoutError, asyncio.TimeoutError):  # Two classes until Python 3.11.
+        except (TimeoutError, asyncio.TimeoutError):  # Two different classes before Python 3.11.
             return _late(place, self.bounds)
-        except Exception as error:  # noqa: BLE001  (each package of a store has errors of its own)
+        except Exception as error:  # noqa: BLE001  (each store's package has its own errors)
             return _unavailable(place, error)
 
 
@@ -191,7 +190,7 @@ def _error_files(
     wanted: dict[str, int] = {}
     left = bounds.all_bytes
     for entry in entries:
-        # One byte more than allowed tells whether there are more.
+        # One byte more than the limit shows that the file is larger.
         size = bounds.file_bytes + 1 if entry.size is None else entry.size
         if (entry.size or 0) <= bounds.file_bytes and size <= left:
             wanted[entry.name] = size
@@ -200,17 +199,17 @@ def _error_files(
     for entry in entries:
         content = contents.get(entry.name)
         if isinstance(content, FileNotFoundError):
-            continue  # Gone since it was listed.
+            continue  # Deleted after the listing.
         if isinstance(content, Exception) and not isinstance(content, PermissionError):
             raise content
         said = _document(content, bounds)
         file = read_error_file({**said, "path": f"{place.url}/{entry.name}", "modified": entry.modified})
-        # Once, in this thread: every poll judges the job again.
+        # Summarize here, because every poll judges the job again.
         yield error_text.summarize(file)
 
 
 def _document(content: Content | None, bounds: Bounds) -> Manifest:
-    """An ErrorDocument; what cannot be read is one all the same: the worker did not end well."""
+    """Return the error document; an unreadable file yields one that states why, because the worker failed."""
     if content is None or (isinstance(content, bytes) and len(content) > bounds.file_bytes):
         return unread(f"is larger than the {bounds.file_bytes:,} bytes that are read")
     if isinstance(content, Exception):

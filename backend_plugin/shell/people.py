@@ -1,7 +1,6 @@
-"""The service that people's commands speak to: `kfpytorch_idl.v1.People`.
+"""The gRPC job service behind the user commands: `kfpytorch_idl.v1.People`.
 
-Lives here: its calls, answered from the cache and, for logs and ends, by the cluster. Does not: the server
-around it, nor who may call.
+Jobs are read from the cache; logs and changes go to the cluster.
 """
 
 import asyncio
@@ -28,43 +27,43 @@ SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
 
 
 class NotOffered(BackendError):
-    """This kind of cluster has no such thing."""
+    """The cluster does not support this operation."""
 
 
 class Nodes(Protocol):
-    """A cluster whose nodes do as they are told. Its methods raise `Refused` for a node that there is not."""
+    """A cluster with controllable nodes. Its methods raise `Refused` if the node does not exist."""
 
     async def nodes(self) -> Sequence[Manifest]:
-        """Every node, as core/v1 has it."""
+        """Return the core/v1 manifest of every node."""
 
     async def lose(self, node: str) -> None:
-        """Kill what runs there, as when its power goes."""
+        """Kill all pods of a node, as a power failure does."""
 
     async def drain(self, node: str) -> None:
-        """Evict its pods, and let no other on it."""
+        """Evict the pods of a node, and accept no new ones."""
 
     async def restore(self, node: str) -> None:
-        """Let it take pods again."""
+        """Let a node accept pods again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class People:
-    """Answers people's commands."""
+    """The calls of the job service."""
 
     cache: Cache
     judge: Judge
     cluster: Cluster
     nodes: Nodes | None = None
-    """None where the cluster is no embedded one."""
+    """None unless the cluster is embedded."""
     serves: Callable[[str], bool] = lambda _: True
-    """True for the namespaces whose jobs are shown."""
+    """True for the namespaces whose jobs are visible."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Whose turn it is among those who are told of many jobs."""
+    """A lock by which calls that return many jobs alternate."""
 
-    # ---- looking
+    # ---- queries
 
     async def list_jobs(self, request: wire.ListJobsRequest) -> AsyncGenerator[wire.ListJobsResponse, None]:
-        """All jobs, the newest first, in parts."""
+        """Yield all jobs in batches, the newest first."""
         found = [entry for entry in self.cache if self._is_in(entry, request)]
         newest_first = sorted(found, key=people_watch.age, reverse=True)
         async for jobs in people_watch.in_turn(self.turn, newest_first, self._summary):
@@ -73,11 +72,11 @@ class People:
             )
 
     async def get_job(self, request: wire.GetJobRequest) -> wire.Job:
-        """One job in full."""
+        """Return one job with its replicas and events."""
         return self._full(self._meant(request))
 
     async def watch_jobs(self, request: wire.WatchJobsRequest) -> AsyncGenerator[wire.JobChange, None]:
-        """Jobs as they are, then as they change; of one, until it has ended."""
+        """Yield the current jobs, then every change; for a single job, until it has ended."""
         if request.HasField("name"):
             changes = people_watch.one(self._meant(request), self.cache, self._full)
         else:
@@ -94,7 +93,7 @@ class People:
                 yield change
 
     async def read_logs(self, request: wire.ReadLogsRequest) -> AsyncGenerator[wire.LogLines, None]:
-        """What the replicas of a job have written."""
+        """Yield log lines of the replicas of a job."""
         entry = self._meant(request)
         rank, replica, tail = (
             getattr(request, key) if request.HasField(key) else None for key in ("rank", "replica", "tail")
@@ -109,10 +108,10 @@ class People:
                 lines = (wire.LogLine(replica=who, time=line.time, text=line.text) for who, line in batch)
                 yield wire.LogLines(lines=lines)
 
-    # ---- changing
+    # ---- changes
 
     async def cancel_job(self, request: wire.CancelJobRequest) -> wire.CancelJobResponse:
-        """End a job for good, and have it say why."""
+        """End a job permanently, and store the reason on it."""
         entry = self._meant(request)
         job = _job(entry)
         before = self._full(entry)
@@ -124,11 +123,11 @@ class People:
         return wire.CancelJobResponse(job=before)
 
     async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
-        """The nodes of an embedded cluster."""
+        """Return the nodes of an embedded cluster."""
         return wire.ListNodesResponse(nodes=[self._node(each) for each in await self._nodes().nodes()])
 
     async def set_node(self, request: wire.SetNodeRequest) -> wire.Node:
-        """Lose, drain or restore a node."""
+        """Fail, drain or restore a node."""
         nodes = self._nodes()
         change = {
             wire.NODE_STATE_LOST: nodes.lose,
@@ -141,7 +140,7 @@ class People:
         made = [self._node(each) for each in await nodes.nodes()]
         return next(node for node in made if node.name == request.name)
 
-    # ---- what both need
+    # ---- helpers
 
     def _meant(
         self,
@@ -152,7 +151,7 @@ class People:
         return lookup.meant(word, shown)
 
     def _is_in(self, entry: Entry, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
-        """True if the job is there, in a namespace that is served and in the one that is asked for."""
+        """True if the job exists in a served namespace that matches the request."""
         there = entry.job is not None and entry.gone is None and self.serves(entry.namespace)
         return there and (not request.HasField("namespace") or entry.namespace == request.namespace)
 
@@ -178,11 +177,11 @@ class People:
 
 
 def _job(entry: Entry) -> Job:
-    assert entry.job is not None, "entries without a job are never meant"  # noqa: S101 - for the type checker.
+    assert entry.job is not None, "entries without a job are never meant"  # noqa: S101 - for mypy.
     return entry.job
 
 
-# ---- on the wire
+# ---- gRPC handlers
 
 _Request = TypeVar("_Request", bound=Message)
 _Answer = TypeVar("_Answer", bound=Message)
@@ -190,7 +189,7 @@ _Context = grpc.aio.ServicerContext
 
 
 def handler(people: People) -> "grpc.GenericRpcHandler[Any, Any]":
-    """The service, for `grpc.aio.Server.add_generic_rpc_handlers`."""
+    """Return the service for `grpc.aio.Server.add_generic_rpc_handlers`."""
     methods = {
         "ListJobs": _stream(people.list_jobs, wire.ListJobsRequest),
         "GetJob": _unary(people.get_job, wire.GetJobRequest),

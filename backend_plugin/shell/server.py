@@ -1,6 +1,6 @@
-"""The process around the services: a port, health, reflection, and an end without haste.
+"""The gRPC server: its port, health service, reflection, signals and graceful shutdown.
 
-Lives here: how long it lives. Does not: what is answered; whoever composes hands in the handlers.
+The caller passes in the services.
 """
 
 import asyncio
@@ -24,70 +24,70 @@ _LOG: Final = logging.getLogger(__name__)
 
 FLYTE: Final = "flyteidl.service.AsyncAgentService"
 LIVENESS: Final = "liveness"
-"""What a prober asks of that wants to know whether the process should be replaced: readiness is the rest."""
+"""The health service name for liveness probes; the other names report readiness."""
 
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 _STOP: Final = (signal.SIGTERM, signal.SIGINT)
-# Probes are answered at once, whoever else is refused; many of them at a time are no probes.
+# Probes have a limit of their own, so that they succeed while other calls are rejected.
 _PROBES: Final = 1_000
-# How often is looked whether all calls have ended, when the end has been asked for.
+# Interval in which the drain checks for running calls.
 _LOOK_SECONDS: Final = 0.02
 
 _CONNECTIONS: Final = (
-    # A second server at the same port is a mistake, and would get every other connection in silence.
+    # A second server must not share the port, or it would receive part of the connections.
     ("grpc.so_reuseport", 0),
-    # Propeller keeps one connection for days; what stands between may forget those that are silent.
+    # FlytePropeller keeps a connection for days, and proxies drop idle connections.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # Whoever has gone without a word is noticed after a minute.
+    # Detect within a minute that a client is gone without closing its connection.
     ("grpc.keepalive_time_ms", 45_000),
     ("grpc.keepalive_timeout_ms", 15_000),
-    # Nobody says more about a call than a token and a trace.
-    # A connection without a token may open and reset streams as fast as it sends: without a limit of its own
-    # it keeps the event loop from answering the others, and probes among them.
+    # Without a token check, a connection can open and reset streams as fast as it sends. Without this limit
+    # it would keep the event loop from serving others, including probes.
     ("grpc.max_concurrent_streams", 256),
+    # Clients send no more metadata than a token and a trace context.
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.absolute_max_metadata_size", 32 * 1024),
 )
 
 
 Settle: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
-"""What is to be done when no call runs any more, told how many seconds of the drain are left."""
+"""Work to do after the last call has ended; receives the remaining seconds of the drain."""
 
 
 async def _nothing(_: float) -> None:
-    """Where nothing goes on behind the calls."""
+    """Do nothing; the default if there is no work outside calls."""
 
 
 class CannotListen(BackendError):
-    """The port is taken, or no address of this machine."""
+    """The port is in use, or the host is not an address of this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Where and how is listened."""
+    """The address, limits and credentials of a server."""
 
     host: str
     port: int
-    """0 for any that is free."""
+    """0 selects a free port."""
     credentials: grpc.ServerCredentials | None = None
     receive_bytes: int = 12 * 2**20
-    """Propeller sends templates whole, and inputs inline, up to its own 10 MB."""
+    """FlytePropeller sends whole templates, and inline inputs of up to 10 MB."""
     send_bytes: int = 32 * 2**20
     drain_seconds: float = 20.0
-    """How long what runs may go on after the first signal: less than Kubernetes' 30 s of grace."""
+    """Time for running calls after the first signal; less than Kubernetes' grace period of 30 s."""
     interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = ()
 
 
 @dataclass(slots=True)
 class Server:
-    """A gRPC server from its start to its end; used once.
+    """A gRPC server; one instance can run once.
 
     Args:
-        fronts: The services, behind what lets calls in.
-        options: Where and how.
+        fronts: The services, wrapped in the middleware.
+        options: The address, limits and credentials.
     """
 
     fronts: Sequence[Front]
@@ -97,18 +97,20 @@ class Server:
     _stop_at_once: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Not in its stubs.
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Missing in its stubs.
 
     async def run(
         self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle = _nothing
     ) -> None:
-        """Serve until told to stop, by `stop` or by a signal; a second one ends what still runs.
+        """Serve until `stop` is called or a signal arrives; a second one cancels the drain.
 
-        `started` is called with the port; health says SERVING from when `ready` is set. At the end calls are
-        waited for, then `settle`, which a second signal cancels.
+        Args:
+            ready: The health service reports SERVING once this is set.
+            started: Called with the port.
+            settle: Called after the drain; a second signal cancels it.
 
         Raises:
-            CannotListen: If the port cannot be had.
+            CannotListen: If the port cannot be opened.
         """
         server, port = self._made()
         await self._say(_NOT_SERVING)
@@ -129,7 +131,7 @@ class Server:
                 await self._settle(settle, last)
 
     def stop(self) -> None:
-        """Take no more calls, and end when those that run have ended; at once if said twice."""
+        """Reject new calls and end `run` after the running calls; a second call ends it immediately."""
         if self._stop.is_set():
             self._stop_at_once.set()
         self._stop.set()
@@ -144,7 +146,7 @@ class Server:
                 ("grpc.max_send_message_length", options.send_bytes),
             ),
         )
-        # First: the others refuse whatever is asked without a token.
+        # This comes first, because the others reject all calls without a token.
         server.add_generic_rpc_handlers((Front((_probed(self._health),), _PROBES), *self.fronts))
         return server, _listening(server, options)
 
@@ -158,7 +160,7 @@ class Server:
             await self._health.set(service, status)
 
     async def _drain(self, server: grpc.aio.Server) -> None:
-        """New calls are refused; those that run may end; streams, which may last for ever, are cut off."""
+        """Reject new calls, wait for the running ones, then cancel streams, which may last forever."""
         await self._say(_NOT_SERVING)
         running = sum(front.running for front in self.fronts)
         _LOG.info("stopping: %d calls run, and have %g s", running, self.options.drain_seconds)
@@ -175,7 +177,8 @@ class Server:
         left = max(0.0, last - asyncio.get_running_loop().time())
         settling = asyncio.ensure_future(settle(left))
         at_once = asyncio.ensure_future(self._stop_at_once.wait())
-        await asyncio.sleep(0)  # What never began could not leave things in order when it is cancelled.
+        # Let the task start, because a task that has not started cannot clean up when it is cancelled.
+        await asyncio.sleep(0)
         await asyncio.wait((settling, at_once), return_when=asyncio.FIRST_COMPLETED)
         await end((settling, at_once))
         if not settling.cancelled():
@@ -198,7 +201,7 @@ def _probed(servicer: Any) -> Handler:
 def _listening(server: grpc.aio.Server, options: ServerOptions) -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     address = f"{host}:{options.port}"
-    # gRPC does not say why it cannot, except on stderr.
+    # gRPC reports the reason of a failure only on stderr.
     if why_not := not_bound(options.host, options.port):
         raise CannotListen(
             f"cannot listen at {address}: {why_not}; write another --port, or 0 for a free one"
@@ -212,7 +215,7 @@ def _listening(server: grpc.aio.Server, options: ServerOptions) -> int:
 
 
 def not_bound(host: str, port: int) -> str | None:
-    """Why nothing can listen there at this moment; None if something could."""
+    """Return the reason why the address cannot be bound; None if it can."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -236,10 +239,10 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 class Reflection(Handler):
-    """What the server can be asked, for tools that know nothing of it; loaded when one of them asks.
+    """The gRPC reflection service, imported on its first call.
 
     Args:
-        services: Their names, each with the module in which it is described.
+        services: The module that describes each service, by service name.
     """
 
     def __init__(self, services: Mapping[str, str]) -> None:
@@ -247,7 +250,7 @@ class Reflection(Handler):
         self._loaded: Any = None
 
     def service(self, handler_call_details: Any) -> Any:
-        """The handler of a method, as grpc asks for it; None if there is none of that name."""
+        """Return the handler of a method, as grpc requires; None if this is not a reflection method."""
         if not handler_call_details.method.startswith("/grpc.reflection.v1alpha."):
             return None
         if self._loaded is None:

@@ -1,8 +1,7 @@
-"""What FlytePropeller calls: decode, plan, create; look up, judge; delete.
+"""The connector service that FlytePropeller calls, on serialized messages.
 
-Lives here: the calls of `AsyncAgentService` and `AgentMetadataService`, on raw messages. Does not: what goes
-on behind them; see `keeper`. What no retry can mend is an answer, never an error of the call, for an error
-would burn the user's retries and hide the text.
+An error that no retry can fix is returned as a failed task. A gRPC error would use up the task's retries and
+hide the message. Background work is in `keeper`.
 """
 
 import asyncio
@@ -45,7 +44,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 NAME: Final = "kfpytorch"
 TASK_TYPES: Final = ("pytorch",)
-# Of one name propeller keeps the last version that is listed, and asks its default connector for others.
+# FlytePropeller uses the last listed version of a task type, and its default connector for the others.
 VERSIONS: Final = (0, 1)
 
 _NOT_AUTHENTIC: Final = (
@@ -53,17 +52,17 @@ _NOT_AUTHENTIC: Final = (
     "and write accept-unsigned: true while tasks run that an older server started"
 )
 
-# The longest refusal, as Flyte keeps it in the reference, and the largest reference.
+# The maximum length of a rejection, which Flyte keeps in the reference, and the maximum size of a reference.
 _REFUSAL_CHARACTERS: Final = 10_000
 _REFERENCE_BYTES: Final = 64 * 2**10
 
-# Propeller hangs up after 10 s, and begins another attempt while this one goes on.
+# FlytePropeller cancels the call after 10 s and repeats it while this one still runs.
 _CREATE_SECONDS: Final = 7.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """All that the calls work with."""
+    """The dependencies of the service."""
 
     cluster: Cluster
     cache: Cache
@@ -74,21 +73,21 @@ class Surroundings:
     ring: KeyRing
     found: Found = NOBODY
     asked: Callable[[Job | None], None] = lambda _: None
-    """Is told which job Flyte asks about."""
+    """Called with the job that Flyte requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A create that ended without a job and without a verdict on the task."""
+    """A create call that ended without a job and without a rejection of the task."""
 
     code: grpc.StatusCode
     message: str
     error: str = ""
-    """The error of the cluster, as the metric names it; empty if the cluster is not the cause."""
+    """The error of the cluster for the metric; empty if the cluster is not the cause."""
 
 
 class TaskService:
-    """`flyteidl.service.AsyncAgentService`."""
+    """The calls of `flyteidl.service.AsyncAgentService`."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -98,7 +97,7 @@ class TaskService:
     # ---- create
 
     async def create_task(self, data: bytes, context: Context) -> admin.CreateTaskResponse:
-        """Create the job of a serialized request, once, however often this is called for the same attempt."""
+        """Create the job of a serialized request; repeated calls for the same attempt create it only once."""
         request = await self._planner.run(len(data), partial(create_request.read, data))
         run = request.run
         try:
@@ -113,7 +112,7 @@ class TaskService:
             again = _Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; ask again", refused.reason)
             await self._abort(context, run, again)
         except Superseded as over:
-            # An error, though no retry mends it: FAILED would end the node, and its later attempt with it.
+            # No retry fixes this, but FAILED would end the Flyte node together with its later attempt.
             await self._abort(context, run, _Failure(grpc.StatusCode.FAILED_PRECONDITION, str(over)))
         except Unavailable as trouble:
             error = type(trouble).__name__
@@ -124,7 +123,7 @@ class TaskService:
             await self._abort(context, run, _Failure(grpc.StatusCode.UNAVAILABLE, late, "Timeout"))
 
     async def _create(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
-        """Return the reference to the job; raise everything that prevents it."""
+        """Return the reference to the job, or raise the error that prevents it."""
         around, run = self._around, request.run
         if request.problems:
             raise InvalidTask(*request.problems)
@@ -133,13 +132,13 @@ class TaskService:
         pod_templates, owner = await self._there(request.template, run)
         run = replace(run, owner=owner)
         planned = await self._planned(replace(request, run=run), pod_templates, size)
-        await around.cache.ready.wait()  # Which other attempts there are is yet to be told.
+        await around.cache.ready.wait()  # Other attempts may not be in the cache before.
         around.keeper.replace_earlier(run)
         manifest = signing.sign_job(planned.manifests[0], around.ring.keys)
         last = around.cache.last((run.namespace, text(section(manifest, "metadata"), "name")))
         made, is_new = await self._made(manifest, run)
         job = read_job(made)
-        # Before anything else is awaited: the cache drops events of jobs that it does not contain.
+        # Update the cache before the next await, because it drops events of jobs that it does not contain.
         around.cache.answered(run.namespace, job, last)
         ref = JobRef(
             dialect=Dialect.PYTORCHJOB,
@@ -149,7 +148,7 @@ class TaskService:
             output_prefix=run.output_prefix,
         )
         try:
-            around.keeper.replace_earlier(run)  # Another may have come while the cluster was asked.
+            around.keeper.replace_earlier(run)  # A later attempt may have arrived during the request.
         except Superseded:
             await around.keeper.delete(ref)
             raise
@@ -158,7 +157,7 @@ class TaskService:
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
 
     async def _planned(self, request: CreateRequest, pod_templates: Sequence[Manifest], size: int) -> Plan:
-        """Return the plan; look at the cluster again before a task is refused for what was found there."""
+        """Return the plan; before a rejection, repeat it with current capabilities of the cluster."""
         found, settings, run = self._around.found, self._around.answers.judge.settings, request.run
         make = partial(plan, request.template, run, settings, pod_templates)
         seen = await found.of(run.namespace)
@@ -175,11 +174,11 @@ class TaskService:
         return planned
 
     async def _accompany(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
-        """What is to stand beside the job; a new one that would wait for it in vain is no job."""
+        """Create the companion objects; delete a new job that cannot run without them."""
         try:
             await self._around.keeper.accompany(job)
         except (Refused, Misconfigured) as refused:
-            if not is_new:  # It may run already, beside what was made for it then.
+            if not is_new:  # The job may already run with companions from an earlier call.
                 return
             if isinstance(refused, Misconfigured) or not refusal.may_pass(refused.code, refused.message):
                 await self._around.keeper.delete(ref)
@@ -188,7 +187,7 @@ class TaskService:
     async def _there(
         self, template: TaskTemplate, run: Run
     ) -> tuple[Sequence[Manifest], OwnerReference | None]:
-        """The PodTemplates that the task may name, and who is to own its job."""
+        """Return the PodTemplates that the task may use, and the owner of the job."""
         settings = self._around.answers.judge.settings
         wanted = template.metadata.pod_template_name or settings.default_pod_template_name
         owner = self._around.cluster.owner(run.namespace, run.execution)
@@ -198,13 +197,13 @@ class TaskService:
         return await asyncio.gather(self._around.cluster.pod_templates([*places], wanted), owner)
 
     async def _made(self, manifest: Manifest, run: Run) -> tuple[Manifest, bool]:
-        """The object as the cluster has it, and whether it was made now, not by an earlier call for it."""
+        """Create the job; return it, and False if an earlier call for the same attempt has created it."""
         cluster, name = self._around.cluster, text(section(manifest, "metadata"), "name")
         try:
             made = await cluster.create(manifest)
         except AlreadyExists:
             there = await cluster.get(Name(namespace=run.namespace, name=name))
-            # It went between the two questions, or is about to.
+            # The job was deleted between the two requests, or is being deleted.
             if there is None or read_job(there).deleting:
                 raise Unavailable(f"job {name} is being deleted") from None
             refusal.unless_for(run, there)
@@ -227,7 +226,7 @@ class TaskService:
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
 
     async def _abort(self, context: Context, run: Run, failure: "_Failure") -> NoReturn:
-        """Log and count a create that may be repeated, and end the call with its error."""
+        """Log and count a create call that may be retried, and end the call with its error."""
         self._around.metrics.creates.add(failure.code.name.lower())
         if failure.error:
             self._around.metrics.cluster_errors.add("create", failure.error)
@@ -238,7 +237,7 @@ class TaskService:
     # ---- get
 
     async def get_task(self, request: admin.GetTaskRequest, context: Context) -> bytes:
-        """What is to be believed of the job, from memory."""
+        """Return the verdict of a job from the cache."""
         ref = await self._served(request.resource_meta, context)
         if ref.refusal is not None:
             return self._answers.of_refusal(ref.refusal)
@@ -252,13 +251,13 @@ class TaskService:
         try:
             answer = self._answers.of(entry)
         except Exception:
-            # A border: whatever a cluster holds is judged here, a defect of ours is no end of a task, and six
-            # errors in its life end it for propeller.
+            # A defect in the judgement of an unexpected object must not fail the task; FlytePropeller fails a
+            # task after six errors.
             log.exception("a job cannot be judged", extra=whose.of_entry(entry))
             return self._answers.last(entry)
         self._around.metrics.phases.add(answer.phase.value)
         if answer.phase is not entry.told:
-            self._around.keeper.see(entry)  # Patience may have ended just now.
+            self._around.keeper.see(entry)  # A timeout may have expired just now.
         return answer.message
 
     # ---- delete
@@ -266,7 +265,7 @@ class TaskService:
     async def delete_task(
         self, request: admin.DeleteTaskRequest, context: Context
     ) -> admin.DeleteTaskResponse:
-        """Accept the order, unless a restart would forget it; it may be carried out after the answer."""
+        """Accept the deletion, which may finish after the response; fails if it cannot be stored durably."""
         ref = await self._ref(request.resource_meta, context)
         entry = await self._known(ref)
         if entry is not None and _is_of_another(entry, ref):
@@ -281,12 +280,12 @@ class TaskService:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, again)
         return admin.DeleteTaskResponse()
 
-    # ---- beside the life of a task
+    # ---- logs and metrics
 
     async def get_task_logs(
         self, request: admin.GetTaskLogsRequest, context: Context
     ) -> AsyncIterator[admin.GetTaskLogsResponse]:
-        """The last lines of every replica, each line with its replica's name."""
+        """Yield the last lines of every replica, each with the replica's name."""
         ref = await self._served(request.resource_meta, context)
         entry = await self._known(ref)
         pods = entry.replicas if entry is not None and not _is_of_another(entry, ref) else ()
@@ -296,7 +295,7 @@ class TaskService:
     async def get_task_metrics(
         self, request: admin.GetTaskMetricsRequest, context: Context
     ) -> admin.GetTaskMetricsResponse:
-        """The job's own numbers at this moment."""
+        """Return the current numbers of replicas of a job."""
         ref = await self._served(request.resource_meta, context)
         entry = await self._known(ref)
         mine = entry is not None and not _is_of_another(entry, ref)
@@ -307,11 +306,11 @@ class TaskService:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(unknown))
 
     async def _known(self, ref: JobRef) -> Entry | None:
-        """What is known of the job by now."""
+        """Return the cache entry of the job."""
         return self._around.cache.of((ref.namespace, ref.name))
 
     async def _served(self, data: bytes, context: Context) -> JobRef:
-        """Return a reference; end the call if its namespace or its prefix is not served."""
+        """Return the reference; end the call if its namespace or output prefix is not allowed."""
         ref = await self._ref(data, context)
         why = self._around.allowed.why_not(ref.namespace, ref.output_prefix)
         if ref.refusal is None and why is not None:
@@ -319,7 +318,7 @@ class TaskService:
         return ref
 
     async def _ref(self, data: bytes, context: Context) -> JobRef:
-        """Return a reference; end the call if no server with our keys wrote it."""
+        """Return the reference; end the call if it was not signed with our keys."""
         if len(data) > _REFERENCE_BYTES:
             larger = f"{len(data):,} bytes are larger than the limit of {_REFERENCE_BYTES:,} bytes"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {larger}")
@@ -333,12 +332,12 @@ class TaskService:
 
 
 def _is_of_another(entry: Entry, ref: JobRef) -> bool:
-    """Whether the reference and the job of its name do not belong together: somebody made the one up."""
+    """True if the reference is not for the cached job of this name, for example if a client made it up."""
     return entry.output_prefix not in ("", ref.output_prefix)
 
 
 class MetadataService:
-    """`flyteidl.service.AgentMetadataService`: which tasks this server takes."""
+    """The calls of `flyteidl.service.AgentMetadataService`, which list the supported task types."""
 
     _AGENT: Final = admin.Agent(
         name=NAME,
@@ -349,7 +348,7 @@ class MetadataService:
     )
 
     async def get_agent(self, request: admin.GetAgentRequest, context: Context) -> admin.GetAgentResponse:
-        """This one, by its name."""
+        """Return this connector if it is requested by its name."""
         if request.name != NAME:
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"no agent {request.name[:80]!r} here; there is {NAME!r}"
@@ -357,12 +356,12 @@ class MetadataService:
         return admin.GetAgentResponse(agent=self._AGENT)
 
     async def list_agents(self, _: admin.ListAgentsRequest, __: Context) -> admin.ListAgentsResponse:
-        """This one."""
+        """Return this connector as the only one."""
         return admin.ListAgentsResponse(agents=[self._AGENT])
 
 
 def handlers(tasks: TaskService) -> Sequence["grpc.GenericRpcHandler[Any, Any]"]:
-    """Both services, as a server takes them."""
+    """Return the gRPC handlers of both services."""
     listed = MetadataService()
     return (
         grpc.method_handlers_generic_handler(

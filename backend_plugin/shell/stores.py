@@ -1,7 +1,7 @@
-"""Listing and reading a directory: of an object store through fsspec, of this machine's disks without it.
+"""Directory listing and file reads: object stores through fsspec, local disks directly.
 
-fsspec would follow links out of a listed directory, and wait for ever at a pipe. Everything here blocks;
-`outcome` has threads for it. Errors are those of the store's package, whatever they are.
+Local disks are read without fsspec, which would follow links out of a listed directory and block at a pipe.
+All calls block, so `outcome` runs them in threads. They also raise the errors of the store's own package.
 """
 
 import os
@@ -19,45 +19,45 @@ from backend_plugin.shell.prefixes import STORES, Place, PrefixRefused
 
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DIRECTORY: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
-# What the packages call it: s3fs, adlfs, gcsfs, fsspec's memory and others.
+# The key of the modification time in s3fs, adlfs, gcsfs, fsspec's memory filesystem and others.
 _MODIFIED: Final = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 
 Content: TypeAlias = bytes | Exception
 
 
 class StoreUnavailable(BackendError):
-    """The store did not answer, or not in time: the same question may be answered later."""
+    """The store did not respond in time, or returned a retryable error."""
 
 
 class StoreUnusable(BackendError):
-    """This server cannot read that store before somebody has changed it."""
+    """This server cannot read the store until an admin changes its installation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A file of a directory."""
+    """A file in a directory."""
 
     name: str
     size: int | None
-    """None where the store does not say."""
+    """None if the store does not report it."""
     modified: str = ""
-    """RFC 3339; empty where the store does not say."""
+    """RFC 3339; empty if the store does not report it."""
     regular: bool = True
-    """A file with content of its own: no link, pipe or socket."""
+    """False for a link, pipe or socket."""
 
 
 class Directory(Protocol):
-    """A directory that has been found, or a prefix of which a store knows no more than its objects."""
+    """An open directory, or a prefix of an object store, which may not exist."""
 
     def entries(self) -> Iterator[Entry]:
-        """Its files, in no order; those in directories below are not among them."""
+        """Yield the files of the directory in any order, without subdirectories."""
 
     def read(self, wanted: Mapping[str, int]) -> Sequence[Content]:
-        """Of each name so many bytes from its beginning, or what prevented it."""
+        """Return the first bytes of each file by its requested size, or the error that prevented the read."""
 
 
 class Stores:
-    """The stores that have been looked at, each with its connections.
+    """The clients of object stores, created on first use.
 
     Safe to use from several threads.
     """
@@ -67,11 +67,15 @@ class Stores:
         self._locks = {scheme: threading.Lock() for scheme in STORES}
 
     def open(self, place: Place, deadline: float) -> AbstractContextManager[Directory]:
-        """A directory, as it is now; `deadline` by `time.monotonic` is where the wish to know it ends.
+        """Open a directory.
+
+        Args:
+            place: The directory.
+            deadline: The value of `time.monotonic` after which all calls raise `TimeoutError`.
 
         Raises:
-            PrefixRefused: If a link stands on the way.
-            StoreUnusable: If the package is missing that reads this store.
+            PrefixRefused: If the path contains a link.
+            StoreUnusable: If the package that reads this store is not installed.
         """
         if place.scheme == "file":
             return _on_disk(place, deadline)
@@ -79,7 +83,7 @@ class Stores:
         return nullcontext(_Objects(filesystem, f"{place.root}/{place.path}".rstrip("/"), deadline))
 
     def _filesystem(self, scheme: str, deadline: float) -> Any:
-        """Return the client of a store; the threads that wait for the same one build it once."""
+        """Return the client of a store; it is created only once, even if several threads need it."""
         lock = self._locks.setdefault(scheme, threading.Lock())
         if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise TimeoutError
@@ -113,12 +117,12 @@ class _Objects:
         self._filesystem.invalidate_cache(self._path)
         for found in self._ask("ls", self._path, detail=True):
             above, _, name = str(found["name"]).strip("/").rpartition("/")
-            # Of an object's own name a store lists that object, and some list the prefix itself.
+            # `ls` of an object's own name lists that object, and some stores also list the prefix itself.
             if found.get("type") != "directory" and above == self._path.strip("/"):
                 yield Entry(name=name, size=found.get("size"), modified=_modified(found))
 
     def read(self, wanted: Mapping[str, int]) -> Sequence[Content]:
-        # Stores refuse a range of what is empty.
+        # Stores reject a range request for an empty object.
         full = {name: size for name, size in wanted.items() if size}
         paths = [f"{self._path}/{name}" for name in full]
         answers = self._ask("cat_ranges", paths, [0] * len(full), list(full.values())) if full else ()
@@ -126,7 +130,7 @@ class _Objects:
         return [read.get(name, b"") for name in wanted]
 
     def _ask(self, method: str, *args: Any, **said: Any) -> Any:
-        """Nearly all stores are asynchronous behind fsspec, and can be left when the time is over."""
+        """Call a filesystem method, with the remaining time as timeout if the store is asynchronous."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -140,7 +144,7 @@ class _Objects:
 
 @contextmanager
 def _on_disk(place: Place, deadline: float) -> Iterator[Directory]:
-    # No link leads out of the whole disk.
+    # Links need no check if the whole disk is listed.
     whole = place.root == "/"
     at = os.open(f"/{place.path}", _DIRECTORY) if whole else _root(place)
     try:
@@ -170,7 +174,7 @@ def _below(at: int, part: str, place: Place) -> int:
 
 
 def _is_link(at: int, name: str) -> bool:
-    """Which of its errors a system gives for a link, differs."""
+    """True if the name is a link; the errno of an open with O_NOFOLLOW depends on the system."""
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
     except FileNotFoundError:
@@ -178,7 +182,7 @@ def _is_link(at: int, name: str) -> bool:
 
 
 class _Disk:
-    """A directory that is open, and stays the one that it was whatever is renamed meanwhile."""
+    """An open directory; a rename of it has no effect on the reads."""
 
     def __init__(self, at: int, deadline: float) -> None:
         self._at, self._deadline = at, deadline
