@@ -1,11 +1,11 @@
-"""What runs inside a replica, in a pod or on this machine.
+"""Code that runs in a replica, in a pod or in a local run.
 
-`launch`    where and how a task runs: inline, as processes here, or as a node of a cluster
-`local`     the processes of a job laid out on this machine
-`group`     processes started, watched and gone together; `console` shows what they write
-`replica`   one worker: the user's function, its result or its failure
-`agent`     one node of an elastic job
-`aftermath` what a group left, as a value or an exception; `report` puts it on one screen
+`launch`    runs a task: inline, as a local run, or as one node of a job in a cluster
+`local`     the processes of a local run
+`group`     the process supervisor; `console` shows the output of the processes
+`replica`   one worker: runs the function and records its result or failure
+`agent`     the agent of one node of an elastic job
+`aftermath` turns the outcome of a run into a value or an exception; `report` describes a failure
 """
 
 from typing import Final

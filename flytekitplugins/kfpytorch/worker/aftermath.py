@@ -1,4 +1,4 @@
-"""What a group of processes left behind, as Flyte understands it: a value or an exception."""
+"""Turn the outcome of a group of processes into a value or an exception of Flyte."""
 
 import linecache
 import os
@@ -24,59 +24,59 @@ if TYPE_CHECKING:
 
 
 class ReplicaFailed(FlyteUserRuntimeException):  # type: ignore[misc]
-    """A rank failed; the text is the report, which says which, why and where."""
+    """A rank failed; the text is the report with the rank, the cause and the position."""
 
     def __init__(self, text: str, timestamp: float) -> None:
         super().__init__(RuntimeError(text), timestamp=timestamp)
         self.report = text
 
     def __str__(self) -> str:
-        """The report alone: flytekit's own words about it are in the traceback."""
+        """Return only the report; flytekit's own text is in the traceback."""
         return self.report
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows in a notebook instead of the frames of flytekit and of the plugin."""
+        """Return the lines that IPython shows instead of frames of flytekit and of the plugin."""
         return self.report.splitlines()
 
 
 class RecoverableReplicaFailed(FlyteRecoverableException):  # type: ignore[misc]
-    """A rank raised a `FlyteRecoverableException`: a retry of the task may help."""
+    """A rank raised a `FlyteRecoverableException`; a retry of the task may succeed."""
 
     def __init__(self, text: str, timestamp: float) -> None:
         super().__init__(text, timestamp=timestamp)
         self.report = text
 
     def __str__(self) -> str:
-        """As for `ReplicaFailed`."""
+        """Return only the report."""
         return self.report
 
     def _render_traceback_(self) -> list[str]:
-        """As for `ReplicaFailed`."""
+        """Return the lines that IPython shows."""
         return self.report.splitlines()
 
 
 class RunRefused(RuntimeError):
-    """A run that did not begin, as `pyflyte run` sees it; elsewhere the error itself is raised."""
+    """A run that did not start under `pyflyte run`; elsewhere the original error is raised."""
 
 
 @dataclass
 class Ended:
-    """How a run ended."""
+    """The outcome of a run."""
 
     rank_zero: Path | None = None
-    """Where rank 0 left its result; None when it was not one of ours."""
+    """The directory with the result of rank 0; None if rank 0 does not run here or has no result."""
     failures: list[Failure] = field(default_factory=list)
-    """Of those that did not end well."""
+    """The failures of ranks and agents."""
     well: list[Failure] = field(default_factory=list)
     """The ranks that ended with exit code 0."""
     at_terminal: bool = True
-    """The run is on this machine, not in a pod."""
+    """True for a local run, False in a pod."""
     complete: bool = True
-    """The job has no ranks in other pods, of which nothing is known here."""
+    """True if the job has no ranks in other pods, with an outcome that is unknown here."""
 
 
 def of_replicas(members: "Sequence[Member]") -> Ended:
-    """Read what replicas left that the caller started itself."""
+    """Read the outcome of replicas that the caller started."""
     first = Path(members[0].process.args["directory"])
     ended = Ended(first if (first / result.FILE_NAME).exists() else None)
     for rank, member in enumerate(members):
@@ -85,7 +85,7 @@ def of_replicas(members: "Sequence[Member]") -> Ended:
 
 
 def of_nodes(members: "Sequence[Member]") -> Ended:
-    """Read what the agents of nodes, and their workers, left."""
+    """Read the outcome of agents and of their workers."""
     ended = Ended()
     results: list[Path] = []
     for member in members:
@@ -102,7 +102,7 @@ def of_nodes(members: "Sequence[Member]") -> Ended:
 
 
 def _without_bystanders(failures: list[Failure]) -> list[Failure]:
-    """Leave out agents that ended only because they were stopped, if a rank says more."""
+    """Leave out agents that ended only because they were stopped, if other failures remain."""
     telling = [each for each in failures if not (each.stopped and each.rank is None)]
     return telling or failures
 
@@ -120,11 +120,11 @@ def _end_of(member: "Member", rank: int | None) -> Failure:
 
 
 def timeout(limit: timedelta, stopped: "Sequence[Failure]") -> Failure:
-    """Return the failure of a local run that took longer than the timeout of its task.
+    """Return the failure for a local run that exceeded the timeout of its task.
 
     Args:
         limit: The timeout.
-        stopped: The ends of the ranks that were stopped, with their positions.
+        stopped: The terminations of the ranks that were stopped, with their positions.
     """
     text = f"the task ran longer than {limit.total_seconds():g} s, its @task(timeout=...)"
     return Failure(
@@ -138,13 +138,13 @@ def timeout(limit: timedelta, stopped: "Sequence[Failure]") -> Failure:
 
 
 def no_result(time_ns: int) -> Failure:
-    """Rank 0 ended well as far as the system knows, and said nothing."""
+    """Return the failure for a rank 0 that ended with exit code 0 and left no result."""
     said = "it ended with exit code 0 before the function returned"
     return Failure(rank=0, replica="", exit_code=0, time_ns=time_ns, exception="NoResult", message=said)
 
 
 def exception(task: Any, console: "Console", ended: Ended, ranks: int, seconds: float) -> Exception:
-    """The failure of a run, to be raised; under `pyflyte run` the report is on the screen by then."""
+    """Return the exception for a failed run; under `pyflyte run` the report has been printed."""
     known = verdict.judge(ended.failures, ended.well if ended.complete else [])
     last_words = _last_words(console, known.cause)
     known = replace(known, cause=_with_source(verdict.explain_abort(known.cause, last_words)))
@@ -171,7 +171,7 @@ def exception(task: Any, console: "Console", ended: Ended, ranks: int, seconds: 
 
 
 def _with_source(failure: Failure) -> Failure:
-    """Return `failure` with the source lines that only this process knows: those of a notebook's cells."""
+    """Add the source lines that only this process has, such as those of the cells of a notebook."""
     frames = [
         frame if frame.code else replace(frame, code=linecache.getline(frame.file, frame.line).strip())
         for frame in failure.frames
@@ -180,17 +180,17 @@ def _with_source(failure: Failure) -> Failure:
 
 
 def refusal(task: Any, error: Exception) -> Exception:
-    """An error that kept the run from beginning; under `pyflyte run` it is on the screen by then."""
+    """Return the exception for a run that did not start; under `pyflyte run` a report has been printed."""
     if not mode.under_pyflyte_run():
         return error
     return _said(RunRefused, report.refusal(task.name, error), str(error))
 
 
 def _said(kind: type[Exception], text: str, *args: Any) -> Exception:
-    """Print `text`; the exception, as one that makes click exit with 1 and print nothing more."""
+    """Print `text`, and return an exception that makes click exit with 1 and print nothing more."""
     import click
 
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - for the person at the terminal.
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - for the user at the terminal.
     error: Any = type(kind.__name__, (kind, click.exceptions.Exit), {})(*args)
     error.exit_code = 1
     quiet: Exception = error
@@ -209,10 +209,10 @@ def _log_of(console: "Console", cause: Failure) -> str:
 
 
 def handed_over(outcome: result.ElasticWorkerResult | None) -> Any:
-    """Give flytekit the value of rank 0, with its decks and metadata, as if it were computed here.
+    """Return the value of rank 0 to flytekit, and add its decks and metadata to the current context.
 
     Raises:
-        IgnoreOutputs: Rank 0 ran somewhere else.
+        IgnoreOutputs: Rank 0 ran elsewhere.
     """
     if outcome is None:
         raise IgnoreOutputs

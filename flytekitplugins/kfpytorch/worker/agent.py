@@ -1,7 +1,7 @@
-"""One node of an elastic job: torch's own agent, with workers from the fork server.
+"""The agent of one node of an elastic job: torch's agent, with workers from the fork server.
 
-torch does the rendezvous, the ranks and the restarts; what is here is how a worker is started,
-watched and stopped, through the extension point that `SimpleElasticAgent` documents.
+torch handles the rendezvous, the ranks and the restarts. This module starts, watches and stops workers
+through the extension point that `SimpleElasticAgent` documents.
 """
 
 import json
@@ -39,36 +39,36 @@ if TYPE_CHECKING:
 EXIT_FAILED: Final = 1
 EXIT_RENDEZVOUS: Final = 3
 
-# After the first failure, how long others may take to say what they saw of it (seconds).
+# Time for other workers to report their view of the first failure (seconds).
 _SETTLE: Final = 0.3
-# torch's loop sleeps this long before each look; the wait itself is in `_monitor_workers`.
+# torch's loop sleeps before each check of the workers; `_NO_SLEEP` moves the wait to `_monitor_workers`.
 _LONGEST_REASON: Final = 300
 _GENERATION: Final = "kfpytorch/generation"
 _NO_SLEEP: Final = 1e-6
-# A worker writes its stack in a signal handler, at once if it is scheduled at all (seconds).
+# Time for a worker to write its stack in a signal handler (seconds).
 _WRITE_WHERE: Final = 0.1
 
 
 @dataclass(frozen=True)
 class Node:
-    """Which node this agent is, and what its workers are given."""
+    """The node of this agent and the settings of its workers."""
 
     index: int
     directory: str
-    """For the outcome, and a directory a worker below it."""
+    """The directory for the outcome, with a subdirectory for each worker."""
     settings: str
     """The file with the `settings.Launch`."""
     places: list[dict[str, Any]]
     """A `replica.Place` for each local rank."""
     env: Mapping[str, str]
-    """The environment of the workers, without what their rank adds."""
+    """The environment of the agent and its workers, without the variables of a rank."""
 
 
 def main(start: "Start") -> int:
-    """Run one node's agent to its end; the target of the fork server."""
+    """Run the agent of one node. This is the target of the fork server."""
     node = Node(**start.args)
     assert start.server is not None  # noqa: S101 - an agent is started with `serve`.
-    launch: settings.Launch = pickle.loads(Path(node.settings).read_bytes())  # noqa: S301 - our caller's.
+    launch: settings.Launch = pickle.loads(Path(node.settings).read_bytes())  # noqa: S301 - from our caller.
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
         signal.signal(getattr(signal, name), _interrupt)
     os.environ.update(node.env)
@@ -79,7 +79,7 @@ def main(start: "Start") -> int:
             failures = _run(launch, node, Client(start.server), start.fds)
     except SignalException as stop:
         return 128 + stop.sigval
-    except Exception as error:  # noqa: BLE001 - whatever torch raises, the caller names and reports it.
+    except Exception as error:  # noqa: BLE001 - torch may raise any exception; the caller reports it.
         failure.record(directory, error, failure.who(f"node {node.index}"), recoverable=False)
         return EXIT_RENDEZVOUS
     return EXIT_FAILED if failures else 0
@@ -90,9 +90,9 @@ def _interrupt(signum: int, _: object) -> None:
 
 
 def launch_config(launch: settings.Launch) -> "LaunchConfig":
-    """The settings in torch's form; torch checks them.
+    """Return the settings as torch's `LaunchConfig`, which validates them.
 
-    `LaunchConfig` is looked up here, when it is called, in the module that people patch.
+    The class is looked up on each call, because tests and users patch it in its module.
     """
     return launcher.LaunchConfig(
         min_nodes=launch.min_nodes,
@@ -106,7 +106,7 @@ def launch_config(launch: settings.Launch) -> "LaunchConfig":
         monitor_interval=launch.monitor_interval,
         start_method=launch.start_method,
         local_addr=launch.local_addr,
-        # Without a place torch makes a temporary directory, and forgets it.
+        # Without a directory, torch creates a temporary one and does not remove it.
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
 
@@ -149,7 +149,7 @@ class _Running:
 
 
 class _Workers:
-    """The workers of one node, one generation at a time."""
+    """The workers of the current generation on one node."""
 
     def __init__(self, client: Client, node: Node, fds: Any) -> None:
         self._client = client
@@ -159,7 +159,7 @@ class _Workers:
         self._generation = 0
 
     def begin(self, generation: int) -> None:
-        """Forget the last generation of workers; this node's next has this number."""
+        """Forget the previous generation of workers; the next one has the given number on this node."""
         self.running.clear()
         self._generation = generation
 
@@ -178,7 +178,7 @@ class _Workers:
         return self.running[child]
 
     def wait(self, timeout: float) -> None:
-        """Until a worker ends, or `timeout` seconds."""
+        """Wait until a worker ends, at most `timeout` seconds."""
         if any(each.code is not None for each in self.running.values()):
             timeout = 0
         for child, code in self._client.exits(timeout):
@@ -187,11 +187,11 @@ class _Workers:
                 self.running[child].ended_ns = time.time_ns()
 
     def failures(self) -> list[Failure]:
-        """Return how those ended that did not end with exit code 0."""
+        """Return the terminations with an exit code other than 0."""
         return [self._end_of(each) for each in self.running.values() if each.code]
 
     def ended_well(self) -> list[Failure]:
-        """Return how those ended that ended with exit code 0."""
+        """Return the terminations with exit code 0."""
         return [self._end_of(each) for each in self.running.values() if each.code == 0]
 
     def _end_of(self, ended: _Running) -> Failure:
@@ -207,7 +207,7 @@ class _Workers:
         return failure.of_process(ended.directory, known)
 
     def tell(self, event: Mapping[str, Any]) -> None:
-        """Let the caller know; shorter than PIPE_BUF, so that it arrives whole."""
+        """Send an event to the caller; it is shorter than PIPE_BUF, so that the write is atomic."""
         slot = self._node.places[0]["slot"]
         os.write(self._events, json.dumps({"slot": slot, **event}).encode() + b"\n")
 
@@ -221,7 +221,7 @@ class _Workers:
                 self.running[child].code, self.running[child].ended_ns = code, time.time_ns()
 
     def stop(self, signum: int, patience: float) -> None:
-        """End all, first with `signum`, after `patience` seconds by force; forget them."""
+        """Stop all workers with `signum`, after `patience` seconds with SIGKILL, and release them."""
         if failure.ASK_WHERE is not None and self.alive():
             for each in self.alive():
                 self._client.poke(each.child, failure.ASK_WHERE)
@@ -238,7 +238,7 @@ class _Workers:
 
 
 class _Agent(SimpleElasticAgent):
-    """The agent of torch over `_Workers`."""
+    """torch's agent, with workers from `_Workers`."""
 
     def __init__(self, spec: WorkerSpec, launch: settings.Launch, workers: _Workers) -> None:
         super().__init__(spec, exit_barrier_timeout=300)
@@ -249,10 +249,10 @@ class _Agent(SimpleElasticAgent):
         self.failures: list[Failure] = []
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        """Meet the other nodes, and agree on the number of this generation of workers.
+        """Join the other nodes, and agree on the number of this generation of workers.
 
-        torch counts a node's own failures only, so nodes that restart because another did would give
-        their workers another number, and these would look for each other under other keys.
+        torch counts only the failures of its own node. Nodes that restart because of another node would give
+        their workers a different number, and the workers would use different keys in the store.
         """
         with meeting.fresh_store(worker_group.spec.rdzv_handler, restart=self._rounds > 0):
             super()._rendezvous(worker_group)
@@ -271,7 +271,7 @@ class _Agent(SimpleElasticAgent):
         }
 
     def _env(self, worker: Worker, group: WorkerGroup) -> dict[str, str]:
-        """What torchrun sets for a worker."""
+        """Return the environment variables that torchrun sets for a worker."""
         spec = group.spec
         return {
             "RANK": str(worker.global_rank),
@@ -283,7 +283,7 @@ class _Agent(SimpleElasticAgent):
             "WORLD_SIZE": str(worker.world_size),
             "GROUP_WORLD_SIZE": str(group.group_world_size),
             "ROLE_WORLD_SIZE": str(worker.role_world_size),
-            # torch 2.4 gives the name of this host also where the local address is another one.
+            # torch 2.4 sets the name of this host even if the local address differs.
             "MASTER_ADDR": loopback.address() or str(group.master_addr),
             "MASTER_PORT": str(group.master_port),
             "TORCHELASTIC_RESTART_COUNT": str(self._generation),
@@ -318,7 +318,7 @@ class _Agent(SimpleElasticAgent):
             for each in self._workers.running.values():
                 if each.code:
                     self._workers.tell({"event": "failed", "directory": str(each.directory)})
-            # Of the ranks of other nodes nothing is known here.
+            # The outcome of the ranks of other nodes is not known here.
             well = self._workers.ended_well() if self._launch.max_nodes == 1 else []
             first = verdict.judge(self.failures, well).cause
             why = report.in_one_line(first)[:_LONGEST_REASON]
@@ -329,13 +329,13 @@ class _Agent(SimpleElasticAgent):
         file = str(ended.directory / failure.TORCH_FILE_NAME)
         return ProcessFailure(ended.worker.local_rank, ended.pid, ended.code or 0, file)
 
-    # torch 2.4 states whether this is for a restart.
+    # torch 2.4 passes whether the stop precedes a restart.
     def _stop_workers(self, worker_group: WorkerGroup, **_: object) -> None:  # noqa: ARG002
         self._workers.stop(signal.SIGTERM, self._launch.shutdown_timeout)
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None, **_: object
     ) -> None:
-        del timeout  # torch's default is for pods; ours is in the settings.
+        del timeout  # torch's default suits pods; ours is in the settings.
         self._workers.stop(death_sig, self._launch.shutdown_timeout)
         self.failures = self._workers.failures()

@@ -1,4 +1,4 @@
-"""Names of upstream that others import, over what stands in their place."""
+"""Names of upstream that other packages import, implemented with this package."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,14 +14,14 @@ def spawn_helper(
     checkpoint_src: str | None,
     kwargs: Mapping[str, Any],
 ) -> ElasticWorkerResult:
-    """Run a cloudpickled function in a Flyte context of its own.
+    """Run a cloudpickled function in a separate Flyte context.
 
     Args:
-        fn: The function, written by ``cloudpickle.dumps``.
-        raw_output_prefix: Where offloaded data goes.
-        checkpoint_dest: Where checkpoints are written; None for none.
-        checkpoint_src: Where an earlier attempt left its checkpoint; None for none.
-        kwargs: The function's arguments.
+        fn: The function, as written by ``cloudpickle.dumps``.
+        raw_output_prefix: URL prefix for offloaded data.
+        checkpoint_dest: URL for checkpoints; None without checkpoints.
+        checkpoint_src: URL of the checkpoint of an earlier attempt; None if there was none.
+        kwargs: The arguments of the function.
 
     Returns:
         The value, the decks and the metadata.

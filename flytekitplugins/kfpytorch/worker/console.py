@@ -1,4 +1,4 @@
-"""What a person sees of a group of processes, and what is kept: streams, lines, logs."""
+"""The terminal and log output of a group of processes."""
 
 import collections
 import contextlib
@@ -19,13 +19,13 @@ from kfpytorch_common.lines import Lines, TerminalLines, plain, prefixed
 _CHUNK: Final = 1 << 20
 _F_SETPIPE_SZ: Final = 1031
 _KEPT: Final = 4096
-# A line that is redrawn without a line end is shown once in this time (seconds).
+# Minimum seconds between two displayed states of a line that is redrawn without a line end.
 _REDRAWN: Final = 5.0
 
 
 @dataclass
 class Stream:
-    """One output of one slot, as it is read."""
+    """One output stream of a slot."""
 
     slot: "Slot"
     fd: int
@@ -33,14 +33,14 @@ class Stream:
     lines: Lines = field(default_factory=Lines)
     terminal: TerminalLines | None = None
     redrawn_since: float | None = None
-    """When the open line was first redrawn, or last shown. None if nobody redraws it."""
+    """The time when the open line was first redrawn or last shown. None if it is not redrawn."""
     shown: bytes = b""
-    """The state of the open line that was shown last."""
+    """The state of the open line that was last shown."""
 
 
 @dataclass
 class Slot:
-    """A place for a process: its streams and its log, over all restarts."""
+    """A position for a process: its streams and its log, kept across restarts."""
 
     number: int
     label: str
@@ -48,24 +48,24 @@ class Slot:
     shown: bool = False
     terminal: bool = False
     answers: int | None = None
-    """Where the caller writes the lines that the process asked for."""
+    """The descriptor to which the caller writes the lines that the process requested."""
     log: IO[bytes] | None = None
     tail: collections.deque[bytes] = field(default_factory=lambda: collections.deque(maxlen=8))
 
     @property
     def prefix(self) -> bytes:
-        """What stands before each of its lines."""
+        """The text before each line of its output."""
         name = self.label if self.rank is None else f"r{self.rank}"
         return f"[{name}] ".encode()
 
     def last_words(self) -> list[str]:
-        """The last lines that it wrote."""
+        """Return the last lines of its output."""
         text = b"".join(self.tail)[-_KEPT:]
         return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
 
 
 class Console:
-    """Opens streams for slots and carries what comes out of them to the screen and the logs."""
+    """Opens streams for slots, and copies their output to the terminal and to the logs."""
 
     def __init__(self, directory: Path | None, *, all_ranks: bool) -> None:
         self.directory = directory
@@ -76,15 +76,15 @@ class Console:
 
     @staticmethod
     def say(text: str) -> None:
-        """Print a line of the plugin for the person who runs the task."""
+        """Print a line of the plugin for the user."""
         print(f"kfpytorch  {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def open(self, label: str, *, interactive: bool = False) -> tuple[Slot, list[int]]:
-        """A new slot, and the descriptors for its standard input, output and error.
+        """Create a slot, and return it with descriptors for standard input, output and error.
 
         Args:
-            label: What it is called until its rank is known.
-            interactive: Give it the terminal, if there is one: for rank 0.
+            label: The name of the slot until its rank is known.
+            interactive: True to connect the slot to the terminal, if there is one: for rank 0.
         """
         slot = Slot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
@@ -95,18 +95,18 @@ class Console:
         ends = [os.open(os.devnull, os.O_RDONLY)]
         for is_error in (False, True):
             reader, writer = os.pipe()
-            with contextlib.suppress(OSError):  # A larger pipe is only faster.
+            with contextlib.suppress(OSError):  # A larger pipe is faster, but not required.
                 fcntl.fcntl(reader, _F_SETPIPE_SZ, _CHUNK)
             self._add(Stream(slot, reader, is_error))
             ends.append(writer)
         return slot, ends
 
     def _terminal(self, slot: Slot) -> list[int]:
-        """A terminal of its own for the slot, as wide as ours less the prefix."""
+        """Create a terminal for the slot, as wide as the user's without the prefix."""
         master, slave = pty.openpty()
         settings = termios.tcgetattr(slave)
-        settings[1] &= ~termios.OPOST  # What it writes arrives as it is.
-        settings[3] &= ~termios.ECHO  # The person's own terminal echoes.
+        settings[1] &= ~termios.OPOST  # Output is passed on unchanged.
+        settings[3] &= ~termios.ECHO  # The user's terminal echoes.
         termios.tcsetattr(slave, termios.TCSANOW, settings)
         columns, rows = shutil.get_terminal_size()
         width = max(20, columns - len(b"[r0] "))
@@ -121,7 +121,7 @@ class Console:
         self._streams[stream.fd] = stream
 
     def started(self, number: int, rank: int) -> None:
-        """The process in the slot has a rank now: it is known by it, on the screen and on disk."""
+        """Set the rank of the process in a slot, which names its output and its log."""
         slot = self.slots[number]
         first, slot.rank = slot.rank is None, rank
         slot.shown = self._all_ranks or rank == 0
@@ -132,19 +132,19 @@ class Console:
                 )
 
     def ask(self, number: int) -> None:
-        """Listen to the terminal until a line comes for the process in the slot."""
+        """Read the user's terminal until a line arrives for the process in the slot."""
         self._asking = self.slots[number]
 
     def streams(self) -> list[int]:
-        """Descriptors of what processes write to; none when all have closed theirs."""
+        """Return the descriptors of open output streams."""
         return list(self._streams)
 
     def readable(self) -> list[int]:
-        """Descriptors to wait for."""
+        """Return the descriptors to poll."""
         return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]
 
     def read(self, fd: int) -> None:
-        """Take what has come in on `fd`."""
+        """Read the available data of `fd`."""
         stream = self._streams.get(fd)
         if stream is None:
             self._answer(fd)
@@ -153,7 +153,7 @@ class Console:
             chunk = os.read(fd, _CHUNK)
         except BlockingIOError:
             return
-        except OSError:  # A terminal whose other side is closed.
+        except OSError:  # The other side of a terminal is closed.
             chunk = b""
         if not chunk:
             self._close(stream)
@@ -165,11 +165,11 @@ class Console:
     def show_redrawn(self, now: float) -> None:
         """Show the state of lines that end in a carriage return, such as progress bars.
 
-        Without this they stay invisible until their line end. A state is shown at most once in
-        `_REDRAWN` seconds, so that a bar that is redrawn 10 times a second does not fill the log.
+        Without this, a line would appear only after its line end. A state is shown at most once in
+        `_REDRAWN` seconds, so that frequent updates do not fill the log.
 
         Args:
-            now: The time by `time.monotonic`.
+            now: The time of `time.monotonic`.
         """
         for stream in self._streams.values():
             if not stream.lines.is_redrawn:
@@ -183,7 +183,7 @@ class Console:
                     self._emit(stream, state)
 
     def _answer(self, terminal: int) -> None:
-        """Hand on the line that the person has typed; an end of input for good."""
+        """Pass on the line that the user typed; after an end of input, close the input of the process."""
         asking, self._asking = self._asking, None
         if asking is None or asking.answers is None:
             return
@@ -195,7 +195,7 @@ class Console:
             asking.answers = None
 
     def drain(self) -> None:
-        """Take all that is there, then close: the processes are gone."""
+        """Read all remaining output, then close the streams; all processes have ended."""
         for fd in list(self._streams):
             while fd in self._streams:
                 if select.select([fd], [], [], 0)[0]:
@@ -208,7 +208,7 @@ class Console:
                 slot.answers = None
 
     def last(self, rank: int | None, text: str) -> None:
-        """Add to the log of a rank what it could not write itself; on the screen where all are shown."""
+        """Add text to the log of a rank that has ended, and show it if all ranks are shown."""
         for slot in self.slots:
             if slot.rank == rank and text:
                 lines = text.rstrip().encode(errors="replace") + b"\n"
@@ -226,7 +226,7 @@ class Console:
         if not lines:
             return
         lines = plain(lines)
-        # The final state of a bar may have been shown before its line end arrived.
+        # The final state of a progress bar may have been shown before its line end arrived.
         rest = lines.removeprefix(stream.shown) if stream.shown else lines
         stream.shown = b""
         self._emit(stream, rest)
@@ -238,10 +238,10 @@ class Console:
 
     @staticmethod
     def _write(data: bytes, out: TextIO | None) -> None:
-        if out is None:  # Closed by whoever started us.
+        if out is None:  # The parent of this process closed it.
             return
         raw = getattr(out, "buffer", None)
-        if raw is None:  # A notebook's stream takes text only.
+        if raw is None:  # A stream of a notebook accepts only text.
             out.write(data.decode(errors="replace"))
         else:
             out.flush()

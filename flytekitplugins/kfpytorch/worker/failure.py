@@ -1,7 +1,7 @@
-"""How a rank writes down why it failed, and how others read it.
+"""Write and read the failure of a rank as a JSON file.
 
-The file lies beside the one that torch's own tools read, and says more: nanoseconds, the frames of
-the user's code, whether a retry can help.
+The file is next to torch's own error file. It adds the time in nanoseconds, the frames of the user's code,
+and whether the failure is recoverable.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ RANKS_FILE_NAME = "ranks.json"
 STACK_FILE_NAME = "stack.txt"
 
 ASK_WHERE = child.ASK_WHERE
-"""The signal on which a worker writes its stack; None on a system without real-time signals."""
+"""The signal that makes a worker write its stack; None on a system without real-time signals."""
 
 _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _STACK = re.compile(
@@ -39,14 +39,14 @@ _CRASHED = "Fatal Python error"
 # The public functions of torch.distributed are in this file.
 _COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}distributed_c10d.py"
 
-# A traceback of a recursion has thousands of frames, and a message may hold a tensor.
+# The traceback of a recursion has thousands of frames, and a message may contain a tensor.
 _LONGEST_TEXT = 64_000
 _LONGEST_CHAIN = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Who:
-    """Which worker this is, read before a user's code can change the environment."""
+    """The identity of a worker, read before user code can change the environment."""
 
     replica: str
     rank: int | None
@@ -54,12 +54,12 @@ class Who:
 
 
 def who(replica: str) -> Who:
-    """This process, as its environment names it."""
+    """Return the identity of this process from its environment."""
     return Who(replica, _number("RANK"), _number("LOCAL_RANK"))
 
 
 def record(directory: Path, error: BaseException, who: Who, *, recoverable: bool) -> None:
-    """Write `error` into `directory` as this process's failure, for us and for torch's tools."""
+    """Write `error` into `directory` as the failure of this process, also in torch's format."""
     failure = _of_error(error, who, recoverable=recoverable)
     _write(directory / FILE_NAME, dataclasses.asdict(failure))
     extra = {"py_callstack": failure.traceback, "timestamp": str(failure.time_ns // 1_000_000_000)}
@@ -68,7 +68,7 @@ def record(directory: Path, error: BaseException, who: Who, *, recoverable: bool
 
 
 def record_end(directory: Path, who: Who, stop: SystemExit | None = None) -> None:
-    """Write into `directory` that this process ends with exit code 0: by `stop`, or by a return."""
+    """Record in `directory` that this process ends with exit code 0, through `stop` or a return."""
     if stop is not None:
         ended = _of_error(stop, who, recoverable=False)
     else:
@@ -107,7 +107,7 @@ def _of_error(error: BaseException, who: Who, *, recoverable: bool) -> Failure:
 
 
 def _unwrapped(failure: Failure, caught: Sequence[Raised]) -> Failure:
-    """Return `failure` as that of the user's code which torch ran elsewhere, in a worker of a DataLoader."""
+    """Replace `failure` by the user's exception if torch reraised it from another process (DataLoader)."""
     if not caught:
         return failure
     *earlier, last = (dataclasses.replace(each, frames=_users(each.frames)) for each in caught)
@@ -122,20 +122,20 @@ def _unwrapped(failure: Failure, caught: Sequence[Raised]) -> Failure:
 
 
 def read(directory: Path, name: str = FILE_NAME) -> Failure | None:
-    """What the process of `directory` wrote, if it had the time to."""
+    """Read the file of the process with this directory; None if it is missing or incomplete."""
     try:
         said = json.loads((directory / name).read_bytes())
-    except (OSError, ValueError):  # Killed before it wrote, or while it did.
+    except (OSError, ValueError):  # The process was killed before or while it wrote.
         return None
     return _failure(said)
 
 
 def of_process(directory: Path, ended: Failure) -> Failure:
-    """Return what a process wrote about its end; else `ended`, with the position that is known.
+    """Return the failure that a process wrote, or else `ended` with the last known position.
 
     Args:
         directory: The directory of the process.
-        ended: What its parent knows.
+        ended: The termination that its parent observed.
     """
     said = read(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if said is not None or ended.exit_code == 0:
@@ -144,13 +144,13 @@ def of_process(directory: Path, ended: Failure) -> Failure:
 
 
 def write_all(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
-    """Write how a node's ranks ended, as its agent saw them: badly, and with exit code 0."""
+    """Write the terminations of the ranks of a node: failures, and ends with exit code 0."""
     said = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
     _write(directory / RANKS_FILE_NAME, said)
 
 
 def read_all(directory: Path) -> tuple[list[Failure], list[Failure]]:
-    """Return what `write_all` wrote; nothing if the agent had no time to."""
+    """Return the terminations from `write_all`; two empty lists if the agent wrote none."""
     try:
         failures, ended = json.loads((directory / RANKS_FILE_NAME).read_bytes())
     except (OSError, ValueError):
@@ -168,10 +168,10 @@ def _frames(said: Iterable[Mapping[str, Any]]) -> tuple[Frame, ...]:
 
 
 def watch(directory: Path) -> None:
-    """Have this process write where it is when it crashes, and when it is asked to by `ASK_WHERE`."""
-    # Open as long as the process: a crash has no time to open a file.
+    """Make this process write its stack when it crashes, and when it receives `ASK_WHERE`."""
+    # The file stays open, because a crashed process cannot open one.
     file = (directory / STACK_FILE_NAME).open("w")
-    # A thread of native code has no Python stack; the one of the main thread says what it worked for.
+    # A native thread has no Python stack; that of the main thread shows the operation it belongs to.
     faulthandler.enable(file, all_threads=True)
     if ASK_WHERE is not None:
         faulthandler.register(ASK_WHERE, file, all_threads=False)
@@ -179,7 +179,7 @@ def watch(directory: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where a process was, under the names of `Failure`."""
+    """The position of a process, with the field names of `Failure`."""
 
     frames: tuple[Frame, ...] = ()
     waiting: bool = False
@@ -187,15 +187,15 @@ class Position:
 
 
 def position(directory: Path, *, crashed: bool = False) -> Position:
-    """Return where a process was when it was last asked, or when it crashed."""
+    """Return the position of a process when it last received `ASK_WHERE`, or when it crashed."""
     try:
         text = (directory / STACK_FILE_NAME).read_text(errors="replace")
     except OSError:
         return Position()
-    if crashed:  # What was asked for before says nothing about the crash.
+    if crashed:  # Earlier stacks do not belong to the crash.
         text = text.rpartition(_CRASHED)[2] if _CRASHED in text else ""
     stacks = _STACK.findall(text)
-    # After a crash the thread that crashed, or the main thread, which comes last.
+    # After a crash, the thread that crashed; otherwise the main thread, which comes last.
     stacks.sort(key=lambda stack: stack[0] == "Current thread")
     lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []
     stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]
@@ -210,7 +210,7 @@ def _collective(stack: Iterable[traceback.FrameSummary]) -> str:
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of an interpreter that `error` ends."""
+    """Return the exit code of an interpreter that ends with `error`."""
     if not isinstance(error, SystemExit):
         return 1
     if error.code is None:
@@ -219,7 +219,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def user_frames(frames: Iterable[traceback.FrameSummary]) -> tuple[Frame, ...]:
-    """The frames of the user's own files; of all files but ours, when there are none."""
+    """Return the frames in the user's files, or in all files but the plugin's if there are none."""
     return _users(
         Frame(file=frame.filename, line=frame.lineno or 0, function=frame.name, code=frame.line or "")
         for frame in frames
@@ -232,11 +232,11 @@ def _users(frames: Iterable[Frame]) -> tuple[Frame, ...]:
 
 
 def _chain(error: BaseException) -> tuple[Raised, ...]:
-    """Return the exceptions from which `error` was raised, the first one first, at most `_LONGEST_CHAIN`."""
+    """Return the exceptions that led to `error`, the earliest first, at most `_LONGEST_CHAIN`."""
     found: list[Raised] = []
     seen = {id(error)}
     while (before := _before(error)) is not None and id(before) not in seen:
-        seen.add(id(before))  # A user's code may tie a knot.
+        seen.add(id(before))  # User code may create a cycle.
         found.append(_raised(before, handled=error.__cause__ is None))
         error = before
     if len(found) > _LONGEST_CHAIN:
@@ -245,7 +245,7 @@ def _chain(error: BaseException) -> tuple[Raised, ...]:
 
 
 def _before(error: BaseException) -> BaseException | None:
-    if error.__cause__ is not None:  # Its truth is a matter of the user's code.
+    if error.__cause__ is not None:  # Not tested for truth, because that runs user code.
         return error.__cause__
     return None if error.__suppress_context__ else error.__context__
 
@@ -280,7 +280,7 @@ def _is_installed(file: str) -> bool:
 
 
 def _is_from_torch(error: BaseException) -> bool:
-    """Whether torch raised it: in a file of its own, or from C++ in the line of its caller."""
+    """True if torch raised the error: in one of its files, or from C++ called by the user."""
     if _TRANSPORT.search(_message(error)) or _class_name(error).startswith("Dist"):
         return True
     frames = traceback.extract_tb(error.__traceback__)
@@ -319,7 +319,7 @@ def _messages_of_parts(error: BaseException) -> str:
 
 
 def _safely(describe: Callable[[], str], otherwise: str | None = None) -> str:
-    """Return what `describe` returns; a fixed text if the code of the user that it runs raises."""
+    """Return the result of `describe`, or a fixed text if the user code that it runs raises."""
     try:
         return describe()
     except BaseException as unprintable:  # noqa: BLE001 - a method of a user's exception may raise anything.
@@ -336,4 +336,4 @@ def _number(name: str) -> int | None:
 def _write(path: Path, said: object) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(said))
-    part.replace(path)  # A reader finds all of it or nothing.
+    part.replace(path)  # Atomic: a reader finds a complete file or none.

@@ -1,4 +1,4 @@
-"""Stand in for nccl with gloo, on a machine without a GPU and without a cluster."""
+"""Replace nccl by gloo in a local run on a machine without a GPU."""
 
 import contextlib
 import functools
@@ -12,9 +12,9 @@ WARNING = "kfpytorch: there is no GPU on this machine: gloo stands in for nccl (
 
 @contextlib.contextmanager
 def instead_of_nccl() -> Iterator[None]:
-    """While it lasts, a process group that asks for nccl gets gloo if no GPU is there.
+    """Create process groups with gloo instead of nccl while the context is active, without a GPU.
 
-    Nothing else of the user's code is touched: a tensor that is sent to ``cuda`` still fails.
+    The rest of the user's code is not changed: moving a tensor to ``cuda`` still fails.
     """
     import torch
     from torch import distributed
@@ -34,7 +34,7 @@ def instead_of_nccl() -> Iterator[None]:
             setattr(place, name, original)
 
 
-# The place of `backend` among the positional arguments.
+# The index of `backend` among the positional arguments.
 _TAKES_BACKEND = {"init_process_group": 0, "new_group": 2}
 
 
@@ -59,7 +59,7 @@ def _warn_once() -> Callable[[], None]:
     @functools.cache
     def warn() -> None:
         if os.environ.get("RANK", "0") == "0":
-            print(WARNING, file=sys.stderr)  # noqa: T201 - for the person at the terminal.
+            print(WARNING, file=sys.stderr)  # noqa: T201 - for the user at the terminal.
 
     return warn
 

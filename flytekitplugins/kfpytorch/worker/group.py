@@ -1,4 +1,4 @@
-"""A group of processes from start to end: started together, watched together, gone together."""
+"""The process supervisor, which starts, watches and stops a group of processes."""
 
 import contextlib
 import json
@@ -18,19 +18,19 @@ from flytekitplugins.kfpytorch.worker.settings import Process
 from kfpytorch_common.forkserver.client import Client, Job, ServerGone
 from kfpytorch_common.held_signals import Held, held
 
-# After the first failure, how long the others may take to fail by themselves (seconds): what they
-# say then tells a consequence from a second fault.
+# Time for other processes to fail after the first failure (seconds). Their failures show which ones are
+# consequences.
 _SETTLE: Final = 0.5
 _TICK: Final = 1.0
-# A worker writes its stack in a signal handler, at once if it is scheduled at all (seconds).
+# Time for a worker to write its stack in a signal handler (seconds).
 _WRITE_WHERE: Final = 0.1
-# The longest wait for the stacks of ranks of which somebody asks, and the time between two looks (seconds).
+# Maximum time to wait for the stacks of ranks on request, and the interval between checks (seconds).
 _LONGEST_ANSWER: Final = 1.0
 _LOOK: Final = 0.02
 
 
 class Terminated(SystemExit):
-    """This process was asked to end (SIGTERM): a preemption or a scale-in, not a failure."""
+    """This process received SIGTERM, for a preemption or a scale-in; this is not a failure."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -50,33 +50,33 @@ class Member:
 
 @dataclass
 class Group:
-    """Runs processes until all have ended, or one has failed."""
+    """Runs processes until all have ended, one has failed, or the deadline is reached."""
 
     client: Client
     console: Console
     members: list[Member] = field(default_factory=list)
     deadline: float | None = None
-    """When the processes are stopped if they still run, by the monotonic clock."""
+    """The time of the monotonic clock at which processes that still run are stopped."""
     timed_out: bool = False
-    """The processes were stopped because of `deadline`."""
+    """True if the processes were stopped because of `deadline`."""
     directory: Path | None = None
-    """The directory of the run, for the socket on which it is asked for the positions of its ranks."""
+    """The directory of the run, for the socket that reports the positions of its ranks."""
     _events: bytes = b""
     _signals: Held | None = None
     _positions: Positions = field(default_factory=lambda: Positions(None))
 
     def run(self, processes: Sequence[Process], ends: dict[int, list[int]]) -> list[Member]:
-        """Start `processes` and wait for their end; whatever happens, none is left.
+        """Start `processes` and wait until they end. On return or error, no process is left.
 
         Args:
-            processes: What to start.
-            ends: The descriptors of each slot, as the console opened them; closed here.
+            processes: The processes to start.
+            ends: The descriptors of each slot, as the console opened them; this method closes them.
 
         Raises:
             Terminated: This process received SIGTERM.
             KeyboardInterrupt: This process received SIGINT.
         """
-        # Held also while the group is stopped: no second Ctrl-C leaves processes behind.
+        # Signals are deferred also during the stop, so that a second Ctrl-C leaves no processes behind.
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         with (
@@ -104,7 +104,7 @@ class Group:
 
     def _start(self, process: Process, ends: dict[int, list[int]], events: int) -> None:
         streams = [fd for slot in process.slots for fd in ends[slot]]
-        # The process's own streams, the events, then for an agent three for each of its workers.
+        # The streams of the process, the events, then for an agent three streams for each of its workers.
         fds = [*streams[:3], events, *streams[3:]]
         job = Job(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
         child, pid = self.client.start(job, fds)
@@ -177,7 +177,7 @@ class Group:
             self.console.say(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
 
     def _handle_interrupt(self, events: int) -> contextlib.AbstractContextManager[None]:
-        """Print the positions of the ranks on SIGINT, before the handler that is there now ends the run."""
+        """Print the positions of the ranks on SIGINT before the previous handler ends the run."""
         ends = signal.getsignal(signal.SIGINT)
         if not callable(ends):
             return contextlib.nullcontext()
@@ -200,12 +200,12 @@ class Group:
             self.console.say(line)
 
     def _describe(self, events: int) -> list[str]:
-        """Return the answer to `kfpytorch stacks`."""
+        """Return the lines for `kfpytorch stacks`."""
         logs = f", logs in {self.console.directory}" if self.console.directory is not None else ""
         return [f"process {os.getpid()}{logs}", *self._find_positions(events)]
 
     def _find_positions(self, events: int) -> list[str]:
-        """Have all ranks write where they are, and return a line for each place."""
+        """Make all ranks write their stacks, and return a line for each position."""
         if failure.ASK_WHERE is None:
             return ["this system has no signal with which ranks can be asked where they are"]
         self._positions.begin()
@@ -217,10 +217,10 @@ class Group:
         return self._positions.describe()
 
     def _end(self, events: int) -> None:
-        """Stop who still runs, then take what they said last."""
+        """Stop the processes that still run, then read their remaining output."""
         try:
             self._stop(events)
-        except ServerGone:  # Who found it gone has said so.
+        except ServerGone:  # The error was raised already where it was noticed.
             self._see_out()
         with contextlib.suppress(BlockingIOError):
             self._hear(events)
@@ -228,14 +228,14 @@ class Group:
         os.close(events)
 
     def _see_out(self) -> None:
-        """Wait for the processes of a server that is gone: they end with it, but not before it."""
+        """Wait for the processes of a server that is gone: they end shortly after it."""
         deadline = time.monotonic() + _SETTLE
         while (fds := self.console.streams()) and time.monotonic() < deadline:
             for fd in _readable(fds, _SETTLE):
                 self.console.read(fd)
 
     def _stop(self, events: int) -> None:
-        """Have all end: asked first, then killed."""
+        """Stop all processes with SIGTERM, then with SIGKILL."""
         self._ask_where(events)
         for member in self._alive():
             member.stopped = True
@@ -245,11 +245,11 @@ class Group:
             self._look(events, 0.1)
         for member in self.members:
             self.client.release(member.child)
-        # A release is carried out in order: when the server answers, all of them are gone.
+        # The server handles releases in order. When it replies to this, all processes are gone.
         self.client.settle()
 
     def _ask_where(self, events: int) -> None:
-        """Have replicas that are about to be stopped write where they are; agents ask theirs themselves."""
+        """Make replicas write their stacks before they are stopped; agents do this for their workers."""
         replicas = [member for member in self._alive() if not member.process.is_agent]
         if replicas and failure.ASK_WHERE is not None:
             for member in replicas:
@@ -261,7 +261,7 @@ class Group:
 
 
 def _readable(fds: Sequence[int], timeout: float) -> list[int]:
-    poll = select.poll()  # `select` knows no descriptor above 1023.
+    poll = select.poll()  # `select` does not support descriptors above 1023.
     for fd in fds:
         poll.register(fd, select.POLLIN)
     return [fd for fd, _ in poll.poll(timeout * 1000)]
@@ -273,19 +273,19 @@ def _terminate(*_: object) -> None:
 
 @contextlib.contextmanager
 def _handling(signum: int, handler: Callable[..., None], *, replaces: bool = True) -> Iterator[None]:
-    """Handle a signal for the time of a run, as Python does for SIGINT.
+    """Handle a signal during a run, and restore the previous handler after it.
 
     Args:
         signum: The signal.
         handler: The handler.
-        replaces: Also if the user's program handles the signal.
+        replaces: True to replace a handler of the user's program.
     """
     if not replaces and signal.getsignal(signum) is not signal.SIG_DFL:
         yield
         return
     try:
         before = signal.signal(signum, handler)
-    except ValueError:  # Not the main thread: signals are somebody else's.
+    except ValueError:  # Not the main thread, which cannot handle signals.
         yield
         return
     try:

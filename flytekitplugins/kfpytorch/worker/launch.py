@@ -1,8 +1,6 @@
-"""From a task and its inputs to the result of rank 0, or a Flyte exception.
+"""Run a task and return the result of rank 0, or raise a Flyte exception.
 
-Decides where and how: inline, as replicas of this machine, or as one node of a cluster's job. The
-processes are in `group`, what each does in `replica` and `agent`, what a failure looks like in
-`report`.
+A task runs inline, as a local run, or as one node of a job in a cluster.
 """
 
 import contextlib
@@ -35,11 +33,11 @@ if TYPE_CHECKING:
 def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     """Run a `PyTorch` task.
 
-    In a pod the function runs as it is, and only rank 0 returns. Under `pyflyte run` each replica
-    is a process of this machine; a direct call runs inline, in a world of one.
+    In a pod the function runs in this process, and only rank 0 returns. Under `pyflyte run` each replica
+    is a local process. A direct call runs inline with a world size of 1.
 
     Raises:
-        IgnoreOutputs: In a pod, on every rank but 0.
+        IgnoreOutputs: In a pod, on every rank except 0.
         FlyteUserRuntimeException: A replica failed; a `FlyteRecoverableException` if it raised one.
     """
     loading.refuse_at_import(task.name)
@@ -57,10 +55,10 @@ def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
 
 
 def elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
-    """Run an `Elastic` task: the agents of all nodes here, or this pod's agent in a cluster.
+    """Run an `Elastic` task: the agents of all nodes in a local run, or the agent of this pod.
 
     Raises:
-        IgnoreOutputs: On every node of a cluster that does not run rank 0.
+        IgnoreOutputs: In a cluster, on every node that does not run rank 0.
         FlyteUserRuntimeException: A rank failed; a `FlyteRecoverableException` if it raised one.
         ImportError: torch is not installed.
     """
@@ -85,7 +83,7 @@ class TorchMissing(ImportError):
 
 @contextlib.contextmanager
 def _refusals_told(task: Any) -> Iterator[None]:
-    """A run that cannot begin says so in two lines."""
+    """Report an error that prevents the run from starting in two lines."""
     from flytekitplugins.kfpytorch.worker import aftermath, shipping
 
     try:
@@ -100,13 +98,13 @@ def _fit(task: Any, asked: tuple[int, int | str], chosen: mode.Mode) -> topology
     size = (nodes, topology.count_processes(processes, nodes, here, chosen.ranks))
     words = _words(getattr(task.task_function, "__code__", None))
     if "gloo" in words and "nccl" not in words:
-        # Ranks that talk over gloo may share a GPU; nccl refuses two on one.
+        # Ranks that communicate over gloo may share a GPU; nccl requires one GPU for each rank.
         return topology.fit(*size, here, chosen.ranks or here.without_gpus().most_ranks())
     return topology.fit(*size, here, chosen.ranks)
 
 
 def _words(code: types.CodeType | None) -> set[str]:
-    """The texts that a function names, and the functions within it."""
+    """Return the text constants of a function and of the functions within it."""
     if code is None:
         return set()
     inner = [_words(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
@@ -117,7 +115,7 @@ _reported: set[str] = set()
 
 
 def _report_world_of_one(task: "PyTorchFunctionTask") -> None:
-    """Print once that a task of several replicas runs as one, unless the user or a launcher set that."""
+    """Print once that a task with several replicas runs as one, unless the user or a launcher set that."""
     ranks = 1 + (task.task_config.workers() or 0)
     is_set = os.environ.get(topology.OVERRIDE, "").strip() or "RANK" in os.environ
     if ranks == 1 or is_set or task.name in _reported:
@@ -131,7 +129,7 @@ def _report_world_of_one(task: "PyTorchFunctionTask") -> None:
 
 
 def _inline(task: Any, inputs: dict[str, Any]) -> Any:
-    """Call the function here, in a world of one in which `init_process_group` works."""
+    """Call the function here with a world size of 1, so that `init_process_group` works."""
     with surroundings.reserved_port() as port:
         master = environment.Rendezvous(address="127.0.0.1", port=port)
         here = environment.on_one_machine().items()
@@ -160,13 +158,13 @@ def _in_pod(task: Any, inputs: dict[str, Any]) -> Any:
         _name_replica(error, rank)
         raise
     if rank != "0":
-        # All replicas would write to the same place, and the last would win.
+        # All replicas would write to the same prefix, and the last one would overwrite the others.
         raise IgnoreOutputs
     return value
 
 
 def _name_replica(error: Exception, rank: str) -> None:
-    """Have the error file say which replica it is from."""
+    """Add the name of the replica to the error, so that the error file contains it."""
     note = f"raised on rank {rank} ({surroundings.pod_name()}) of the PyTorchJob"
     if sys.version_info >= (3, 11):
         error.add_note(note)

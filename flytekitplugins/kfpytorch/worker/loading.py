@@ -1,8 +1,8 @@
-"""The user's function in a worker: from the imported module, as in a pod, or sent by value.
+"""Load the user's function in a worker: from its module, as in a pod, or from a pickle.
 
-The caller names the module and the task in a `Reference`. A worker imports the module, so that its
-statements apply, and runs the function of that task. It runs the function that was sent by value when
-the module has no such task, or has changed since the caller loaded it.
+The caller names the module and the task in a `Reference`. A worker imports the module, which runs its
+statements, and uses the function of that task. It uses the pickled function if the module has no such task,
+or if the module has changed since the caller loaded it.
 """
 
 import contextlib
@@ -17,17 +17,17 @@ from typing import Any, Final
 
 from kfpytorch_common import loaded_modules
 
-# A function that wraps itself has no end.
+# A limit, because `__wrapped__` may refer to the function itself.
 _MOST_WRAPPERS: Final = 100
 _PLAIN: Final = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 class CalledAtImport(RuntimeError):
-    """A module runs a distributed task when a worker imports it."""
+    """A module calls a distributed task while a worker imports it."""
 
 
 class ModuleChanged(RuntimeError):
-    """The module of a task has changed since the caller loaded it, and the function cannot be sent."""
+    """The module of a task has changed since the caller loaded it, and the function cannot be pickled."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Reference:
 
     module: str
     file: str
-    """The source of the module; another module of the same name is not imported for it."""
+    """The source file; a module with the same name from another file is not used."""
     attribute: str | None
     """The name of the task in the module; None if only the statements of the module are needed."""
     codes: tuple[CodeType, ...]
@@ -52,9 +52,9 @@ class Parcel:
     checkpoint_src: str | None
     reference: Reference | None
     payload: bytes
-    """The pickled payload; without the function if the reference names it."""
+    """The pickled payload, without the function if the reference names it."""
     function: bytes | None
-    """The function by value, if the payload has none and it can be pickled."""
+    """The pickled function, if the payload has none and the function can be pickled."""
 
 
 def list_codes(function: Any) -> tuple[CodeType, ...]:
@@ -64,7 +64,7 @@ def list_codes(function: Any) -> tuple[CodeType, ...]:
 
 
 def read_plain_globals(function: Any) -> dict[str, Any]:
-    """Return the numbers, texts and so on that a function, or one that it wraps, reads from its module."""
+    """Return the global constants that a function, or one that it wraps, reads from its module."""
     values: dict[str, Any] = {}
     for each in _list_wrapped(function):
         namespace = getattr(each, "__globals__", {})
@@ -88,10 +88,10 @@ def _list_names(code: CodeType) -> set[str]:
 
 
 def unpack(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    """Import the module of the task and return the function and its inputs.
+    """Import the module of the task, and return the function and its inputs.
 
     Raises:
-        Exception: As the statements of the module raise.
+        Exception: An exception that the statements of the module raise.
         ModuleChanged: The function is neither in the module nor in the parcel.
     """
     function = _import_function(parcel.reference) if parcel.reference else None
@@ -110,7 +110,7 @@ def unpack(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:
 
 
 def refuse_at_import(task: str) -> None:
-    """Refuse to run a distributed task while a worker imports a module.
+    """Raise an error if a distributed task is called while a worker imports a module.
 
     Raises:
         CalledAtImport: The module would start workers that import it again, without end.
@@ -142,11 +142,11 @@ def _importing() -> Iterator[None]:
 
 
 def _import_function(reference: Reference) -> Callable[..., Any] | None:
-    """Import the module and return the function of the task; None if it is not the caller's function."""
+    """Import the module and return the function of the task; None if it differs from the caller's."""
     try:
         with _importing():
             module = importlib.import_module(reference.module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the statements of a user may raise anything.
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise any exception.
         if not _is_absent(reference.module, error):
             _go_on(reference, error)
         return None
@@ -157,14 +157,14 @@ def _import_function(reference: Reference) -> Callable[..., Any] | None:
 
 
 def _is_absent(module: str, error: BaseException) -> bool:
-    """True if the error says that the module itself, or a package around it, is not on the path."""
+    """True if the error says that the module itself, or a package that contains it, is not on the path."""
     return type(error) is ModuleNotFoundError and f"{module}.".startswith(f"{error.name}.")
 
 
 def _go_on(reference: Reference, error: BaseException) -> None:
-    """Go on with the function that was sent, or raise the error of the module.
+    """Continue with the pickled function, or raise the error of the module.
 
-    A pod could not import the module either, unless it needs no module or calls its own task.
+    A pod could not import the module either, unless it needs no module or the module calls its task.
     """
     if reference.attribute is not None and not _state.refused:
         raise error

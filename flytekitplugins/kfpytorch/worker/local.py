@@ -1,4 +1,4 @@
-"""A job's processes on this machine: laid out, run, and their outcome told in Flyte's terms."""
+"""Lay out and run the processes of a job on this machine, and return the outcome to Flyte."""
 
 import contextlib
 import os
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 _REPLICA = "flytekitplugins.kfpytorch.worker.replica:main"
 _AGENT = "flytekitplugins.kfpytorch.worker.agent:main"
 _HOME = "127.0.0.1"
-# Between asking a process to stop and killing it (seconds): here a person waits; in a pod the
-# kubelet gives 30 in all.
+# Seconds between SIGTERM and SIGKILL. In a local run the user waits; in a pod the kubelet waits 30 s
+# in total.
 _PATIENCE_HERE = 3.0
 _PATIENCE_IN_POD = 20.0
 
 
 class NotInCluster(RuntimeError):
-    """A task of several nodes runs in a pod that nobody told where the others are."""
+    """A task of several nodes runs in a pod without the address of the rendezvous."""
 
 
 @dataclass
 class Run:
-    """One run of a task: where it keeps things, who shows them."""
+    """One run of a task, with its directories and its console."""
 
     task: Any
     console: Console
@@ -61,13 +61,13 @@ class Run:
     began: float = field(default_factory=time.monotonic)
 
     def slot(self, label: str, *, interactive: bool = False) -> int:
-        """Streams for one more process."""
+        """Open the streams for one more process, and return the number of its slot."""
         slot, ends = self.console.open(label, interactive=interactive)
         self.ends[slot.number] = ends
         return slot.number
 
     def place(self, slot: int, replica: str) -> dict[str, Any]:
-        """What a worker in `slot` is told."""
+        """Return the settings of the worker in `slot`."""
         place = Place(
             slot=slot,
             replica=replica,
@@ -81,7 +81,7 @@ class Run:
 
 
 def replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run a `PyTorch` task: a process for the master and for each worker."""
+    """Run a `PyTorch` task locally, with a process for the master and for each worker."""
     with _run(task, inputs, "spawn") as (run, client), surroundings.reserved_port() as port:
         run.console.say(f"{task.name}: {_layout(fitted.ranks, 'replica')}{_devices(fitted)}")
         _note(run, fitted)
@@ -102,7 +102,7 @@ def replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
 
 
 def nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run an `Elastic` task: an agent for each node, with a real rendezvous between them."""
+    """Run an `Elastic` task locally, with an agent for each node and a rendezvous between them."""
     config = task.task_config
     with _run(task, inputs, config.start_method) as (run, client), surroundings.reserved_port() as port:
         run.console.say(
@@ -129,7 +129,7 @@ def _supervise(
     processes: Sequence[Process],
     read: Callable[[Sequence["Member"]], aftermath.Ended],
 ) -> aftermath.Ended:
-    """Run the processes of a local run to their end, or until the timeout of the task."""
+    """Run the processes of a local run until they end, or until the timeout of the task."""
     limit = run.task.metadata.timeout
     deadline = run.began + limit.total_seconds() if limit else None
     group = Group(client, run.console, deadline=deadline, directory=run.scratch)
@@ -140,7 +140,7 @@ def _supervise(
 
 
 def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run this pod's agent; the operator's environment says where the others are."""
+    """Run the agent of this pod; the environment from the operator contains the rendezvous endpoint."""
     config = task.task_config
     endpoint = os.environ.get("PET_RDZV_ENDPOINT")
     if endpoint is None and task.min_nodes > 1:
@@ -189,7 +189,7 @@ def _settings(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> Laun
         local_addr=os.environ.get("PET_LOCAL_ADDR"),
     )
     if get_loaded("torch"):
-        # It costs nothing more here, and what torch says against the settings comes from this process.
+        # torch is loaded already, and its validation errors are raised in this process.
         from flytekitplugins.kfpytorch.worker import agent
 
         said = dict(config.rdzv_configs)
@@ -201,7 +201,7 @@ def _settings(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> Laun
 def _without_network(settings: Launch, directory: Path) -> Launch:
     """Return `settings` with a rendezvous in a file that only this user can read, for agents on one machine.
 
-    Agents unpickle the state of their rendezvous. A server for it would accept that state from every process
+    Agents unpickle the state of their rendezvous. A server for it would accept a state from every process
     that can connect.
     """
     return replace(
@@ -238,7 +238,7 @@ def _agent(run: Run, index: int, settings: Launch, env: dict[str, str]) -> Proce
         "places": [run.place(slot, replica) for slot in slots[1:]],
         "env": {},
     }
-    patience = settings.shutdown_timeout + 2.0  # The agent stops its workers within its own.
+    patience = settings.shutdown_timeout + 2.0  # The agent stops its workers within shutdown_timeout.
     return Process(
         name=name, target=_AGENT, args=args, env=env, slots=tuple(slots), is_agent=True, patience=patience
     )
@@ -246,7 +246,7 @@ def _agent(run: Run, index: int, settings: Launch, env: dict[str, str]) -> Proce
 
 def _shared_env(fitted: "Topology", index: int) -> dict[str, str]:
     """Return the environment of node or replica `index` on this machine, with its share of the devices."""
-    # No other machine may connect to the ranks, and the name of this host may lead elsewhere.
+    # Restrict connections to this machine, because its host name may resolve to another address.
     env = {**environment.on_one_machine(), **os.environ}
     if "OMP_NUM_THREADS" not in env:
         alone = fitted.ranks == 1
@@ -260,7 +260,7 @@ def _shared_env(fitted: "Topology", index: int) -> dict[str, str]:
 def _run(
     task: Any, inputs: dict[str, Any], start_method: str, *, in_pod: bool = False
 ) -> Iterator[tuple[Run, "Client"]]:
-    """Directories, log files and a fork server for a run; all but the logs are gone after it."""
+    """Create directories, logs and a fork server for a run; all except the logs are removed after it."""
     payload = shipping.payload_of(task, inputs)
     inherits = start_method == "fork" and can_fork()
     packed = None if inherits else shipping.pack_parcel(payload, task)

@@ -1,4 +1,4 @@
-"""Where a run's logs are kept, and its passing files."""
+"""The log directory and the temporary directories of a run."""
 
 import contextlib
 import datetime
@@ -16,12 +16,12 @@ from kfpytorch_common.forkserver.client import Client
 
 LOG_DIR: Final = "FLYTE_KFPYTORCH_LOG_DIR"
 
-# Of runs before this one; older logs make room.
+# Number of earlier runs with logs; older logs are deleted.
 _KEPT: Final = 50
-# The directory may be one that a person named, with other things in it.
+# Names of our log directories, because the directory that the user set may contain other files.
 _OURS: Final = re.compile(r"\d{8}-\d{6}-\d{6}-.")
 
-_MEMORY: Final = "/dev/shm"  # noqa: S108 - private directories are made in it.
+_MEMORY: Final = "/dev/shm"  # noqa: S108 - only private directories are created in it.
 _ROOM: Final = 512 * 1024 * 1024
 
 
@@ -70,17 +70,17 @@ def _root() -> Path:
 
 
 def private_path(place: str | None) -> Path:
-    """A name in `place`, or among the temporary files, that nobody has and that tells whose it is."""
+    """Return an unused path in `place` or in the temporary directory; its name contains the process id."""
     return Path(place or tempfile.gettempdir()) / f"kfpytorch-{os.getpid()}-{secrets.token_hex(8)}"
 
 
 @contextlib.contextmanager
 def scratch(client: Client, needed: int) -> Iterator[Path]:
-    """A directory for the time of a run, in memory if there is room.
+    """Create a directory for the duration of a run, in memory if there is enough room.
 
     Args:
-        client: Told the path before it exists, so that nothing is left if we are killed.
-        needed: The size of what is sure to be written there, in bytes.
+        client: Receives the path first, so that the fork server removes it if this process is killed.
+        needed: The minimum size of the data that will be written there, in bytes.
     """
     path = private_path(_in_memory(needed))
     client.scratch(str(path))
@@ -93,19 +93,19 @@ def scratch(client: Client, needed: int) -> Iterator[Path]:
 
 
 def _made_and_locked(path: Path) -> int:
-    """Make the directory `path`, and return a descriptor that locks it until it is closed."""
+    """Create the directory `path`, and return a descriptor that locks it until it is closed."""
     while True:
         path.mkdir(mode=0o700)
         descriptor = os.open(path, os.O_RDONLY)
-        with contextlib.suppress(OSError):  # A network file system may have no locks; memory has them.
+        with contextlib.suppress(OSError):  # A network file system may not support locks.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if path.exists():
             return descriptor
-        os.close(descriptor)  # Another run took it for a leftover before it was locked.
+        os.close(descriptor)  # Another run removed it as a leftover before it was locked.
 
 
 def _in_memory(needed: int) -> str | None:
-    """The file system in memory, if it has much more room than a container's default of 64 MiB."""
+    """Return the in-memory file system if it has much more room than a container's default of 64 MiB."""
     if not os.access(_MEMORY, os.W_OK):
         return None
     for path in Path(_MEMORY).glob("kfpytorch-*-*"):
@@ -119,7 +119,7 @@ def _in_memory(needed: int) -> str | None:
 def _remove_if_unlocked(path: Path) -> None:
     """Remove the directory of a run that was killed with all its processes.
 
-    A container that shares ``/dev/shm`` has process ids of its own. Its runs hold their locks.
+    Containers that share ``/dev/shm`` have different process ids, but their running runs hold locks.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -136,10 +136,10 @@ def _remove_if_unlocked(path: Path) -> None:
 
 @contextlib.contextmanager
 def workspace(client: Client) -> Iterator[str]:
-    """A directory for files that flytekit makes in workers.
+    """Create a directory for files that flytekit creates in workers.
 
-    After a run that went well it stays if there is anything in it, as flytekit's own does: the
-    files may be what the task returned.
+    After a successful run it stays if it contains files, as flytekit's own directory does, because the
+    task may have returned these files.
     """
     path = private_path(None)
     client.scratch(str(path))

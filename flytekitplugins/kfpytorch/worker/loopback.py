@@ -1,7 +1,7 @@
 """Keep torch's stores on the loopback interface while all ranks of a job are on one machine.
 
-A `TCPStore` listens on all interfaces, whatever its host is, and has no authentication. It accepts a socket
-that listens already: here it gets one that is bound to the address that the other ranks connect to.
+A `TCPStore` listens on all interfaces, whatever its host is, and has no authentication. It accepts a
+listening socket: this module passes one that is bound to the address of the other ranks.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _BACKLOG: Final = 4096
 
 
 def address() -> str | None:
-    """Return the address at which ranks meet if all of them are on this machine, and None otherwise."""
+    """Return the rendezvous address if all ranks are on this machine, and None otherwise."""
     return _ADDRESS if os.environ.get(environment.LOOPBACK_ONLY) == "1" else None
 
 
@@ -33,7 +33,7 @@ def address() -> str | None:
 def stores_on_loopback() -> Iterator[None]:
     """Restrict each `TCPStore` that this process serves at a loopback address to that address.
 
-    Does nothing unless the environment states that all ranks are on this machine, and without torch.
+    Has no effect without torch, or if ranks may be on other machines according to the environment.
     """
     if address() is None or importlib.util.find_spec("torch") is None:
         yield
@@ -78,8 +78,8 @@ def _bind(given: Mapping[str, Any]) -> socket.socket | None:
     try:
         return socket.create_server((own, given.get("port", 0)), family=family, backlog=_BACKLOG)
     except OSError:
-        # This process serves a store on the port already, and torch shares it. Or another process has the
-        # port, and torch raises the error that its callers expect.
+        # Either this process already serves a store on the port, and torch shares it. Or another process has
+        # the port, and torch raises the error that its callers expect.
         return None
 
 

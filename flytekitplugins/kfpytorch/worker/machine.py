@@ -1,4 +1,4 @@
-"""What this machine has, asked of the operating system: processors, memory, GPUs."""
+"""Read the processors, memory and GPUs of this machine from the operating system."""
 
 import itertools
 import os
@@ -14,12 +14,12 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def here(env: Mapping[str, str]) -> Machine:
-    """This machine, or the share of it that its container may use."""
+    """Return the resources of this machine, or of its container."""
     return Machine(processors=processors(), memory=_memory(), gpus=gpus(env))
 
 
 def processors() -> int:
-    """Processors that this process may use, also when a container limits its time."""
+    """Return the number of processors that this process may use, with the CPU limit of a container."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = _read(_CGROUP / "cpu.max").split()
     if len(limit) == 2 and limit[0].isdigit():
@@ -37,11 +37,11 @@ def _memory() -> int:
 
 
 def gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the GPUs that CUDA would see, without loading CUDA: a process that has cannot be forked.
+    """Return the visible GPUs without loading CUDA, because a process that has loaded it cannot be forked.
 
     Args:
         env: The environment; ``CUDA_VISIBLE_DEVICES`` selects among the GPUs of this machine.
-        root: Where the file system of the machine starts.
+        root: The root of the file system.
     """
     if not any((root / driver).exists() for driver in _DRIVERS):
         return ()
@@ -49,12 +49,12 @@ def gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return tuple(map(str, range(count or 0)))
-    # As CUDA reads it: the first that does not exist hides all behind it.
+    # As in CUDA, the first invalid name hides all names after it.
     names = [name.strip() for name in visible.split(",")]
     return tuple(itertools.takewhile(lambda name: _is_visible(name, count), names))
 
 
-# A kernel driver for GPUs leaves one of these: NVIDIA's, of Linux and of WSL, and AMD's.
+# A kernel driver for GPUs creates one of these files: NVIDIA on Linux and WSL, and AMD.
 _DRIVERS: Final = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg", "dev/kfd")
 
 
@@ -65,7 +65,7 @@ def _is_visible(name: str, count: int | None) -> bool:
 
 
 def _count_nvidia_gpus() -> int | None:
-    """Return the number of GPUs that ``nvidia-smi`` lists, or None where it cannot list them."""
+    """Return the number of GPUs that ``nvidia-smi`` lists, or None if it fails."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=10)  # noqa: S607
     except (OSError, subprocess.SubprocessError):

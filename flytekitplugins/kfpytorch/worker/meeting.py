@@ -1,4 +1,4 @@
-"""torch's rendezvous, with names for those who did not come."""
+"""torch's rendezvous, with errors that list the missing nodes."""
 
 import contextlib
 import os
@@ -24,14 +24,14 @@ _POLL: Final = 0.01
 
 
 class NobodyCame(RuntimeError):
-    """The nodes of a job did not meet; the message says who is missing."""
+    """The rendezvous failed; the message lists the missing nodes."""
 
 
 def join(config: "LaunchConfig", launch: Launch) -> RendezvousHandler:
-    """A handler for the job's rendezvous.
+    """Return a handler for the rendezvous of the job.
 
     Raises:
-        NobodyCame: The node that keeps the store cannot be reached.
+        NobodyCame: The node that hosts the store cannot be reached.
     """
     parameters = RendezvousParameters(
         backend=config.rdzv_backend,
@@ -52,8 +52,8 @@ def join(config: "LaunchConfig", launch: Launch) -> RendezvousHandler:
 
 
 def who_is_missing(rendezvous: RendezvousHandler, launch: Launch) -> str:
-    """A sentence on who came to a rendezvous that failed, and who did not."""
-    # torch takes this node off the list when it gives up.
+    """Describe which nodes joined a rendezvous that failed, and which are missing."""
+    # torch removes this node from the list when it gives up.
     others = [
         str(node.addr).partition(".")[0] for node in _participants(rendezvous) if node.pid != os.getpid()
     ]
@@ -71,10 +71,10 @@ def who_is_missing(rendezvous: RendezvousHandler, launch: Launch) -> str:
 
 @contextlib.contextmanager
 def fresh_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[None]:
-    """Have a restarted generation of workers meet in a store of its own.
+    """Give a restarted generation of workers a new store.
 
-    torch 2.15 keeps the store of the first generation, and no longer gives each its own prefix: the
-    workers find the addresses of those that are gone, and `init_process_group` fails.
+    torch 2.15 keeps the store of the first generation and no longer adds a prefix for each generation. The
+    workers would find the addresses of stopped workers, and `init_process_group` would fail.
     """
     names = ("_shared_tcp_store_server", "_bootstrap_store_info")
     kept = {name: vars(rendezvous).get(name) for name in names}
@@ -83,15 +83,15 @@ def fresh_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[Non
             if value is not None:
                 setattr(rendezvous, name, None)
     yield
-    # Until here the old store was alive: workers of nodes that come later may still talk to it.
+    # The old store stays alive until here, because late workers of other nodes may still use it.
     kept.clear()
 
 
 def hurry() -> None:
-    """Leave out what torch's rendezvous does for the sake of many hosts that share one store.
+    """Remove delays of torch's rendezvous that only matter for many hosts with a shared store.
 
-    It waits up to 0.3 s before it joins and a second between looks, and walks the stack through all
-    modules to name each event, which nobody records. Names that a later torch lacks are left alone.
+    It waits up to 0.3 s before it joins and 1 s between polls. It also walks the stack through all modules
+    to name each event, which is not recorded. Names that a later torch lacks are skipped.
     """
     quick = {"_delay": lambda seconds: time.sleep(_POLL), "get_method_name": lambda depth=2: "rendezvous"}  # noqa: ARG005
     for name, function in quick.items():
@@ -100,7 +100,7 @@ def hurry() -> None:
 
 
 def _participants(rendezvous: RendezvousHandler) -> list[Any]:
-    # torch tells nobody else who came.
+    # torch has no public list of participants.
     holder = getattr(rendezvous, "_state_holder", None)
     return list(getattr(getattr(holder, "state", None), "participants", ()))
 

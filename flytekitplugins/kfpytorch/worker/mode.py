@@ -1,4 +1,4 @@
-"""What was said about local runs: on the command line, and in FLYTE_KFPYTORCH_LOCAL and _VERBOSE."""
+"""Options of local runs: FLYTE_KFPYTORCH_LOCAL, FLYTE_KFPYTORCH_VERBOSE and the `pyflyte run` command."""
 
 import difflib
 import sys
@@ -14,24 +14,24 @@ VERBOSE = "FLYTE_KFPYTORCH_VERBOSE"
 
 
 class BadMode(ValueError):
-    """FLYTE_KFPYTORCH_LOCAL says something that cannot be meant."""
+    """FLYTE_KFPYTORCH_LOCAL has an invalid value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """How a local run is meant."""
+    """The mode of a local run."""
 
     inline: bool
-    """Call the function in this process, in a world of one."""
+    """Call the function in this process, with a world size of 1."""
     ranks: int | None = None
-    """The most ranks that are wanted; None leaves it to the machine."""
+    """The maximum number of ranks; None derives it from the machine."""
 
 
 def chosen(env: Mapping[str, str], *, replicas_by_default: bool) -> Mode:
     """Read FLYTE_KFPYTORCH_LOCAL: ``replicas``, ``inline`` or a number of ranks.
 
     Raises:
-        BadMode: It says something else.
+        BadMode: The value is none of these.
     """
     said = env.get(OVERRIDE, "").strip().lower()
     if not said:
@@ -48,7 +48,7 @@ def chosen(env: Mapping[str, str], *, replicas_by_default: bool) -> Mode:
 
 
 def verbose(env: Mapping[str, str]) -> bool:
-    """Whether all ranks are shown: ``pyflyte -v``, or FLYTE_KFPYTORCH_VERBOSE=1."""
+    """True if the output of all ranks is shown: with ``pyflyte -v`` or FLYTE_KFPYTORCH_VERBOSE=1."""
     said = env.get(VERBOSE, "").strip().lower()
     if said:
         return said not in {"0", "false", "no"}
@@ -56,19 +56,19 @@ def verbose(env: Mapping[str, str]) -> bool:
 
 
 def under_pyflyte_run() -> bool:
-    """Whether `pyflyte run` without --remote is what runs now."""
+    """True if the current command is `pyflyte run` without --remote."""
     if threading.current_thread() is not threading.main_thread():
-        # flytekit runs an eager workflow in a thread, and click knows its command in the main one only.
+        # flytekit runs an eager workflow in a thread, and click's context exists only in the main thread.
         return prestart.script_of(sys.argv) is not None
     return _pyflyte_run() is not None
 
 
 def _pyflyte_run() -> Any:
-    """The parameters of the `pyflyte run` command in progress on this machine, or None."""
+    """Return the parameters of the current `pyflyte run` command without --remote, or None."""
     click = sys.modules.get("click")
     command = click.get_current_context(silent=True) if click else None
     while command is not None:
-        # flytekit keeps them as the object of the command; importing its class would import its CLI.
+        # The parameters are the `obj` of the command. Importing their class would import flytekit's CLI.
         if type(command.obj).__name__ == "RunLevelParams":
             return None if command.obj.is_remote else command.obj
         command = command.parent

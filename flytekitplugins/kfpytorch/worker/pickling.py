@@ -1,6 +1,6 @@
-"""cloudpickle with file names in code objects.
+"""A cloudpickle pickler that keeps file names in code objects.
 
-From 3.1.3 on cloudpickle writes ``<dynamic-code>`` in place of the file name of every code object that it
+cloudpickle 3.1.3 and newer writes ``<dynamic-code>`` instead of the file name of every code object that it
 pickles by value. Tracebacks, debuggers and torch's compiler need the real name.
 """
 
@@ -15,9 +15,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """A cloudpickle pickler that keeps the file name of each code object."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Reduce a code object with its file name, and every other value as cloudpickle does."""
+        """Reduce a code object with its file name, and any other value as cloudpickle does."""
         if isinstance(obj, types.CodeType):
-            # The reduction is cloudpickle's own, because the arguments differ between Python versions.
+            # cloudpickle's own reduction is used, because the arguments differ between Python versions.
             make, args = self.dispatch_table[types.CodeType](obj)
             return _make_code, (obj.co_filename, make, args)
         return super().reducer_override(obj)
@@ -27,7 +27,7 @@ def dumps(value: Any) -> bytes:
     """Return `value` pickled by value or by reference, as `cloudpickle.dumps` does.
 
     Raises:
-        Exception: As pickling the value raises.
+        Exception: An exception that pickling the value raises.
     """
     with io.BytesIO() as file:
         Pickler(file, protocol=5).dump(value)

@@ -1,4 +1,4 @@
-"""Resolve the number of processes of a pod, which a config may give as a word of ``torchrun``."""
+"""Resolve the number of processes of a pod, which a config may specify as a word of ``torchrun``."""
 
 import subprocess
 import sys
@@ -7,10 +7,10 @@ from typing import Final
 
 from flytekitplugins.kfpytorch.worker import machine, topology
 
-# The training operator sets it from the number that the task was registered with.
+# The training operator sets it to the number that the registration of the task specified.
 _VARIABLE: Final = "PET_NPROC_PER_NODE"
-# In a process of its own: one that has loaded CUDA cannot be forked. The tag stands before the number because
-# an import may print.
+# Runs in a separate process, because a process that has loaded CUDA cannot be forked. The tag marks the
+# number, because an import may print.
 _TAG: Final = "kfpytorch-devices="
 _PROGRAM: Final = f"import torch; print('{_TAG}%d' % torch.cuda.device_count())"
 
@@ -20,11 +20,11 @@ def count(asked: int | str, env: Mapping[str, str]) -> int:
 
     Args:
         asked: The number, or ``"gpu"``, ``"cpu"`` or ``"auto"``.
-        env: The environment of the pod. In a PyTorchJob it has the number of the registration; an ordinary
-            pod counts its GPUs or processors.
+        env: The environment of the pod. In a PyTorchJob it contains the number from the registration. In an
+            ordinary pod, GPUs or processors are counted.
 
     Raises:
-        NoGpu: `asked` is ``"gpu"``, and the pod has none.
+        NoGpu: `asked` is ``"gpu"``, and the pod has no GPU.
     """
     if not isinstance(asked, str):
         return asked

@@ -1,4 +1,4 @@
-"""Where the ranks of a run are, for a person who asks while they run."""
+"""Report the positions of the ranks of a run while they run, through a socket."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ from flytekitplugins.kfpytorch.worker import failure, report
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.positions import SOCKET_NAME
 
-# The longest wait for a person who asked and does not read (seconds).
+# Maximum time to send to a client that does not read (seconds).
 _PATIENCE: Final = 1.0
 
 
@@ -19,14 +19,14 @@ class _Rank:
     number: int
     directory: Path
     known: int = 0
-    """The size of the file of its stacks before it was asked."""
+    """The size of its stack file before the current request."""
 
     def has_ended(self) -> bool:
         names = (failure.FILE_NAME, failure.ENDED_FILE_NAME)
         return any((self.directory / name).exists() for name in names)
 
     def answer(self) -> str:
-        """Return what it wrote since it was asked."""
+        """Return the stack that it wrote since the request."""
         with contextlib.suppress(OSError), (self.directory / failure.STACK_FILE_NAME).open("rb") as file:
             file.seek(self.known)
             return file.read().decode(errors="replace")
@@ -34,7 +34,7 @@ class _Rank:
 
 
 class Positions:
-    """The ranks of a run, and the socket on which they are asked for."""
+    """The ranks of a run, and the socket for requests for their positions."""
 
     def __init__(self, directory: Path | None) -> None:
         self._ranks: dict[int, _Rank] = {}
@@ -42,25 +42,25 @@ class Positions:
         self._listener = _listen(directory / SOCKET_NAME) if directory is not None else None
 
     def started(self, slot: int, rank: int, directory: Path) -> None:
-        """Note that a rank runs in a slot; after a restart it has another directory."""
+        """Record that a rank runs in a slot; after a restart it has another directory."""
         self._ranks[slot] = _Rank(rank, directory)
 
     def fileno(self) -> int | None:
-        """Return the descriptor that is readable when somebody asks."""
+        """Return the descriptor that is readable when a client connects, or None."""
         return self._listener.fileno() if self._listener is not None else None
 
     def accept(self) -> None:
-        """Note that somebody asks."""
+        """Accept a client."""
         assert self._listener is not None  # noqa: S101 - its descriptor was readable.
         with contextlib.suppress(OSError):
             self._asking.append(self._listener.accept()[0])
 
     def is_asked(self) -> bool:
-        """True if somebody waits for an answer."""
+        """True if a client waits for the positions."""
         return bool(self._asking)
 
     def reply(self, lines: list[str]) -> None:
-        """Send `lines` to those who asked."""
+        """Send `lines` to the waiting clients."""
         for connection in self._asking:
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(_PATIENCE)
@@ -68,18 +68,18 @@ class Positions:
         self._asking.clear()
 
     def begin(self) -> None:
-        """Prepare for the answers of the ranks."""
+        """Record the sizes of the stack files, before the ranks write new stacks."""
         for rank in self._ranks.values():
             rank.known += len(rank.answer().encode())
 
     def are_complete(self) -> bool:
-        """True if every rank that runs has written its whole stack."""
+        """True if every running rank has written its whole stack."""
         # faulthandler ends with the module that the interpreter runs, or after 100 frames.
         ends = ("in <module>\n", "  ...\n")
         return all(rank.has_ended() or rank.answer().endswith(ends) for rank in self._ranks.values())
 
     def describe(self) -> list[str]:
-        """Return a line for each place: ``rank 1 at hang.py:10 in train``."""
+        """Return a line for each position: ``rank 1 at hang.py:10 in train``."""
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
         ended = [rank for rank in ranks if rank.has_ended()]
         silent = [rank for rank in ranks if rank not in ended and not rank.answer()]
@@ -91,7 +91,7 @@ class Positions:
         ]
 
     def close(self) -> None:
-        """Close the socket, and leave those who ask without an answer."""
+        """Close the socket and the connections of waiting clients."""
         self.reply([])
         if self._listener is not None:
             self._listener.close()
@@ -106,7 +106,7 @@ def _listen(path: Path) -> socket.socket | None:
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(str(path))
-    except OSError:  # The path is too long for a socket: the run goes on, and cannot be asked.
+    except OSError:  # The path is too long for a socket: the run continues without positions.
         listener.close()
         return None
     listener.listen()

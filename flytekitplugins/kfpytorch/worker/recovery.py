@@ -1,8 +1,8 @@
-"""How a worker tells its agent that a failure is worth another attempt.
+"""Mark a failure of a worker as recoverable, for the agent.
 
-torch hands the agent no exception objects, only text, in which a subclass of
-``FlyteRecoverableException`` cannot be recognised. So the worker, which has the object, leaves a
-marker next to the error file that torch gave it. Standard library only: it runs in every replica.
+torch passes only text to the agent, which does not identify a subclass of ``FlyteRecoverableException``. The
+worker therefore writes a marker next to the error file that torch named. Standard library only, because
+every replica imports it.
 """
 
 import os
@@ -13,16 +13,16 @@ RECOVERABLE_ERROR_FILE_NAME: Final = "recoverable_error"
 
 
 class Failure(Protocol):
-    """The one thing asked of torch's ``ProcessFailure``."""
+    """The attribute of torch's ``ProcessFailure`` that is used here."""
 
     error_file: str
 
 
 def create_recoverable_error_file() -> None:
-    """Mark this worker's failure as recoverable; marking it twice is marking it once.
+    """Mark the failure of this worker as recoverable. Repeated calls have no further effect.
 
     Raises:
-        ValueError: If ``TORCHELASTIC_ERROR_FILE`` is not set, that is, outside of a torch worker.
+        ValueError: If ``TORCHELASTIC_ERROR_FILE`` is not set, as in a process that is not a torch worker.
     """
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if error_file is None:
@@ -33,13 +33,13 @@ def create_recoverable_error_file() -> None:
 
 
 def is_recoverable_worker_error(failure: Failure) -> bool:
-    """Whether the worker that failed has marked its failure as recoverable.
+    """True if the failed worker has marked its failure as recoverable.
 
     Args:
-        failure: torch's ``ProcessFailure`` (or anything else with an ``error_file``).
+        failure: torch's ``ProcessFailure``, or any object with an ``error_file``.
 
     Returns:
-        True if the marker lies next to the worker's error file.
+        True if the marker exists next to the error file of the worker.
     """
     return _marker(failure.error_file).exists()
 

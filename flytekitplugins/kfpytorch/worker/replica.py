@@ -1,4 +1,4 @@
-"""Inside a worker process: load what was sent, run the user's function, say how it went."""
+"""Run the user's function in a worker process, and record its result or failure."""
 
 import contextlib
 import json
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Payload:
-    """What a worker needs to run the function: made by the caller, read by every worker."""
+    """The function, its inputs and its context, as created by the caller for every worker."""
 
     function: Callable[..., Any] | None
-    """None when workers find it in the module that they import."""
+    """None if workers find the function in the module that they import."""
     inputs: Mapping[str, Any]
     raw_output_prefix: str
     checkpoint_dest: str | None
@@ -31,29 +31,29 @@ class Payload:
 
 @dataclass(frozen=True)
 class Place:
-    """Which worker this is, beyond what its environment says."""
+    """The settings of a worker that its environment does not contain."""
 
     slot: int
-    """Its number among the caller's streams."""
+    """The number of its slot in the caller's console."""
     replica: str
-    """What people call it: ``worker-0``, ``node 1``."""
+    """The display name of the replica: ``worker-0``, ``node 1``."""
     directory: str
-    """Where it writes its failure or result."""
+    """The directory for its failure or result."""
     workspace: str
-    """For files that flytekit makes on the way; removed with the caller."""
+    """The directory for files that flytekit creates; the caller removes it."""
     payload: str | None
-    """The file with the payload; None when it was inherited."""
+    """The file with the payload; None if the payload was inherited."""
     on_this_machine: bool
-    """Whether there is no cluster, so that gloo may stand in for nccl."""
+    """True in a local run, where gloo may replace nccl."""
     asks_for_input: bool = False
-    """Standard input is a person at a terminal, asked for a line at a time."""
+    """True if standard input is the user's terminal, from which lines are requested one at a time."""
 
 
 def main(start: "Start") -> int:
-    """Run the function; the target of the fork server."""
+    """Run the function. This is the target of the fork server."""
     place = Place(**start.args)
     directory = Path(place.directory)
-    directory.mkdir(exist_ok=True)  # Not what is above it: a run that is over has removed that.
+    directory.mkdir(exist_ok=True)  # Not its parents: the directory of a run that has ended is gone.
     failure.watch(directory)
     who = failure.who(place.replica)
     os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)
@@ -66,7 +66,7 @@ def main(start: "Start") -> int:
             outcome = _run(place, start.inherited)
         if who.rank == 0:
             _send_back(outcome, directory)
-    except BaseException as error:  # noqa: BLE001 - the last frame of the worker: all of it is reported.
+    except BaseException as error:  # noqa: BLE001 - the last frame of the worker reports every error.
         if isinstance(error, SystemExit) and failure.exit_code(error) == 0 and who.rank != 0:
             failure.record_end(directory, who, error)
             return 0
@@ -92,13 +92,13 @@ def _run(place: Place, inherited: Payload | None) -> result.ElasticWorkerResult:
         with _own_working_directory(place.workspace):
             return outcome_of(inherited.function, inherited.inputs)
     assert place.payload is not None  # noqa: S101 - without an inherited one there is a file.
-    parcel: loading.Parcel = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - our caller's.
+    parcel: loading.Parcel = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - from our caller.
     with _execution(parcel, place.workspace):
         return outcome_of(*loading.unpack(parcel))
 
 
 def call(payload: Payload) -> result.ElasticWorkerResult:
-    """Run the function in a Flyte context of its own, with the caller's outputs and checkpoints."""
+    """Run the function in a separate Flyte context, with the caller's outputs and checkpoints."""
     assert payload.function is not None  # noqa: S101 - only a parcel has payloads without it.
     with _execution(payload, None):
         return outcome_of(payload.function, payload.inputs)
@@ -106,11 +106,11 @@ def call(payload: Payload) -> result.ElasticWorkerResult:
 
 @contextlib.contextmanager
 def _execution(settings: Payload | loading.Parcel, workspace: str | None) -> Iterator[None]:
-    """A Flyte context of its own, as in a pod.
+    """Enter a separate Flyte context, as in a pod.
 
     Args:
         settings: The caller's outputs and checkpoints.
-        workspace: The directory of flytekit's local files; None for its default.
+        workspace: The directory for flytekit's local files; None for its default.
     """
     from flytekit.bin.entrypoint import setup_execution
 
@@ -130,7 +130,7 @@ def _execution(settings: Payload | loading.Parcel, workspace: str | None) -> Ite
 
 @contextlib.contextmanager
 def _own_working_directory(workspace: str) -> Iterator[None]:
-    """Give a fork of the caller a directory of its own, in the Flyte context that it inherited."""
+    """Give a fork of the caller a separate working directory in the Flyte context that it inherited."""
     from flytekit.core.context_manager import FlyteContextManager
 
     context = FlyteContextManager.current_context()
@@ -142,7 +142,7 @@ def _own_working_directory(workspace: str) -> Iterator[None]:
 
 
 def outcome_of(function: Callable[..., Any], inputs: Mapping[str, Any]) -> result.ElasticWorkerResult:
-    """Call the function and collect what Flyte wants to know besides its value."""
+    """Call the function, and return its value with the decks and the metadata for Flyte."""
     import flytekit
     from flytekit.core.context_manager import FlyteContextManager
 
@@ -156,7 +156,7 @@ def outcome_of(function: Callable[..., Any], inputs: Mapping[str, Any]) -> resul
 
 
 def _files_in(workspace: str, raw_output_prefix: str) -> contextlib.AbstractContextManager[Any]:
-    """Have flytekit put its local files where the caller removes them."""
+    """Make flytekit create its local files in `workspace`, which the caller removes."""
     from flytekit.core.context_manager import FlyteContextManager
     from flytekit.core.data_persistence import FileAccessProvider
 
@@ -169,7 +169,7 @@ def _files_in(workspace: str, raw_output_prefix: str) -> contextlib.AbstractCont
 
 @contextlib.contextmanager
 def _temporary_files_in(workspace: str | None) -> Iterator[None]:
-    """For what flytekit itself makes; the user's temporary files go where they always went."""
+    """Redirect temporary files while flytekit sets up; the user's go to the usual directory."""
     before = tempfile.tempdir
     tempfile.tempdir = workspace or before
     try:
@@ -199,7 +199,7 @@ def _stand_in_for_nccl(place: Place) -> Iterator[None]:
 
 def _teller(fd: int, slot: int) -> Callable[[Mapping[str, Any]], None]:
     def say(event: Mapping[str, Any]) -> None:
-        # Shorter than PIPE_BUF, so that the events of many workers stay whole in one pipe.
+        # Shorter than PIPE_BUF, so that events of several workers do not mix in one pipe.
         with contextlib.suppress(BrokenPipeError):
             os.write(fd, json.dumps({"slot": slot, **event}).encode() + b"\n")
 
@@ -207,10 +207,10 @@ def _teller(fd: int, slot: int) -> Callable[[Mapping[str, Any]], None]:
 
 
 class _AskedInput:
-    """Standard input of rank 0 on a terminal: a line is asked for when somebody reads one.
+    """Standard input of rank 0 on a terminal; requests a line when the program reads one.
 
-    The terminal belongs to the caller, so `breakpoint()` and `input()` work and nobody's typing is
-    taken while nobody asks.
+    The terminal belongs to the caller. `breakpoint()` and `input()` work, and input that the program does
+    not read stays in the terminal.
     """
 
     encoding = "utf-8"
@@ -218,7 +218,7 @@ class _AskedInput:
 
     def __init__(self, say: Callable[[Mapping[str, Any]], None]) -> None:
         self._say = say
-        self._stream = open(0, closefd=False, errors="replace")  # noqa: SIM115 - as long as the process.
+        self._stream = open(0, closefd=False, errors="replace")  # noqa: SIM115 - open as long as the process.
 
     def readline(self, size: int = -1) -> str:
         sys.stdout.flush()

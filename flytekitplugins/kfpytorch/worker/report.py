@@ -1,4 +1,4 @@
-"""A failure on one screen: the cause first, at most 25 lines."""
+"""Describe a failed run in at most 25 lines, with the root cause first."""
 
 import re
 import textwrap
@@ -11,19 +11,19 @@ from kfpytorch_common.causes import Cause, Failure, Frame, Raised, classify, rem
 
 MOST_LINES = 25
 _WIDTH = 110
-# A line of a message is shown in one piece, unless it holds a tensor.
+# A line of a message is shown in full up to this length; longer ones may contain a tensor.
 _LONGEST_LINE = 2_000
 _MESSAGE_LINES = 5
 _FRAMES = 4
 _LAST_WORDS = 4
 _FATES = 4
-# A message may hold the escapes of a terminal; a report is also read in a browser.
+# A message may contain terminal escape sequences, but a report is also shown in a browser.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aftermath:
-    """What is known of a run that failed."""
+    """The data about a failed run that a report shows."""
 
     task: str
     verdict: verdict.Verdict
@@ -32,12 +32,12 @@ class Aftermath:
     """The ranks that ended with exit code 0."""
     seconds: float
     last_words: Sequence[str] = ()
-    """The last lines that the failed rank wrote."""
+    """The last lines of output of the failed rank."""
     logs: str = ""
-    """The directory with every rank's log; empty when there is none."""
+    """The directory with the logs of all ranks; empty without logs."""
     verbose: bool = False
     at_terminal: bool = True
-    """A person reads it who can run it again; in a pod nobody can."""
+    """True if the reader can run the task again from a terminal; False in a pod."""
 
     @property
     def cause(self) -> Failure:
@@ -46,7 +46,7 @@ class Aftermath:
 
 
 def render(after: Aftermath) -> str:
-    """Return the report, without a line end.
+    """Return the report, without a trailing newline.
 
     The first line contains the rank, its replica, the exception and the line of the user's code.
     """
@@ -67,7 +67,7 @@ def render(after: Aftermath) -> str:
 
 
 def in_one_line(failure: Failure) -> str:
-    """``rank 1 (node 0): ValueError: no data, at train.py:7 in train``."""
+    """Return one line: ``rank 1 (node 0): ValueError: no data, at train.py:7 in train``."""
     place = f", at {_place(failure.frames[-1])}" if failure.frames else ""
     said = failure.message.partition("\n")[0]
     what = (
@@ -79,13 +79,13 @@ def in_one_line(failure: Failure) -> str:
 
 
 def refusal(task: str, error: Exception) -> str:
-    """A run that did not begin, and why."""
+    """Return the report about a run that did not start."""
     lines = textwrap.wrap(f"{type(error).__name__}: {error}", _WIDTH, break_long_words=False)
     return "\n".join([f"✗ {task} did not run", *(f"  {line}" for line in lines)])
 
 
 def where(failure: Failure) -> str:
-    """``rank 1 (worker-0)``, with all that is known."""
+    """Return ``rank 1 (worker-0)``, or the part of it that is known."""
     if failure.rank is None:
         return failure.replica
     return f"rank {failure.rank} ({failure.replica})" if failure.replica else f"rank {failure.rank}"
@@ -119,7 +119,7 @@ def _early(about: verdict.Verdict) -> str:
 
 
 def _together(told: Sequence[tuple[str, Failure]]) -> dict[str, list[int]]:
-    """Return the ranks of each text, in the order of the texts."""
+    """Group the ranks by text, in the order of the texts."""
     ranks: dict[str, list[int]] = {}
     for text, failure in told:
         if failure.rank is not None:
@@ -142,7 +142,7 @@ def _position(failure: Failure) -> str:
 
 
 def _missing(after: Aftermath) -> list[str]:
-    """When a rank waited in vain: for whom, and what they did instead."""
+    """Return lines about the ranks that a hanging rank waited for, and their positions."""
     if classify(after.cause) is not Cause.HANG or after.cause.rank is None:
         return []
     lines = [
@@ -157,13 +157,13 @@ def _missing(after: Aftermath) -> list[str]:
 
 
 def _what(about: verdict.Verdict) -> list[str]:
-    """Return the exception and its message, each line of it in one piece."""
+    """Return the exception and the first lines of its message, without wrapping."""
     cause = about.cause
     if not cause.exception:
         said = f"killed by {cause.signal}" if cause.signal else f"exit code {cause.exit_code}, without a word"
         return [f"  {said} (process {cause.pid})"]
     text = f"{cause.exception}: {cause.message}" if cause.message else cause.exception
-    if about.early and cause.frames:  # The first line has the place of those who waited.
+    if about.early and cause.frames:  # The first line has the position of the waiting ranks.
         text = f"{text}, at {_position(cause)}"
     lines = text.splitlines()
     shown = [_shortened(line) for line in lines[:_MESSAGE_LINES]]
@@ -178,7 +178,7 @@ def _shortened(line: str) -> str:
 
 
 def _chain(chain: Sequence[Raised]) -> list[str]:
-    """Return a line for each exception from which the shown one was raised, the nearest first."""
+    """Return a line for each exception that led to the shown one, the nearest first."""
     lines = []
     for each in reversed(chain):
         said = each.message.partition("\n")[0]
@@ -189,7 +189,7 @@ def _chain(chain: Sequence[Raised]) -> list[str]:
 
 
 def _frames(frames: Sequence[Frame]) -> list[str]:
-    """The line that failed, then its callers, innermost first; its place stands above already."""
+    """Return the code of the line that failed, then its callers, innermost first."""
     if not frames:
         return []
     callers = [
@@ -212,7 +212,7 @@ def _place(frame: Frame) -> str:
 
 def _last_words(after: Aftermath) -> list[str]:
     if after.cause.exception:
-        return []  # The exception says more than the lines before it.
+        return []  # The exception explains more than the output before it.
     words = list(after.last_words)[-_LAST_WORDS:]
     return ["  its last lines:", *(f"    {_shortened(line)}" for line in words)] if words else []
 
@@ -249,7 +249,7 @@ def _fate(other: Failure, cause: Failure) -> str:
 
 
 def _is_same(one: Failure, other: Failure) -> bool:
-    """True if two ranks raised the same error on their own: a message may contain the rank."""
+    """True if two ranks raised the same error independently; a message may contain the rank."""
     same_line = one.frames[-1:] == other.frames[-1:] if one.frames else one.message == other.message
     return one.exception == other.exception and same_line
 
@@ -286,7 +286,8 @@ def _labelled(label: str, text: str) -> list[str]:
 
 
 def _logs(after: Aftermath) -> list[str]:
-    return [f"  {'logs':<6} {after.logs}"] if after.logs else []  # Not wrapped: a path is to be copied.
+    # Not wrapped, so that the path can be copied.
+    return [f"  {'logs':<6} {after.logs}"] if after.logs else []
 
 
 def _more(after: Aftermath) -> list[str]:

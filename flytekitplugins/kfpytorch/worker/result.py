@@ -1,7 +1,7 @@
-"""What rank 0 hands back: the value, its decks, its metadata; large arrays without a copy.
+"""Transfer the result of rank 0: the value, its decks and its metadata.
 
-The value is pickled; a tensor's memory and any buffer above a megabyte go into files of their own
-in shared memory, which the receiver maps.
+The value is pickled. Large tensors and arrays go into separate files in shared memory, which the receiver
+maps without a copy.
 """
 
 import contextlib
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 FILE_NAME = "result.pkl"
 
-# Below this, a file costs more than a copy.
+# Below this size, a copy is cheaper than a file.
 _LARGE = 1 << 20
 
 
 class ElasticWorkerResult(NamedTuple):
-    """The result of one worker; the name and the fields are upstream's."""
+    """The result of one worker, with the class name and the fields of upstream."""
 
     return_value: Any
-    """What the task's function returned."""
+    """The return value of the task function."""
     decks: "list[Deck]"
     """The decks that exist in the worker."""
     om: "OutputMetadata | None" = None
-    """The metadata of the returned object (artifacts), if there is any."""
+    """The metadata of the returned object (artifacts), or None."""
 
 
 def save(result: Any, directory: Path) -> None:
-    """Write `result` into `directory`, for `load`.
+    """Write `result` into `directory` for `load`.
 
     Raises:
-        Exception: As pickling the value raises.
+        Exception: An exception that pickling the value raises.
     """
     with (directory / (FILE_NAME + ".part")).open("wb") as file:
         _Pickler(file, directory).dump(result)
@@ -48,16 +48,16 @@ def save(result: Any, directory: Path) -> None:
 
 
 def load(directory: Path) -> Any:
-    """Read what `save` wrote; large buffers are mapped and their files removed."""
+    """Read the output of `save`; large buffers are mapped and their files removed."""
     try:
         with (directory / FILE_NAME).open("rb") as file:
-            return pickle.load(file)  # noqa: S301 - written by a process that we started.
+            return pickle.load(file)  # noqa: S301 - written by a process of this run.
     finally:
         _maps.clear()
 
 
 class _Pickler(pickling.Pickler):
-    """cloudpickle, with large memory beside the stream."""
+    """A cloudpickle pickler that writes large buffers to separate files."""
 
     def __init__(self, file: Any, directory: Path) -> None:
         super().__init__(file, protocol=5, buffer_callback=None)
@@ -67,7 +67,7 @@ class _Pickler(pickling.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
         if kind.__module__ == "torch.storage" and kind.__name__ == "TypedStorage":
-            memory = obj._untyped_storage  # noqa: SLF001 - `untyped()` warns, on the user's screen too.
+            memory = obj._untyped_storage  # noqa: SLF001 - `untyped()` prints a warning to the user.
             if memory.device.type == "cpu" and memory.nbytes() >= _LARGE:
                 return _storage, (*self._shared(memory), obj.dtype)
         if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and _is_plain(obj):
@@ -75,7 +75,7 @@ class _Pickler(pickling.Pickler):
         return super().reducer_override(obj)
 
     def _shared(self, memory: Any) -> tuple[str, int]:
-        """The file of a storage; views of one storage share it."""
+        """Return file and size for a storage; views of one storage share the file."""
         key = (memory.data_ptr(), memory.nbytes())
         if key not in self._storages:
             view = (_bytes_type() * memory.nbytes()).from_address(memory.data_ptr())
@@ -94,7 +94,7 @@ def _bytes_type() -> Any:
 
 
 def _store(directory: Path, data: memoryview) -> str:
-    """Write `data` to a file in `directory`, or on disk when shared memory is full."""
+    """Write `data` to a file in `directory`, or on disk if shared memory is full."""
     for place in (directory, None):
         handle, path = tempfile.mkstemp(prefix="kfpytorch-", suffix=".buffer", dir=place)
         with contextlib.suppress(OSError), os.fdopen(handle, "wb", buffering=0) as file:
@@ -110,7 +110,7 @@ _maps: dict[str, Any] = {}
 
 
 def _once(path: str, make: Callable[[], Any]) -> Any:
-    """Map `path` once in a load, also when several views refer to it, and remove the file."""
+    """Map `path` once per load, even if several views refer to it, and remove the file."""
     if path not in _maps:
         _maps[path] = make()
         Path(path).unlink()
@@ -120,7 +120,7 @@ def _once(path: str, make: Callable[[], Any]) -> Any:
 def _storage(path: str, size: int, dtype: Any) -> Any:
     import torch
 
-    # Private: a write goes to a page of the receiver's own; until then nothing is copied.
+    # A private mapping: pages are copied only when the receiver writes to them.
     memory = _once(path, lambda: torch.UntypedStorage.from_file(path, False, size))  # noqa: FBT003
     typed: Any = torch.storage.TypedStorage
     return typed(wrap_storage=memory, dtype=dtype, _internal=True)

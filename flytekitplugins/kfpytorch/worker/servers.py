@@ -1,4 +1,4 @@
-"""The fork server of this process: started once, used by every launch that it suits."""
+"""The fork server of this process, which is started once and used by every suitable launch."""
 
 import os
 
@@ -10,12 +10,12 @@ _server: client.Server | None = None
 
 
 def shared() -> client.Server:
-    """A server that has loaded torch and flytekit and no user's module.
+    """Return a fork server that has loaded torch and flytekit and no module of the user.
 
-    The one that was started ahead of time, or by an earlier launch; a new one when a variable that
-    only a new interpreter reads has changed since.
+    It is the server that was started ahead of time or by an earlier launch. A new one replaces it if a
+    variable that only a new interpreter reads has changed.
     """
-    global _server  # noqa: PLW0603 - one for the process: that is what makes the second launch quick.
+    global _server  # noqa: PLW0603 - one server for the process makes later launches fast.
     if _server is None:
         _server = prestart.take()
     if _server is not None and not _server.suits(os.environ):
@@ -27,5 +27,5 @@ def shared() -> client.Server:
 
 
 def of_this_process(payload: Payload) -> client.Server:
-    """A server that is a fork of this process, for ``start_method="fork"``."""
+    """Return a server that is a fork of this process, for ``start_method="fork"``."""
     return client.start_forked((), payload)

@@ -1,4 +1,4 @@
-"""How a run is laid out: decided by `launch`, obeyed by `group` and `agent`."""
+"""Settings of a run, which `launch` decides and `group` and `agent` apply."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What torch's elastic agent is told; the names are those of its `LaunchConfig`."""
+    """Settings of torch's elastic agent, with the field names of its `LaunchConfig`."""
 
     min_nodes: int
     max_nodes: int
@@ -16,26 +16,26 @@ class Launch:
     rdzv_configs: dict[str, Any]
     max_restarts: int
     monitor_interval: float
-    """Seconds; an upper bound, since a worker's end is noticed at once."""
+    """Upper bound in seconds; the end of a worker is noticed immediately."""
     start_method: str
     shutdown_timeout: float
-    """Seconds between asking workers to stop and killing them."""
+    """Seconds between SIGTERM and SIGKILL for a worker."""
     rdzv_backend: str = "c10d"
     local_addr: str | None = None
     on_one_machine: bool = False
-    """All nodes are here, so nobody else's store has to be spared."""
+    """True if all nodes run on this machine, so that no other machine shares the store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """A process that the caller starts itself: a replica, or the agent of a node."""
+    """A process that the caller starts: a replica, or the agent of a node."""
 
     name: str
     target: str
     args: dict[str, Any]
     env: dict[str, str]
     slots: tuple[int, ...]
-    """The streams that it, or the workers that it starts, write to."""
+    """The slots for the output of the process and of the workers that it starts."""
     is_agent: bool = False
     patience: float = field(default=5.0)
-    """Seconds between being asked to stop and being killed."""
+    """Seconds between SIGTERM and SIGKILL."""

@@ -1,4 +1,4 @@
-"""Getting the user's function into another process: packed with cloudpickle, or a clear refusal."""
+"""Pickle the user's function and its inputs for worker processes."""
 
 import ast
 import contextlib
@@ -14,32 +14,32 @@ from kfpytorch_common import loaded_modules
 
 
 class CannotShip(TypeError):
-    """The function, or something that it uses, cannot be sent to another process."""
+    """The function, or a value that it uses, cannot be pickled for another process."""
 
 
 def payload_of(task: Any, inputs: dict[str, Any]) -> Payload:
-    """What every worker of this run needs."""
+    """Return the payload for all workers of a run."""
     import flytekit
 
     context = flytekit.current_context()
     try:
         checkpoint = context.checkpoint
-    except NotImplementedError:  # flytekit's word for a context without one.
+    except NotImplementedError:  # flytekit raises it in a context without a checkpoint.
         checkpoint = None
     return Payload(
         function=task.task_function,
         inputs=inputs,
         raw_output_prefix=context.raw_output_prefix,
-        checkpoint_dest=checkpoint._checkpoint_dest if checkpoint else None,  # noqa: SLF001 - there is no other way.
+        checkpoint_dest=checkpoint._checkpoint_dest if checkpoint else None,  # noqa: SLF001 - no public API exists.
         checkpoint_src=checkpoint._checkpoint_src if checkpoint else None,  # noqa: SLF001
     )
 
 
 def packed(payload: Payload, task: str) -> bytes:
-    """`payload` as bytes.
+    """Return `payload` as bytes.
 
     Raises:
-        CannotShip: It cannot be pickled; the message names the value that stands in the way.
+        CannotShip: It cannot be pickled; the message names the value that prevents it.
     """
     from flytekitplugins.kfpytorch.worker import pickling
 
@@ -53,7 +53,7 @@ def packed(payload: Payload, task: str) -> bytes:
 
 
 def pack_parcel(payload: Payload, task: Any) -> bytes:
-    """Return the file that the workers read: a reference to the task in its module, and what has none.
+    """Return the content of the file for the workers: a reference to the task, and the data without one.
 
     Raises:
         CannotShip: As for `packed`.
@@ -62,7 +62,7 @@ def pack_parcel(payload: Payload, task: Any) -> bytes:
 
     reference, by_value = find_reference(task), None
     if reference and reference.attribute:
-        with contextlib.suppress(Exception):  # The workers import it.
+        with contextlib.suppress(Exception):  # Optional, because the workers import the function.
             by_value = pickling.dumps(payload.function)
         payload = dataclasses.replace(payload, function=None)
     parcel = loading.Parcel(
@@ -77,9 +77,9 @@ def pack_parcel(payload: Payload, task: Any) -> bytes:
 
 
 def describe_changed_globals(task: Any) -> str | None:
-    """Return a warning about values of the module that ranks do not see; None if there is none.
+    """Return a warning about global values of the module that ranks do not see, or None.
 
-    They import the module, so a value that the caller has assigned since is not there.
+    Ranks import the module, so they do not see a value that the caller has assigned since.
     """
     reference = find_reference(task)
     if reference is None or reference.attribute is None:
@@ -100,7 +100,7 @@ def describe_changed_globals(task: Any) -> str | None:
 
 
 def find_reference(task: Any) -> loading.Reference | None:
-    """Return where the task is in a module that workers can import; None for a notebook."""
+    """Return a reference to the task in a module that workers can import; None for a notebook."""
     function = task.task_function
     codes = loading.list_codes(function)
     names = [getattr(function, "__module__", None), task.instantiated_in]
@@ -116,9 +116,9 @@ def find_reference(task: Any) -> loading.Reference | None:
 
 
 def _find_main(codes: tuple[CodeType, ...]) -> loading.Reference | None:
-    """Return the main module, without the task, if its author has made it ready to be imported.
+    """Return the main module, without the task, if it has a guard against running when it is imported.
 
-    The function is sent by value: its classes and those of its inputs belong to `__main__`.
+    The function is pickled by value: its classes and those of its inputs belong to `__main__`.
     """
     file = loaded_modules.list_files().get("__main__")
     if file is None or not _has_guard(Path(file)):
@@ -138,7 +138,7 @@ def _has_guard(file: Path) -> bool:
 
 
 def _culprit(payload: Payload) -> str:
-    """The first value that cannot be pickled by itself: an input, or what the function refers to."""
+    """Describe the first input, variable or global that cannot be pickled."""
     function = payload.function
     code = getattr(function, "__code__", None)
     found: dict[str, Any] = {f"the input {name!r}": value for name, value in payload.inputs.items()}

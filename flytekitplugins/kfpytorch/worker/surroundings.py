@@ -1,4 +1,4 @@
-"""Where this process runs: in a pod or on somebody's machine, under which name, with which ports."""
+"""Information about this process: local or in a pod, the name of its pod, a free port."""
 
 import contextlib
 import os
@@ -10,13 +10,13 @@ from flytekit.core.context_manager import FlyteContextManager
 
 
 def is_local() -> bool:
-    """Whether flytekit runs this without a cluster."""
+    """True if flytekit runs the task without a cluster."""
     state = FlyteContextManager.current_context().execution_state
     return state is None or state.mode is None or bool(state.is_local_execution())
 
 
 def pod_name() -> str:
-    """``worker-1 on HOST``: the replica as the operator calls it, and the host."""
+    """Return ``worker-1, pod HOST``: the replica name that the operator uses, the host and the node."""
     host = socket.gethostname()
     found = re.search(r"(master|worker)-\d+$", host)
     node = os.environ.get("NODE_NAME")
@@ -26,9 +26,9 @@ def pod_name() -> str:
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port that nobody else is given while a process of ours has yet to listen on it."""
+    """Reserve a local port until a process of this run listens on it, and yield its number."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        # Both sides say so, and neither listens yet: then the port may be bound twice.
+        # With this option on both sockets, of which neither listens, the port can be bound twice.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]

@@ -1,12 +1,12 @@
-"""How many processes a job becomes on one machine: pure, from what was asked and what there is."""
+"""Compute the number of processes for a job on one machine, from the request and the machine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-# A rank that trains holds about this much of its own on top of what it shares with the fork server.
+# The approximate memory of a rank in training, on top of what it shares with the fork server.
 _BYTES_PER_RANK: Final = 512 * 1024 * 1024
-# Ranks wait for each other most of the time, so a few more than processors do no harm.
+# Ranks mostly wait for each other, so a few more ranks than processors are acceptable.
 _RANKS_AT_LEAST: Final = 8
 _RANKS_PER_PROCESSOR: Final = 2
 
@@ -15,20 +15,20 @@ OVERRIDE: Final = "FLYTE_KFPYTORCH_LOCAL"
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What this machine has."""
+    """The available resources of a machine."""
 
     processors: int
     memory: int
-    """Free for us, in bytes."""
+    """Available memory in bytes."""
     gpus: tuple[str, ...] = ()
-    """As ``CUDA_VISIBLE_DEVICES`` names them."""
+    """The GPUs, as named in ``CUDA_VISIBLE_DEVICES``."""
 
     def without_gpus(self) -> "Machine":
-        """The same machine, for ranks that need none of their own."""
+        """Return the same machine without GPUs, for ranks that do not need one each."""
         return replace(self, gpus=())
 
     def most_ranks(self) -> int:
-        """How many ranks it should hold: one a GPU if there are any, else as memory and processors allow."""
+        """Return the maximum number of ranks: one per GPU, or else by memory and processors."""
         if self.gpus:
             return len(self.gpus)
         room = self.memory // _BYTES_PER_RANK
@@ -37,37 +37,37 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """A job as it will run here."""
+    """The layout of a job on one machine."""
 
     nodes: int
     nproc_per_node: int
     devices: tuple[str, ...] = ()
     """``CUDA_VISIBLE_DEVICES`` for each node; empty without GPUs."""
     note: str = ""
-    """What differs from what was asked, and how to have it otherwise."""
+    """A message about a difference from the request and how to avoid it; empty without one."""
 
     @property
     def ranks(self) -> int:
-        """The size of the world."""
+        """The world size."""
         return self.nodes * self.nproc_per_node
 
 
 class NoGpu(ValueError):
-    """A task asks for a process for each GPU, and this machine has none."""
+    """A task requests a process for each GPU, and this machine has none."""
 
 
 def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | None = None) -> int:
     """Return the number of processes on each of `nodes` nodes that share `machine`.
 
     Args:
-        asked: A number, or as ``torchrun`` reads it: ``"gpu"``, ``"cpu"`` or ``"auto"``. Each node gets its
-            share of the GPUs or processors, and at least one process.
+        asked: A number, or ``"gpu"``, ``"cpu"`` or ``"auto"`` as in ``torchrun``. For a word, each node gets
+            its share of the GPUs or processors, and at least one process.
         nodes: The number of nodes.
         machine: The machine.
-        most: The number of ranks that the user set instead, for a word.
+        most: The number of ranks that the user set, which replaces the share for a word.
 
     Raises:
-        NoGpu: `asked` is ``"gpu"``, and the machine has none.
+        NoGpu: `asked` is ``"gpu"``, and the machine has no GPU.
     """
     if not isinstance(asked, str):
         return asked
@@ -83,17 +83,17 @@ def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | 
 
 
 def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = None) -> Topology:
-    """Lay `nodes` times `nproc_per_node` ranks out on `machine`.
+    """Lay out `nodes` times `nproc_per_node` ranks on `machine`.
 
     Args:
-        nodes: Nodes, or replicas of one process each.
-        nproc_per_node: Processes on each.
-        machine: What there is.
-        most: The number of ranks that a person asked for instead; None leaves it to the machine.
+        nodes: Number of nodes, or of replicas with one process each.
+        nproc_per_node: Number of processes on each node.
+        machine: The machine.
+        most: The number of ranks that the user set; None derives the limit from the machine.
 
     Returns:
-        What was asked for, or the largest smaller layout that fits: fewer processes a node first,
-        then fewer nodes.
+        The requested layout, or the largest smaller one that fits. The number of processes per node is
+        reduced first, then the number of nodes.
     """
     asked = nodes * nproc_per_node
     limit = machine.most_ranks() if most is None else most
@@ -109,7 +109,7 @@ def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = No
 
 
 def _shares(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tuple[str, ...]:
-    """Each node's devices: its own while they last, then shared in turn."""
+    """Return the devices of each node: separate ones if there are enough, otherwise shared in turn."""
     if not gpus:
         return ()
     if len(gpus) >= nodes * nproc_per_node:

@@ -1,4 +1,4 @@
-"""Which rank a failed run is about. Some ranks only notice the end of another one, or disagree with it."""
+"""Choose the root cause of a failed run among the failures of its ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,27 +9,27 @@ from kfpytorch_common.causes import MISMATCH, Failure, is_consequence, is_timeou
 EARLY_EXIT: Final = "EarlyExit"
 COLLECTIVE_MISMATCH: Final = "CollectiveMismatch"
 
-# When a process ended that wrote nothing, its parent knows. Its peers may notice first (nanoseconds).
+# A process that wrote no file ends before its parent records the time. Peers may notice first (nanoseconds).
 _NOTICED: Final = 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The failure that the others follow from."""
+    """The root cause of a failed run, and the other failures."""
 
     cause: Failure
     others: Sequence[Failure] = ()
     """The other failures."""
     early: Sequence[Failure] = ()
-    """The ranks that ended with exit code 0 while others waited for them; `cause` is the first of them."""
+    """The ranks that ended with exit code 0 while others waited for them; `cause` is the first one."""
 
 
 def judge(failures: Sequence[Failure], well: Sequence[Failure]) -> Verdict:
-    """Choose the failure that the others follow from.
+    """Choose the root cause.
 
     Args:
-        failures: How ranks failed; at least one.
-        well: The ranks that ended with exit code 0; empty if other ranks exist of which nothing is known.
+        failures: The failures of ranks; at least one.
+        well: The ranks that ended with exit code 0. Empty if the job has ranks with an unknown outcome.
     """
     cause = root_cause(failures)
     others = [each for each in failures if each is not cause]
@@ -41,12 +41,12 @@ def judge(failures: Sequence[Failure], well: Sequence[Failure]) -> Verdict:
 
 
 def waits(failure: Failure) -> bool:
-    """True if a rank waited for its peers: until it was stopped, or until it noticed that one was gone."""
+    """True if a rank waited for its peers until it was stopped, or until it noticed that one was gone."""
     return failure.waiting if failure.stopped else is_consequence(failure)
 
 
 def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
-    """Return `cause` with what gloo found, if gloo ended the process because the ranks disagree."""
+    """Return `cause` with gloo's explanation, if gloo ended the process because the ranks disagree."""
     found = MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
     if found is None:
         return cause
@@ -62,7 +62,7 @@ def _early(cause: Failure, others: Sequence[Failure], well: Sequence[Failure]) -
     if not is_consequence(cause):
         return []
     if is_timeout(cause) and any(other.stopped and not other.waiting for other in others):
-        return []  # It waited for that one as well.
+        return []  # It waited for the stopped rank as well.
     noticed = min(each.time_ns for each in (cause, *others) if is_consequence(each))
     early = [each for each in well if each.time_ns <= noticed + (0 if each.message else _NOTICED)]
     return sorted(early, key=lambda each: each.rank if each.rank is not None else -1)
