@@ -1,4 +1,4 @@
-"""The time of every regular expression of the project grows with the length of the text, and no faster."""
+"""The time of every regular expression of the project grows linearly with the length of the text."""
 
 import re
 import time
@@ -15,7 +15,7 @@ from tests.hostile_texts import Recipe, Use, read_uses, recipes
 
 _LONGEST = 1_000_000
 _SECONDS = 0.05
-# What is made of each match is its caller's time, and callers cut what they replace in.
+# The caller's work for each match does not count. Callers limit the texts in which they replace.
 _MATCHES = 20_000
 _TRIES = 8
 _SLOWEST = 3
@@ -31,7 +31,7 @@ _MADE = {
     "backend_plugin/embedded/pod_names.py": [Names.of(_POD).pattern],
     "backend_plugin/embedded/pod_volumes.py": [Paths.of({"/dev/shm": "/a", "/data/x": "/b"}).pattern],
 }
-# Longer values are refused before.
+# Longer values are rejected before the match.
 _LENGTHS = {"backend_plugin/embedded/admission/names.py: pattern": names._LOOKED_AT}
 _USES, _UNKNOWN = read_uses()
 
@@ -60,7 +60,7 @@ def _made(where: str) -> "list[re.Pattern[str]]":
 
 def _check(pattern: "re.Pattern[str]", method: str, longest: int = _LONGEST) -> None:
     worst = recipes(pattern)
-    # A time that grows faster than the text shows before the text is long.
+    # Short texts already show superlinear time, so only the slowest texts are tested at full length.
     for length in dict.fromkeys(min(each, longest) for each in (4_000, 64_000, _LONGEST)):
         took = nlargest(_SLOWEST, ((_seconds(pattern, method, each, length), each) for each in worst))
         seconds, slowest = took[0]
@@ -69,7 +69,7 @@ def _check(pattern: "re.Pattern[str]", method: str, longest: int = _LONGEST) -> 
 
 
 def _seconds(pattern: "re.Pattern[str]", method: str, recipe: Recipe, length: int) -> float:
-    """Return the processor time of the fastest of some tries: others run here, too."""
+    """Return the lowest processor time of some tries, because other processes share the machine."""
     text = recipe.text(pattern, length)
     best = _once(pattern, method, text)
     for _ in range(_TRIES - 1):

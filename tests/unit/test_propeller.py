@@ -1,4 +1,4 @@
-"""The tests' propeller keeps the rules of the real one; the other side is a scripted server."""
+"""The FlytePropeller of the tests follows the rules of the real one, with a scripted server."""
 
 import shutil
 import threading
@@ -41,7 +41,10 @@ def answer(said: str) -> agent_pb2.GetTaskResponse:
 
 
 class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
-    """Answers each attempt by its script, the last answer for ever; an exception is a status."""
+    """A connector that answers each attempt from its script, and repeats the last response.
+
+    An exception is returned as the status of the call.
+    """
 
     def __init__(self, *scripts: list[Any], create: list[Any] | None = None, delete: list[Any] | None = None):
         self.scripts = scripts
@@ -266,7 +269,7 @@ def test_what_a_connector_must_not_do_is_noted(
 
 
 def test_calls_that_overlap_are_no_violation(serve: Any, tmp_path: Path) -> None:
-    """The first question is answered last, with what was true when it was asked."""
+    """Answer the first request last, with the state at the time of the request."""
     late, first = threading.Event(), threading.Event()
 
     class Overlapping(Scripted):

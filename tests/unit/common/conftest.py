@@ -1,4 +1,4 @@
-"""Fork servers of every kind, for the tests beside this file."""
+"""Fork servers of every kind, for the tests in this folder."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ FRESH, FORKED, INTERPRETERS = "fresh", "forked", "fresh interpreters"
 
 @pytest.fixture(params=[FRESH, FORKED, INTERPRETERS])
 def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Caller]:
-    """This process, with a server: a new interpreter, a fork, or one that cannot fork."""
+    """Yield a caller with a server: a new interpreter, a fork, or one that does not fork."""
     if request.param == INTERPRETERS:
         monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
     with contextlib.ExitStack() as ending:

@@ -1,4 +1,4 @@
-"""Starting processes through a fork server, and looking at what became of them."""
+"""Helpers that start processes through a fork server and observe them."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ HERE = str(Path(__file__).parent)
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs: neither gone nor only waiting to be collected."""
+    """True if a process runs. A zombie does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -35,7 +35,7 @@ def all_gone(*pids: int, within: float = 0.0) -> bool:
 
 @dataclass
 class Child:
-    """A process that a server started, and what can be heard of it."""
+    """A process that a server started, with its output and its messages to the test."""
 
     client: Client
     number: int
@@ -44,7 +44,7 @@ class Child:
     tells: IO[str]
 
     def told(self) -> Any:
-        """The next thing that it says."""
+        """Return the next message of the process."""
         return json.loads(self.tells.readline())
 
     def all_told(self) -> list[Any]:
@@ -57,7 +57,7 @@ class Child:
 
 
 class Caller:
-    """Somebody who has a server, and closes what the children wrote to."""
+    """A client of a server, which closes the pipes of its children at the end."""
 
     def __init__(self, server: Server, ending: contextlib.ExitStack) -> None:
         self.server = server
@@ -73,7 +73,7 @@ class Caller:
         env: Mapping[str, str] | None = None,
         **said: Any,
     ) -> Child:
-        """Start `targets:TARGET`; its output can be read, and what it says besides."""
+        """Start `targets:TARGET`, and return it with its output and its messages."""
         out, out_end = os.pipe()
         tells, tells_end = os.pipe()
         ends = [os.open(os.devnull, os.O_RDONLY), out_end, out_end, tells_end]

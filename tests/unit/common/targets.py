@@ -1,4 +1,4 @@
-"""What the processes of these tests do: targets for the fork server, and callers of one."""
+"""Functions that the processes of these tests run: targets of the fork server, and callers of one."""
 
 import atexit
 import io
@@ -26,7 +26,7 @@ def say(start: Start, said: Any) -> None:
 
 
 def tell_all(start: Start) -> int:
-    """Everything that a process can see of what it was given."""
+    """Report all inputs that a process can observe."""
     say(
         start,
         {
@@ -50,7 +50,7 @@ def tell_all(start: Start) -> int:
 
 
 def end(start: Start) -> int:
-    """As `args` says: a code, an exit, an exception, a signal."""
+    """End as `args` specifies: with a code, an exit, an exception or a signal."""
     match start.args["how"]:
         case "exit":
             raise SystemExit(start.args["code"])
@@ -70,7 +70,7 @@ def sleep(start: Start) -> int:
 
 
 def sleep_with_grandchild(start: Start) -> int:
-    """Deaf to a polite end, and with a process of its own in the group."""
+    """Ignore SIGTERM, and start a process in the same process group."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     say(start, {"pids": [os.getpid(), subprocess.Popen(["sleep", str(LONG)]).pid]})
     time.sleep(LONG)
@@ -78,7 +78,7 @@ def sleep_with_grandchild(start: Start) -> int:
 
 
 def wait_for_poke(start: Start) -> int:
-    """Ends well on SIGUSR1; a process of its group would be killed by it."""
+    """Return 0 on SIGUSR1 if a process in the same group survives. The signal would end that process."""
     grandchild = subprocess.Popen(["sleep", str(LONG)])
     poked = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: poked.set())
@@ -90,7 +90,7 @@ def wait_for_poke(start: Start) -> int:
 
 
 def leave_traces(start: Start) -> int:
-    """Each thing that an interpreter does before it ends leaves a word."""
+    """Report each action that an interpreter does before it ends."""
     atexit.register(say, start, "exit handler")
     threading.Thread(target=lambda: (time.sleep(0.05), say(start, "thread"))).start()
     sys.stdout.write("no line end")
@@ -98,14 +98,14 @@ def leave_traces(start: Start) -> int:
 
 
 class ClassRaises:
-    """An object, such as a lazy module, whose every attribute raises."""
+    """An object that raises for every attribute, as a lazy module does."""
 
     def __getattribute__(self, name: str) -> Any:
         raise ImportError(f"{name} cannot be read")
 
 
 class FlushExits(io.StringIO):
-    """A file whose `flush` ends the process, if it can."""
+    """A file with a `flush` that tries to end the process."""
 
     def flush(self) -> None:
         raise SystemExit(9)
@@ -131,7 +131,7 @@ def leave_log_lines(start: Start) -> int:
 
 
 class Finalized:
-    """Something with an end."""
+    """An object with a finalizer."""
 
 
 def leave_finalizer(start: Start) -> int:
@@ -167,7 +167,7 @@ def tell_random(start: Start) -> int:
 
 
 def agent(start: Start) -> int:
-    """Starts a child of its own through its connection, and waits."""
+    """Start a child through the connection to the server, and wait."""
     assert start.server is not None
     own = client.Client(start.server)
     null = os.open(os.devnull, os.O_RDWR)
@@ -184,7 +184,7 @@ def agent(start: Start) -> int:
 
 
 def caller(kind: str, scratch: str) -> None:
-    """A process that has a server of its own with a child and a grandchild, for a test to kill."""
+    """Run a process that has its own server with a child and a grandchild, until the test kills it."""
     server = client.start_fresh(["json"]) if kind == "fresh" else client.start_forked(())
     server.client.scratch(scratch)
     null = os.open(os.devnull, os.O_RDWR)
@@ -196,7 +196,7 @@ def caller(kind: str, scratch: str) -> None:
 
 
 def polite_caller() -> None:
-    """Has exit handlers and half a line in its buffer when it forks a server."""
+    """Fork a server while the process has exit handlers and a partial line in its buffer."""
     atexit.register(print, "goodbye of the caller")
     sys.stdout.write("half a line of the caller ")
     server = client.start_forked(())

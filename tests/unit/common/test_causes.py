@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a case
-"""One word for why a rank failed, and the first of many failures: found, not assumed."""
+"""The cause of a failed rank, and the root cause among several failures."""
 
 import signal
 from typing import Any
@@ -97,13 +97,13 @@ def test_nobody_follows_from_a_death_without_a_word() -> None:
     assert not is_consequence(failure(exit_code=-9))
 
 
-# From the one that all others follow from to the one that tells least.
+# Failures in order, from the root cause to the least informative one.
 ORDERED = [
     failure(rank=5, exit_code=-9, time_ns=50),
     failure(rank=6, exit_code=3, time_ns=60),
     failure("ValueError", "timed out", rank=3, time_ns=30),
     failure("SystemExit", "the function called sys.exit(3)", rank=4, exit_code=3, time_ns=40),
-    # It closed its connections when its time was over; its peer wrote first that it had lost it.
+    # This rank closed its connections at its timeout. Its peer reported the lost connection earlier.
     raised_by_torch(*CONSEQUENCES[4], rank=2, time_ns=20),
     raised_by_torch("RuntimeError", LOST, rank=1, time_ns=10),
     failure(rank=0, exit_code=-15, time_ns=1, stopped=True),

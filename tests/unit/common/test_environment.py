@@ -1,4 +1,4 @@
-"""A replica's environment is the training operator's (reference: its envvar.go, 1.7 to 1.9)."""
+"""The environment of a replica equals that of the training operator (envvar.go, versions 1.7 to 1.9)."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A process from the fork server is what was asked for, and says how it ended."""
+"""A process from the fork server has the requested properties and reports its exit."""
 
 import importlib.util
 import json
@@ -137,7 +137,7 @@ def test_modules_that_raise_or_load_when_they_are_inspected_are_left_alone(
 
 
 def test_a_module_under_another_name_adds_nothing_to_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A later `import signal` would find scipy.signal in this directory.
+    # With this directory on the path, a later `import signal` would load scipy.signal.
     extension = ModuleType("package._extension")
     extension.__file__ = "/site-packages/package/_extension.so"
     monkeypatch.setitem(sys.modules, "_extension", extension)

@@ -1,4 +1,4 @@
-"""However a server, its caller or a child ends: no process and no directory is left."""
+"""No process and no directory remains after a server, its caller or a child ends."""
 
 import contextlib
 import json
@@ -115,7 +115,7 @@ def test_a_server_that_is_killed_takes_its_children_along_and_the_caller_hears_o
 
 @contextlib.contextmanager
 def somebody(kind: str, scratch: Path) -> Iterator[tuple[int, list[int]]]:
-    """A caller in a process of its own, and the processes that hang on it."""
+    """Start a caller in its own process, and yield its pid and the pids of its descendants."""
     command = f"import targets; targets.caller({kind!r}, {str(scratch)!r})"
     with subprocess.Popen(
         [sys.executable, "-c", command], cwd=HERE, stdout=subprocess.PIPE, text=True
@@ -142,7 +142,7 @@ def test_a_caller_that_is_killed_leaves_nothing(kind: str, signum: signal.Signal
 
 
 def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: Caller) -> None:
-    caller.client.settle()  # It has begun to serve.
+    caller.client.settle()  # Wait until the server serves requests.
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
         os.kill(caller.server.pid, getattr(signal, name))
     assert caller.start("end", {"how": "code", "code": 0}).code() == 0
@@ -152,7 +152,7 @@ def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: Caller) -> None
 def test_a_caller_with_other_processes_can_stop_its_server(kind: str) -> None:
     with ExitStack() as ending:
         own = Caller(client.start_fresh(()) if kind == "fresh" else client.start_forked(()), ending)
-        pid = os.fork()  # As multiprocessing does: it has a copy of all descriptors.
+        pid = os.fork()  # A fork, as multiprocessing does, copies all descriptors.
         if pid == 0:
             time.sleep(4)
             os._exit(0)

@@ -1,4 +1,4 @@
-"""Signals wait for their turn, and are then what they would have been."""
+"""Deferred signals are delivered later, with their usual effect."""
 
 import os
 import select
@@ -15,7 +15,7 @@ from kfpytorch_common.held_signals import held
 
 @pytest.fixture
 def heard() -> Iterator[list[int]]:
-    """The signals that this process's own handler has seen."""
+    """Yield the list of signals that the handler of this process received."""
     seen: list[int] = []
     before = signal.signal(signal.SIGINT, lambda signum, _: seen.append(signum))
     yield seen

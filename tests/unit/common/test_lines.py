@@ -1,4 +1,4 @@
-"""Output of many processes as whole lines: nothing torn, nothing lost, everything prefixed."""
+"""The output of many processes becomes complete lines with a prefix, without loss."""
 
 import time
 
@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 @st.composite
 def cut(draw: st.DrawFn) -> list[bytes]:
-    """A text in pieces."""
+    """Draw a text in pieces."""
     text = draw(TEXTS)
     places = sorted(draw(st.lists(st.integers(0, len(text)), max_size=6)))
     return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]

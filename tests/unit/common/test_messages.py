@@ -1,4 +1,4 @@
-"""Messages arrive whole, with their descriptors, or not at all."""
+"""Messages arrive completely with their descriptors, or not at all."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""A head start only for a command that is about to run a script of ours on this machine."""
+"""A fork server starts early only for a command that will run a script of this plugin locally."""
 
 import subprocess
 import sys
@@ -111,8 +111,7 @@ def ours(tmp_path: Path) -> Path:
 
 
 def looked(*argv: str | Path, **env: str) -> str:
-    """What importing the module did in a process that was started as `argv`."""
-    # A head start loads torch and flytekit, if they are there, until we let it go.
+    """Return the effect of importing the module in a process with the arguments `argv`."""
     ran = subprocess.run(
         [sys.executable, "-c", LOOK, *argv],
         env={"PATH": "", **env},

@@ -1,4 +1,4 @@
-"""What may stand in a config, and what is said about what may not."""
+"""Valid configs, and the messages for invalid ones."""
 
 import copy
 import pickle
@@ -183,7 +183,7 @@ def test_workers_are_counted_as_upstream_counts_them() -> None:
     assert list(counts.values()) == [None, 0, 3, 0, 3, 4, 4]
 
 
-# What cannot be meant.
+# Invalid values.
 
 COUNTS = [-1, True, 1.5, "3", 2**31, float("nan"), [1]]
 
@@ -405,7 +405,7 @@ def test_what_does_not_go_together_is_refused(config: Any, said: dict[str, Any],
 @pytest.mark.parametrize(
     "config",
     [
-        PyTorch(gang=Gang(min_member=9)),  # The number of workers may follow.
+        PyTorch(gang=Gang(min_member=9)),  # The author may set num_workers later.
         PyTorch(num_workers=1, gang=Gang(min_member=2)),
         PyTorch(num_workers=7, gang=Gang(min_member=1)),
         Elastic(nnodes="2:4", gang=Gang(min_member=2)),

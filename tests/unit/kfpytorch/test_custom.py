@@ -1,4 +1,4 @@
-"""Config to wire."""
+"""Conversion of a config to the `custom` field of a task template."""
 
 import json
 

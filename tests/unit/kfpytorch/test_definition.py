@@ -86,7 +86,7 @@ def test_a_task_that_cannot_run_is_refused_at_its_definition(
         # Flyte lowers a request to its limit.
         (Elastic(), {"requests": Resources(cpu="2"), "limits": Resources(cpu="1")}),
         (PyTorch(worker=Worker(replicas=7)), {"requests": Resources(gpu="1")}),
-        # flytekit drops the resources of a template where the task has some.
+        # flytekit ignores the resources of a pod template if the task has resources.
         (
             Elastic(nproc_per_node=8),
             {
@@ -94,7 +94,7 @@ def test_a_task_that_cannot_run_is_refused_at_its_definition(
                 "pod_template": pod({"containers": [container(limits={"nvidia.com/gpu": "4"})]}),
             },
         ),
-        # A sidecar's devices are not the ranks'.
+        # The ranks cannot use the devices of a sidecar.
         (
             Elastic(nproc_per_node=8, increase_shared_mem=False),
             {
@@ -193,7 +193,7 @@ def test_the_outputs_of_a_task_check_overrides_as_its_node_does() -> None:
         two.compile()
 
 
-# Words for a number of processes.
+# Symbolic numbers of processes.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an author says beyond upstream's fields: to wire, and back, and what is refused."""
+"""Fields beyond upstream's config: encoding, decoding and validation."""
 
 import json
 import subprocess
@@ -51,7 +51,7 @@ TRAIN_JOBS = st.none() | st.builds(
 
 
 def travelled(written: dict[str, Any]) -> dict[str, Any]:
-    """As a template holds it: every number is a double."""
+    """Return the mapping after its way through a task template, which makes every number a double."""
     struct = ParseDict(json.loads(json.dumps(written)), Struct())
     return MessageToDict(struct)
 

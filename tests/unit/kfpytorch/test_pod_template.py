@@ -1,4 +1,4 @@
-"""Shared memory on a copy of the author's pod."""
+"""Shared memory in a copy of the author's pod template."""
 
 import copy
 import sys
@@ -43,7 +43,7 @@ def pod(*containers: V1Container, volumes: Any = None, primary: str = "primary")
             pod(container("primary", OTHER_MOUNT), volumes=[OTHER_VOLUME]),
             pod(container("primary", OTHER_MOUNT, MOUNT), volumes=[OTHER_VOLUME, VOLUME]),
         ),
-        # The primary container goes by its name, wherever it stands and whatever it is called.
+        # The name identifies the primary container, at any position and with any name.
         (
             pod(container("main"), primary="main"),
             pod(container("main", MOUNT), volumes=[VOLUME], primary="main"),
@@ -184,7 +184,7 @@ def test_a_missing_field_is_refused_where_it_is_missing() -> None:
 
 
 class Model:
-    """A kubernetes model as other releases and clients have them: plain attributes."""
+    """A Kubernetes model of other client releases, with plain attributes."""
 
     def __init__(self, **fields: Any) -> None:
         vars(self).update({"volumes": None, "volume_mounts": None, **fields})

@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them."""
+"""Kubernetes quantities."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""How a worker says that its failure is worth another attempt."""
+"""Marking of a worker's failure as recoverable."""
 
 from pathlib import Path
 from types import SimpleNamespace

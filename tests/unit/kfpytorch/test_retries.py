@@ -1,4 +1,4 @@
-"""How many restarts each replica gets from an operator that counts them all together."""
+"""Restart limits per replica role, for an operator that counts all restarts together."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ ALWAYS, FAILURE, NEVER = RestartPolicy.ALWAYS, RestartPolicy.FAILURE, RestartPol
 
 
 def operator_fails_job(restarts: dict[RestartPolicy, int], limit: int | None) -> bool:
-    """training-operator v1: PastBackoffLimit (reference/pytorchjob.md 2.7)."""
+    """Return the result of PastBackoffLimit in training-operator v1 (reference/pytorchjob.md 2.7)."""
     total = sum(count for policy, count in restarts.items() if policy is not NEVER)
     return limit is not None and (total > 0 if limit == 0 else total >= limit)
 
@@ -19,22 +19,22 @@ def operator_fails_job(restarts: dict[RestartPolicy, int], limit: int | None) ->
 @pytest.mark.parametrize(
     ("master", "worker", "expected"),
     [
-        # Nobody says a number: what was said goes through.
+        # Without num_retries, the policies stay unchanged.
         (Master(), Worker(replicas=4), Restarts(None, None, None)),
         (Master(restart_policy=ALWAYS), Worker(replicas=4), Restarts(ALWAYS, None, None)),
-        # One role says it for both, because a dead rank takes its peers along.
+        # The number of one role applies to both roles, because a failed rank ends its peers.
         (Master(num_retries=3), Worker(replicas=4), Restarts(FAILURE, FAILURE, 16)),
         (Master(), Worker(replicas=4, num_retries=3), Restarts(FAILURE, FAILURE, 16)),
         (Master(num_retries=3), Worker(replicas=0), Restarts(FAILURE, FAILURE, 4)),
-        # Each says its own.
+        # Each role specifies its own number.
         (Master(num_retries=1), Worker(replicas=4, num_retries=2), Restarts(FAILURE, FAILURE, 10)),
-        # Who is never restarted does not count.
+        # A role that never restarts does not count.
         (Master(num_retries=3), Worker(replicas=4, restart_policy=NEVER), Restarts(FAILURE, NEVER, 4)),
         (Master(num_retries=0), Worker(replicas=4, num_retries=2), Restarts(NEVER, FAILURE, 9)),
-        # Policies that say the same as the numbers do no harm.
+        # Policies that agree with the numbers are valid.
         (Master(restart_policy=FAILURE, num_retries=1), Worker(replicas=1), Restarts(FAILURE, FAILURE, 3)),
         (Master(restart_policy=NEVER, num_retries=0), Worker(replicas=1), Restarts(NEVER, NEVER, None)),
-        # 0 is no restart, which needs no limit; one that is asked for elsewhere stays without.
+        # 0 means no restart and needs no limit. The explicit policy of the other role then has no limit.
         (Master(num_retries=0), Worker(replicas=4), Restarts(NEVER, NEVER, None)),
         (Master(num_retries=0), Worker(replicas=4, restart_policy=FAILURE), Restarts(NEVER, FAILURE, None)),
     ],

@@ -1,4 +1,4 @@
-"""What flytekit is given when a task is defined, overridden and serialised."""
+"""Tasks as flytekit receives them: definition, overrides and serialization."""
 
 import subprocess
 import sys
@@ -141,7 +141,7 @@ def test_an_assigned_pod_is_kept() -> None:
     assert made.pod_template is template
 
 
-# What flytekit does with a task.
+# Serialization and overrides by flytekit.
 
 
 def template_of(entity: Any, made: Any) -> Any:
@@ -152,7 +152,7 @@ def template_of(entity: Any, made: Any) -> Any:
 
 @pytest.fixture
 def made_here(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Define a task that flytekit's loader can find: it looks for the variable in the module."""
+    """Define a task and assign it to a variable of this module, where flytekit's loader finds it."""
 
     def make(config: Any, **arguments: Any) -> Any:
         made = defined(config, **arguments)

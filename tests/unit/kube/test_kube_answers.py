@@ -1,4 +1,4 @@
-"""What answers other than a success mean."""
+"""Classification of error responses of the API server."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The cluster's times are judged by its own clock, where that differs from ours."""
+"""The client uses the clock of the cluster if it differs from the local clock."""
 
 import logging
 from datetime import datetime, timedelta, timezone

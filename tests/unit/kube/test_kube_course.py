@@ -1,4 +1,4 @@
-"""What a reflector does next, step by step, without a cluster."""
+"""The next step of a reflector, without a cluster."""
 
 import pytest
 from hypothesis import given
@@ -123,7 +123,7 @@ HAPPENS = st.sampled_from(["paged", "listed", "seen", "ended", "expired", "faile
 
 @given(st.lists(HAPPENS, max_size=40))
 def test_nothing_is_asked_without_a_pause_for_ever(happens):
-    """Trouble is followed by a pause, and a watch begins where something was seen."""
+    """Check that a pause follows each error, and that a watch starts at a received version."""
     course = a_course(ALWAYS)
     for what in happens:
         said = {"paged": ("t",), "listed": ("5", 0.0), "seen": ("6",), "ended": (0.0,), "refused": (60.0,)}

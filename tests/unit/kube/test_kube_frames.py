@@ -1,4 +1,4 @@
-"""Frames come out as they went in, however the stream was cut."""
+"""Frames arrive complete for every split of the stream."""
 
 from hypothesis import given
 from hypothesis import strategies as st

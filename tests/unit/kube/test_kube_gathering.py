@@ -1,4 +1,4 @@
-"""What several reflectors have found is told as one, once, and then as it changes."""
+"""Results of several reflectors reach the sink as one list, followed by changes."""
 
 from datetime import datetime, timezone
 
@@ -8,7 +8,7 @@ from backend_plugin.shell.cluster import Name
 
 
 class Told:
-    """A sink that writes down what it is told."""
+    """A sink that records its calls."""
 
     def __init__(self):
         self.said = []

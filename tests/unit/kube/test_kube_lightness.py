@@ -1,4 +1,4 @@
-"""What a server without a Kubernetes does not need is not loaded, and with one no more than is used."""
+"""A server loads only the Kubernetes modules that it uses."""
 
 import json
 import subprocess

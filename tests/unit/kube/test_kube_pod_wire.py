@@ -1,4 +1,4 @@
-"""Whatever a pod is like, what is read of it in protobuf is what the core reads of it in JSON."""
+"""A pod that is read from protobuf equals the same pod read from JSON by the core."""
 
 import contextlib
 import json
@@ -109,7 +109,7 @@ VERSION = {"resourceVersion": "7"}
 
 
 def in_json(manifest):
-    """As an API server shows it: each byte that is not UTF-8 is a replacement character."""
+    """Return the object as an API server sends it in JSON, with replacement characters for invalid UTF-8."""
     said = json.dumps(manifest, ensure_ascii=False)
     return json.loads("".join("\N{REPLACEMENT CHARACTER}" if "\udc80" <= c <= "\udcff" else c for c in said))
 
@@ -145,7 +145,7 @@ def test_a_time_that_is_no_message_is_malformed():
 def created(at):
     pod = pods_pb2.Pod(metadata=pods_pb2.ObjectMeta(name=b"p", creation_timestamp=at))
     items = pods_pb2.PodList(metadata={"resource_version": b"7"}, items=[pod]).SerializeToString()
-    # The list is the last field of its envelope, and empty.
+    # The list is the last field of its envelope. It is empty, so the last byte is its length.
     (seen,) = PARSER.page(wrapped("PodList", {})[:-1] + varint(len(items)) + items).items
     return seen.record.created
 
@@ -158,9 +158,9 @@ def test_a_list_says_from_when_it_is_and_how_it_goes_on():
 @pytest.mark.parametrize("more", [{}, {"continue": "x"}], ids=["last", "more"])
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_list_that_is_cut_anywhere_is_no_shorter_one(count, more):
-    """As by somebody in between who hands on what he has as if it were all."""
+    """Read a list that a proxy truncates without an error."""
     items = [{"metadata": {"name": f"p{number}"}, "status": {"phase": "Running"}} for number in range(count)]
-    # After the list comes in what encoding and of which media type it is: an API server says neither.
+    # Encoding and media type follow the list. An API server leaves both empty.
     unsaid = field(3, BYTES, b"") + field(4, BYTES, b"")
     body = wrapped("PodList", {"metadata": {**VERSION, **more}, "items": items}) + unsaid
     whole, read = listed(body), {}
@@ -189,7 +189,7 @@ def test_a_bookmark_has_a_version_and_nothing_else():
 
 
 def test_what_pods_have_alike_is_one_object():
-    """Thousands of pods hold it once."""
+    """Check that thousands of pods share equal parts."""
     status = {
         "startTime": "2026-01-01T00:00:00Z",
         "conditions": [{"type": "Ready", "status": "True", "reason": "r"}],
@@ -209,12 +209,12 @@ def test_a_change_may_say_more_than_is_read_of_it(how):
     plain = frame(how, "Pod", manifest)[4:]
     assert PARSER.change(plain).type == how
     assert PARSER.change(plain).seen == seen(manifest)
-    # As it may be one day: something before its fields, between them, or after them.
+    # A later API may add fields before, between or after the known ones.
     more = field(9, BYTES, b"k8s\0")
     object_at = 2 + len(how)
     for said in (more + plain, plain[:object_at] + more + plain[object_at:], plain + more):
         assert PARSER.change(said) == PARSER.change(plain)
-    # Of what is said twice the last holds.
+    # The last value of a repeated field applies.
     assert PARSER.change(plain + field(1, BYTES, b"DELETED")) == ("DELETED", seen(manifest))
 
 

@@ -1,4 +1,4 @@
-"""Whatever an object is like, what is read off its bytes is what the core reads off the object."""
+"""An object that is read from its bytes equals the same object read by the core."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def of(record):
 
 
 def mostly(strategy):
-    """What the schema has, and now and then anything."""
+    """Return a strategy that mostly draws from the schema, and sometimes any value."""
     return st.one_of(strategy, strategy, strategy, ODD)
 
 
@@ -143,7 +143,7 @@ def parsed(record, manifest):
 
 
 def named(read, manifest):
-    """What has no name is nothing."""
+    """Return the record of an object, or None if it has no name."""
     record = read(manifest)
     return record if record.name else None
 

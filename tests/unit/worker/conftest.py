@@ -1,4 +1,4 @@
-"""What needs torch to be read at all is left out where the interpreter matrix installs none."""
+"""Exclusion of tests that import torch, for environments without torch."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""Lines that end in a carriage return appear while they are redrawn, and not too often."""
+"""Lines that end in a carriage return appear while they change, at a limited rate."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A rank writes down why it failed; others read it, torch's own tools too."""
+"""The failure file of a rank, as this package and torch's tools read it."""
 
 import dataclasses
 import itertools
@@ -60,7 +60,7 @@ def raised(error: BaseException) -> BaseException:
 
 
 def raised_in(file: str) -> BaseException:
-    """What code of `file` raises."""
+    """Return an exception that code of `file` raised."""
     with pytest.raises(RuntimeError) as caught:
         exec(compile("raise RuntimeError('wrong')", file, "exec"), {})
     return caught.value
@@ -134,7 +134,7 @@ class Exits(Exception):
 
 
 class Hostile(Exception):
-    """An exception whose attributes raise."""
+    """An exception with attributes that raise."""
 
     @property
     def exceptions(self) -> Any:
@@ -152,7 +152,7 @@ class Endless(Exception):
 
 
 class Several(Exception):
-    """As an exception group, which Python 3.10 does not have."""
+    """An exception like an exception group, which Python 3.10 does not have."""
 
     exceptions = (ValueError("no data"), KeyError("name"))
 
@@ -223,7 +223,7 @@ def test_torch_is_known_by_the_file_that_raised(tmp_path: Path, file: str, expec
 
 
 def test_what_a_transport_of_torch_says_in_the_users_line_is_from_torch(tmp_path: Path) -> None:
-    # As `work.wait()` raises it after `all_reduce(..., async_op=True)`.
+    # `work.wait()` raises this error after `all_reduce(..., async_op=True)`.
     file = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561]"
     assert recorded(
         tmp_path, raised(RuntimeError(f"{file} Connection closed by peer [127.0.0.1]:9654"))
@@ -283,7 +283,7 @@ def test_what_was_not_written_whole_is_nothing(tmp_path: Path, text: str | None)
 
 
 def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...], bool]:
-    """Where a real process says that it was: after a crash, or when it was asked."""
+    """Return the position that a real process reports, after a crash or on request."""
     script = directory / "train.py"
     script.write_text(WATCHED)
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""gloo stands in for nccl where there is no GPU: in what the user asked for and in nothing else."""
+"""gloo replaces nccl on machines without a GPU, only in calls of the user."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -15,14 +15,14 @@ from flytekitplugins.kfpytorch.worker import gloo
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU nothing stands in"),
-    # torch's own words about a world that is left without a goodbye.
+    # torch's warning about a process group that is not destroyed.
     pytest.mark.filterwarnings("ignore::UserWarning:torch.distributed"),
 ]
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """What a world of one needs besides its backend."""
+    """Yield the arguments of a process group with one rank, without the backend."""
     monkeypatch.setenv("RANK", "0")
     yield {"init_method": f"file://{tmp_path / 'store'}", "rank": 0, "world_size": 1}
     if distributed.is_initialized():
@@ -30,7 +30,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
 
 
 def devices() -> dict[str, str]:
-    """The backend of each kind of device."""
+    """Return the backend of each kind of device."""
     return dict(part.split(":") for part in str(distributed.get_backend_config()).split(","))
 
 

@@ -1,4 +1,4 @@
-"""Where a run's logs are kept: in a directory of its own, and not for ever."""
+"""Log directories of runs: location, limited number and permissions."""
 
 import fcntl
 import os
@@ -142,7 +142,7 @@ def test_more_than_memory_holds_is_kept_on_disk(connection: client.Client, tmp_p
 
 @pytest.mark.linux
 def test_only_unlocked_directories_of_ended_processes_are_removed(connection: client.Client) -> None:
-    # No process of this machine has the number; one of another container may have it.
+    # This number is not a pid of this machine. A process in another container may have it.
     killed, alive = (Path("/dev/shm") / f"kfpytorch-99999999{digit}-{uuid.uuid4().hex}" for digit in "01")
     for path in (killed, alive):
         path.mkdir()

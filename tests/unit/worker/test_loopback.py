@@ -1,4 +1,4 @@
-"""Stores of torch listen on the loopback interface while all ranks are on one machine."""
+"""Stores of torch listen on the loopback interface if all ranks are on one machine."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def _on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def served_at(port: int) -> set[str]:
-    """The addresses at which this process listens on `port`."""
+    """Return the addresses at which this process listens on `port`."""
     found = psutil.Process(os.getpid()).net_connections("tcp")
     return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN and each.laddr.port == port}
 

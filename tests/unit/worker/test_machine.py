@@ -1,4 +1,4 @@
-"""What this machine has, asked of the operating system."""
+"""Resources of this machine, from the operating system."""
 
 import os
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from flytekitplugins.kfpytorch.worker import machine
 
 @pytest.fixture
 def driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], Path]:
-    """A machine with the driver of NVIDIA, and an ``nvidia-smi`` that lists so many GPUs."""
+    """Return a function that simulates NVIDIA's driver and an ``nvidia-smi`` with this number of GPUs."""
 
     def make(count: int | None) -> Path:
         (tmp_path / "dev").mkdir()

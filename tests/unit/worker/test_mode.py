@@ -1,4 +1,4 @@
-"""What a person says about local runs, and what is refused."""
+"""The user's options for local runs, and errors for invalid ones."""
 
 import warnings
 from typing import Any
@@ -56,9 +56,9 @@ def test_all_ranks_are_shown_on_demand(said: str, expected: bool) -> None:
 
 
 def params(**said: Any) -> Any:
-    """The parameters of `pyflyte run`, in flytekit's own class."""
+    """Return the parameters of `pyflyte run`, in flytekit's own class."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # flytekit's CLI uses what click deprecates.
+        warnings.simplefilter("ignore")  # flytekit's command line uses deprecated functions of click.
         from flytekit.clis.sdk_in_container.run import RunLevelParams
     return RunLevelParams(**said)
 

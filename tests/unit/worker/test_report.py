@@ -1,4 +1,4 @@
-"""A failure on one screen: the cause first, then what became of the others, then what to do."""
+"""The failure report on one screen: the root cause, then the other ranks, then the remedy."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -322,9 +322,9 @@ TEXTS = st.one_of(
     ),
     st.sampled_from(["x" * 64_000, "\n" * 64_000, "word " * 12_000, "-" * 64_000]),
 )
-# A name holds no line end; everything else may.
+# A name does not contain line ends. Any other text may.
 NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=200)
-# A path is shown in its simplest form, so it is drawn in that form.
+# The report shows a path in its simplest form, so the strategy draws that form.
 FILES = NAMES.filter(lambda name: "/" not in name and name not in {".", ".."}).map("/home/".__add__)
 FRAMES_OF_A_FILE = st.builds(Frame, file=FILES, line=st.integers(0, 10**6), function=NAMES, code=NAMES)
 FRAMES = st.lists(FRAMES_OF_A_FILE, max_size=30)

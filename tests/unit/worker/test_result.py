@@ -1,4 +1,4 @@
-"""What rank 0 hands back arrives as it was; large memory goes beside the pickle."""
+"""The result of rank 0 arrives unchanged, with large buffers in files next to the pickle."""
 
 import dataclasses
 import pickle
@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from flytekitplugins.kfpytorch.worker import result
 from flytekitplugins.kfpytorch.worker.result import ElasticWorkerResult
 
-# Above the limit under which a copy is cheaper than a file.
+# Above the size limit below which a copy is cheaper than a file.
 MANY = 1 << 18
 
 DATES = [pytest.param(name) for name in ("M8[ns]", "m8[s]")]
@@ -28,7 +28,7 @@ class Epoch:
 
 
 def handed_over(value: Any, directory: Path) -> Any:
-    """As it arrives; no file is left but the pickle."""
+    """Return the value as the caller receives it. Check that only the pickle remains."""
     result.save(value, directory)
     arrived = result.load(directory)
     assert [path.name for path in directory.iterdir()] == [result.FILE_NAME]

@@ -1,4 +1,4 @@
-"""Tensors that rank 0 hands back: their memory is mapped, not pickled."""
+"""Tensors in the result of rank 0 are memory-mapped, not pickled."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ MANY = 1 << 19
 
 
 def handed_over(value: Any, directory: Path) -> Any:
-    """As it arrives; no file is left but the pickle."""
+    """Return the value as the caller receives it. Check that only the pickle remains."""
     result.save(value, directory)
     arrived = result.load(directory)
     assert [path.name for path in directory.iterdir()] == [result.FILE_NAME]
@@ -97,7 +97,7 @@ def test_tensors_and_arrays_may_be_mixed_and_share_nothing_that_they_did_not(tmp
 
 
 class MadeWhenPickled:
-    """Its memory lives no longer than its pickling."""
+    """An object with a tensor that exists only while it is pickled."""
 
     def __init__(self, value: float) -> None:
         self.value = value

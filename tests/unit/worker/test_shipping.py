@@ -1,4 +1,4 @@
-"""A function is sent to other processes, or refused with the name of what stands in the way."""
+"""A function is sent to other processes, or rejected with the name of the part that prevents this."""
 
 import pickle
 import threading

@@ -1,4 +1,4 @@
-"""How many processes a job becomes on one machine, and which devices each has."""
+"""The number of processes of a job on one machine, and the devices of each process."""
 
 import pytest
 from hypothesis import assume, given

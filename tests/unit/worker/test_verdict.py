@@ -1,4 +1,4 @@
-"""Which rank a report is about: one that ended early, and only if the others lost it."""
+"""Selection of the rank for a report: a rank that ended early, if the others lost it."""
 
 import dataclasses
 
