@@ -1,4 +1,4 @@
-"""What people type: one module a command, loaded when it is typed. The only place that composes."""
+"""The ``kfpytorch`` command: one module per subcommand, imported when it runs. Only this package composes."""
 
 import errno
 import os
@@ -6,17 +6,17 @@ import sys
 from importlib import import_module
 from typing import Final
 
-# What the extra `backend` brings. Authors need none of it, and have this command all the same.
+# Packages of the extra `backend`. An installation for authors does not have them, but has this command.
 _EXTRA: Final = (
     "fsspec", "grpc", "grpc_health", "grpc_reflection", "msgspec", "prometheus_client", "psutil",
     "pythonjsonlogger", "rich_click", "typing_extensions", "yaml",
 )  # fmt: skip
-# What a command is not to blame for, and cannot say better.
+# Errors that are not defects of a command, and are reported with a short message.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     _open_streams()
     try:
         import_module("backend_plugin.cli.commands").kfpytorch()
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Whoever has closed a stream wants to hear nothing there; it is no reason to fail."""
+    """Replace closed standard streams, so that they do not cause errors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for good.
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until exit.

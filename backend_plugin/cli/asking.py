@@ -1,4 +1,4 @@
-"""What the commands that ask a server have in common: whom they ask, how they end, and their JSON."""
+"""Common parts of the commands that call a server: options, exit codes and JSON output."""
 
 import os
 import signal
@@ -24,24 +24,24 @@ _NAMESPACE: Final = click.option("--namespace", "-n", metavar="NAME", help="Jobs
 
 
 def server_option(command: Command) -> Command:
-    """``--server``."""
+    """Add ``--server``."""
     return _SERVER(command)
 
 
 def namespace_option(command: Command) -> Command:
-    """``--namespace``."""
+    """Add ``--namespace``."""
     return _NAMESPACE(command)
 
 
 def output_option(human: str) -> Callable[[Command], Command]:
-    """``--output``: for people, or JSON."""
+    """Add ``--output`` with a human-readable format and JSON."""
     return click.option(
         "--output", "-o", type=click.Choice([human, "json"]), default=human, show_default=True
     )
 
 
 def duration(_: click.Context, __: click.Parameter, said: str) -> timedelta:
-    """What an option for a length of time says; as a callback of `click.option`."""
+    """Parse a duration, as a callback of `click.option`."""
     from backend_plugin.core.settings import kinds
 
     try:
@@ -52,8 +52,8 @@ def duration(_: click.Context, __: click.Parameter, said: str) -> timedelta:
 
 @contextmanager
 def answered() -> Iterator[None]:
-    """End as a command should that has no answer, is interrupted, or that nobody reads any more."""
-    # Otherwise gRPC tells people of connections that have ended, in words of its own.
+    """Handle a failed request, an interrupt and a closed stdout with the usual exit codes."""
+    # Otherwise gRPC logs closed connections to stderr.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from backend_plugin.client import NotAnswered
 
@@ -67,25 +67,25 @@ def answered() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
-        # What is still held would fail once more when the interpreter ends.
+        # Otherwise buffered output would raise the same error again at interpreter exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
 
 
 def say(text: str) -> None:
-    """A line for the person, as soon as it is said."""
+    """Print a line and flush stdout."""
     click.echo(text)
     sys.stdout.flush()
 
 
 def say_json(value: Any) -> None:
-    """One value on one line."""
+    """Print one value as JSON on one line, and flush stdout."""
     sys.stdout.buffer.write(lines.as_json(value) + b"\n")
     sys.stdout.buffer.flush()
 
 
 def plain(message: Message) -> Mapping[str, Any]:
-    """A message as JSON that a script can rely on: every field is there, and null where nothing is said."""
+    """Return a message as JSON values for scripts: it contains every field, and null for unset ones."""
     return {field.name: _plain(message, field) for field in message.DESCRIPTOR.fields}
 
 

@@ -1,4 +1,4 @@
-"""``kfpytorch cancel``: end a job for good."""
+"""``kfpytorch cancel``: cancel a job permanently."""
 
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ JOB is a name, the beginning of one, or the name of a Flyte execution.
 @asking.server_option
 @asking.output_option("text")
 def command(**said: Any) -> None:
-    """``kfpytorch cancel``, of what was typed."""
+    """Run ``kfpytorch cancel``."""
     with asking.answered():
         done = client.cancel_job(
             said["job"], reason=said["reason"], namespace=said["namespace"], server=said["server"]

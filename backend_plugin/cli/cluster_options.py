@@ -1,7 +1,4 @@
-"""What the commands that ask a Kubernetes cluster have in common: how it is found, and where in it.
-
-Lives here: the options, each once, and what they are as settings. Does not: reaching it; see `clusters`.
-"""
+"""Options of the commands that connect to a Kubernetes cluster, and their conversion to settings."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,13 +9,13 @@ import rich_click as click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 KEYS: Final = {"kubeconfig": "kubernetes.kubeconfig", "context": "kubernetes.context"}
-"""What is typed, and which setting it is."""
+"""The setting for each option."""
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _PATTERN: Final = frozenset("*?[")
 
 
 def reached_options(where: str = "") -> Callable[[Command], Command]:
-    """``--kubeconfig`` and ``--context``; `where` says of what they are."""
+    """Add ``--kubeconfig`` and ``--context``; `where` is a prefix of the help text."""
     kubeconfig = click.option(
         "--kubeconfig", metavar="FILE", help=f"{where}Default: the pod's account, or kubectl's."
     )
@@ -27,19 +24,19 @@ def reached_options(where: str = "") -> Callable[[Command], Command]:
 
 
 def settings_option(of: str) -> Callable[[Command], Command]:
-    """``--settings``: a server's file, as far as it is for this command."""
+    """Add ``--settings``; `of` lists the sections of a server's file that this command reads."""
     return click.option(
         "--settings", "-s", "file", metavar="FILE", envvar="KFPYTORCH_SETTINGS", help=f"YAML: {of}."
     )
 
 
 def flags(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What was typed of these options, as settings."""
+    """Convert the values of these options to settings."""
     return {"cluster": "kubernetes", **{key: said[name] for name, key in KEYS.items()}}
 
 
 def namespace(_: click.Context, __: click.Parameter, said: str | None) -> str | None:
-    """What ``--namespace`` names, if a namespace can be called so; as a callback of `click.option`."""
+    """Validate the value of ``--namespace``, as a callback of `click.option`."""
     if said is not None and not _NAMESPACE.fullmatch(said):
         near = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")[:63].strip("-")
         meant = f"; write {near}" if near else ""
@@ -51,7 +48,7 @@ def namespace(_: click.Context, __: click.Parameter, said: str | None) -> str | 
 
 
 def namespaces(context: click.Context, parameter: click.Parameter, said: tuple[str, ...]) -> tuple[str, ...]:
-    """The same of several, of which each may be a pattern."""
+    """Validate several namespaces; each may be a pattern."""
     for each in said:
         if not _PATTERN & set(each):
             namespace(context, parameter, each)

@@ -1,7 +1,4 @@
-"""The cluster that a server is for: opened, with what a platform means there by saying nothing.
-
-Lives here: which kind is told what. Does not: what any of them does; see `embedded` and `kube`.
-"""
+"""Opens the cluster of a server, with the platform's defaults for its kind."""
 
 import asyncio
 import logging
@@ -36,27 +33,27 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A cluster to serve."""
+    """An open cluster and its interfaces."""
 
     cluster: Cluster
     platform: Settings
     nodes: Nodes | None = None
-    """Those that can be told what to be; None where they are real."""
+    """The nodes of an embedded cluster, which commands can change; None for a Kubernetes cluster."""
     executions: Executions | None = None
-    """Flyte's objects; None where there are none."""
+    """Access to Flyte's workflow objects; None for an embedded cluster."""
     looks: Looks | None = None
-    """Who can tell what schedulers of gangs it has; None where there are none."""
+    """Reads the capabilities for gangs; None for an embedded cluster."""
     sight: Sight | None = None
-    """How much of it is seen; None where that is all of it."""
+    """The status of the watches; None for an embedded cluster, which has none."""
     now: Callable[[], datetime] = _now
-    """What time it is there."""
+    """Returns the time of the cluster's clock."""
 
 
 async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
-    """The cluster that the settings name; `stack` closes it.
+    """Open the cluster that the settings specify; `stack` closes it.
 
     Raises:
-        BackendError: If it cannot be had.
+        BackendError: If the cluster cannot be opened.
     """
     said, platform = configuration.server.settings, configuration.platform
     if said.cluster is ClusterKind.KUBERNETES:
@@ -80,15 +77,15 @@ async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
 
 
 def tell(stack: AsyncExitStack, said: ServerSettings, reached: discovery.Server) -> None:
-    """Have the commands of this user find the server, until `stack` ends.
+    """Write the file by which this user's commands find the server, and remove it when `stack` ends.
 
     Raises:
-        CannotSay: If they could not, and the state of an embedded cluster stands there, too.
+        CannotSay: If the cluster is embedded and the file cannot be written to its state directory.
     """
     try:
         discovery.write(said.state, reached)
     except discovery.CannotSay as error:
-        # In a pod there is nobody to look for it, and often no place to write.
+        # In a pod the file is not needed, and often no directory is writable.
         if said.cluster is ClusterKind.EMBEDDED:
             raise
         _LOG.info("%s; or name a --token-file, by which they get in from elsewhere", error)
@@ -97,10 +94,10 @@ def tell(stack: AsyncExitStack, said: ServerSettings, reached: discovery.Server)
 
 
 def reachable(said: ServerSettings) -> None:
-    """See that something says how a Kubernetes cluster is reached; whether it answers is for later.
+    """Check that credentials for a Kubernetes cluster are configured, without a connection.
 
     Raises:
-        CredentialsUnusable: If nothing does.
+        CredentialsUnusable: If there are no usable credentials.
     """
     if said.cluster is ClusterKind.KUBERNETES:
         from backend_plugin.kube import credentials
@@ -109,12 +106,12 @@ def reachable(said: ServerSettings) -> None:
 
 
 def named_namespaces(said: ServerSettings) -> tuple[str, ...]:
-    """Those that the settings name, and not by a pattern."""
+    """Return the namespaces of the settings that are not patterns."""
     return tuple(each for each in said.namespaces if not _PATTERN & set(each))
 
 
 def kubernetes_options(said: ServerSettings) -> KubernetesOptions:
-    """What a Kubernetes cluster is told; with a pattern among the namespaces all of them are followed."""
+    """Return the options of a Kubernetes cluster. If a namespace is a pattern, all namespaces are watched."""
     several = any(_PATTERN & set(namespace) for namespace in said.namespaces)
     return KubernetesOptions(
         kubeconfig=said.kubernetes.kubeconfig or "",
@@ -124,14 +121,14 @@ def kubernetes_options(said: ServerSettings) -> KubernetesOptions:
 
 
 class UnusableTemplates(BackendError):
-    """What should hold PodTemplates has no end, or is no file."""
+    """The PodTemplates are neither in a directory nor in a readable regular file of limited size."""
 
 
 def embedded_options(said: Embedded) -> EmbeddedOptions:
-    """What an embedded cluster is told.
+    """Return the options of an embedded cluster.
 
     Raises:
-        UnusableTemplates: If there is no reading its pod templates.
+        UnusableTemplates: If its PodTemplates cannot be read.
     """
     if said.pod_templates is not None and not said.pod_templates.is_dir():
         try:

@@ -1,4 +1,4 @@
-"""The table of commands; a command's module is loaded when it is typed."""
+"""The table of commands; the module of a command is imported when the command runs."""
 
 from difflib import get_close_matches
 from importlib import import_module
@@ -6,7 +6,7 @@ from typing import Final
 
 import rich_click as click
 
-# Each is `command` in the module of its name.
+# Each command is named `command` in the module of its name.
 COMMANDS: Final = (
     "render",
     "explain",
@@ -24,7 +24,7 @@ COMMANDS: Final = (
 
 
 class _Commands(click.RichGroup):
-    """A group that knows its commands by name, and the nearest one to a name that is none."""
+    """A group that imports commands by name, and suggests the nearest name for an unknown one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)

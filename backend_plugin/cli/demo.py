@@ -1,6 +1,6 @@
-"""``kfpytorch demo``: a task's whole road, from its Python file to its outputs, on this machine.
+"""``kfpytorch demo``: runs a task on this machine, from its Python file to its outputs.
 
-Composes a server, the tasks and what is seen of them. The server is a process of its own, as it is for Flyte.
+The demo starts a server as a separate process, calls it as Flyte does, and prints the phases of the task.
 """
 
 import importlib.util
@@ -57,7 +57,7 @@ _FAILED: Final = 1
 )
 @asking.server_option
 def command(**said: Any) -> None:
-    """``kfpytorch demo``, of what was typed."""
+    """Run ``kfpytorch demo``."""
     with asking.answered(), tempfile.TemporaryDirectory(prefix="kfpytorch-demo-") as folder:
         try:
             if said["file"] is None:
@@ -68,11 +68,11 @@ def command(**said: Any) -> None:
             ends.refuse(error)
 
 
-# ---- what is shown
+# ---- output
 
 
 def _own(folder: Path) -> None:
-    """The demo's own tasks: one that ends well, one that does not, and the commands that tell of them."""
+    """Run the demo's own tasks, one that succeeds and one that fails, and the commands that show them."""
     if importlib.util.find_spec("torch") is None:
         raise ends.Unreadable("the demo trains with torch, which is not installed; write: pip install torch")
     code = folder / "code"
@@ -94,7 +94,7 @@ def _own(folder: Path) -> None:
 
 
 def _one(folder: Path, said: Mapping[str, Any]) -> bool:
-    """A task of the person's own; gives whether it ended well."""
+    """Run a task of the user; return True if it succeeded."""
     found, inputs = _found(Path(said["file"]), said["task"], said["image"]), _pairs(said["inputs"])
     execution = f"demo-{folder.name.rpartition('-')[2]}".lower().replace("_", "x")
     with ExitStack() as stack:
@@ -113,7 +113,7 @@ class _Asked(NamedTuple):
 
 
 def _walk(server: str | None, store: Path, found: "Found", asked: _Asked) -> bool:
-    """Print what is seen of an execution; gives whether it ended well."""
+    """Print the phases of an execution; return True if it succeeded."""
     from backend_plugin.cli import road
 
     node = road.Node(
@@ -142,7 +142,7 @@ def _walk(server: str | None, store: Path, found: "Found", asked: _Asked) -> boo
 def _job(server: str | None, execution: str) -> str:
     try:
         job = client.get_job(execution, server=server)
-    except client.NotFound:  # It was refused; why, is the next answer.
+    except client.NotFound:  # The create request was rejected; the next phase contains the reason.
         return ""
     return f"job {job.name} in namespace {job.namespace}"
 
@@ -163,7 +163,7 @@ def _print_end(end: "End", found: "Found") -> None:
 
 
 def _print(word: str, said: Sequence[str]) -> None:
-    """A word, and what there is to say to it, in lines that a page can hold."""
+    """Print a label and its text, wrapped to the width of the page."""
     lines = [part for line in said for part in _wrapped(line)]
     label = word.ljust(_INDENT - 2)
     if colour := tables.colour_of(word) if tables.coloured() else None:
@@ -174,7 +174,7 @@ def _print(word: str, said: Sequence[str]) -> None:
 
 
 def _wrapped(line: str) -> Sequence[str]:
-    """An address stays whole, so that it can be copied."""
+    """Wrap a line; a line with a URL stays whole, so that it can be copied."""
     if "://" in line:
         return [line]
     begin = line[: len(line) - len(line.lstrip())] + "  "
@@ -187,7 +187,7 @@ def _title(text: str) -> None:
     asking.say("\n" + click.style(text, bold=True))
 
 
-# ---- what is asked for
+# ---- input
 
 
 def _found(path: Path, task: str | None, image: str | None) -> "Found":
@@ -196,7 +196,7 @@ def _found(path: Path, task: str | None, image: str | None) -> "Found":
     before = signal.getsignal(signal.SIGINT)
     from backend_plugin.cli import python_file
 
-    # flytekit ends the process at a Ctrl-C; we have a task to abort first.
+    # flytekit exits the process on Ctrl-C, but the demo has to abort its task first.
     signal.signal(signal.SIGINT, before)
     return python_file.found(path, task, image=image)
 
@@ -213,7 +213,7 @@ def _pairs(inputs: Sequence[str]) -> Mapping[str, str]:
 
 @contextmanager
 def _server(folder: Path, code: Path) -> Iterator[Path]:
-    """A server of its own; gives its state directory. It ends, and all its jobs with it, with the block."""
+    """Run a server and yield its state directory. The server and its jobs end with the block."""
     state, log = folder / "state", folder / "server.log"
     state.mkdir()
     options = ["--cluster", "embedded", "--port", "0", "--state", str(state), "--code", str(code)]
@@ -224,7 +224,7 @@ def _server(folder: Path, code: Path) -> Iterator[Path]:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            # A Ctrl-C is ours to answer: first the task is aborted, then the server ends.
+            # The demo handles Ctrl-C itself: it aborts the task first and then stops the server.
             start_new_session=True,
         )
     try:

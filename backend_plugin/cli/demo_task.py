@@ -1,6 +1,6 @@
-"""The tasks of ``kfpytorch demo``, as the file of a user; the demo puts it where its pods find it.
+"""The source of the tasks of ``kfpytorch demo``; the demo writes it to a file that its pods import.
 
-A text and no module: nothing of the backend imports flytekit or torch.
+It is text, because the backend must not import flytekit or torch.
 """
 
 from typing import Final

@@ -1,7 +1,4 @@
-"""``kfpytorch doctor``: whether a cluster has what a distributed job needs, before one is asked for.
-
-Composes what is typed, looking, judging and printing; see `backend_plugin.doctor`.
-"""
+"""``kfpytorch doctor``: checks whether a cluster can run a distributed job; see `backend_plugin.doctor`."""
 
 import asyncio
 import logging
@@ -79,10 +76,10 @@ _WILD: Final = frozenset("*?[")
 @cluster_options.reached_options()
 @asking.output_option("text")
 def command(**said: Any) -> None:
-    """``kfpytorch doctor``, of what was typed."""
+    """Run ``kfpytorch doctor``."""
     if said["burn_in"] and not said["task"]:
         raise click.UsageError("--burn-in runs on the replicas of a task; name it: --for FILE TASK")
-    logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # It is said below, once.
+    logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
     with asking.answered():
         try:
             options, wish = _wanted(said)
@@ -100,7 +97,7 @@ def command(**said: Any) -> None:
 
 
 def _wanted(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "Wish"]:
-    """Where to look, and for what."""
+    """Return the options of the cluster, and the task to check."""
     from backend_plugin.cli import clusters
     from backend_plugin.doctor import probe
     from backend_plugin.doctor.burn_in import job
@@ -128,7 +125,7 @@ def _wanted(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "Wish"]:
 
 
 def _certificate(server: "ServerSettings") -> str:
-    """The one that the settings give to servers, where it is here, too, as in the pod of the helm test."""
+    """Return the certificate of the server settings if the file exists here, as in the pod of helm test."""
     file = server.tls.certificate if server.tls else None
     return str(file) if file is not None and file.is_file() else ""
 
@@ -136,14 +133,14 @@ def _certificate(server: "ServerSettings") -> str:
 def _release() -> str:
     try:
         return metadata.version("flytekitplugins-kfpytorch")
-    except metadata.PackageNotFoundError:  # Of a checkout that is not installed.
+    except metadata.PackageNotFoundError:  # A source checkout without an installation.
         return ""
 
 
 async def _gathered(
     options: "KubernetesOptions", wish: "Wish", limit: timedelta | None, told: list[int]
 ) -> tuple["Facts", Sequence["Finding"]]:
-    """What was seen, and what came of a burn-in; without a limit there is none."""
+    """Return the facts, and the findings of a burn-in if `limit` is given."""
     from backend_plugin.doctor.gathering import gathered
 
     facts = await gathered(options, wish)
@@ -153,7 +150,7 @@ async def _gathered(
 async def _burned_in(
     options: "KubernetesOptions", facts: "Facts", limit: timedelta, told: list[int]
 ) -> Sequence["Finding"]:
-    """Also whoever is `told` to end by a signal deletes what was made."""
+    """Run the burn-in. A signal cancels it, and its job is deleted then too."""
     from backend_plugin.doctor.burn_in import running
 
     this = asyncio.ensure_future(
@@ -178,7 +175,7 @@ async def _burned_in(
 
 
 def _told(facts: "Facts", burned: Sequence["Finding"], form: str) -> int:
-    """Print all of it; the exit code."""
+    """Print the report and return the exit code."""
     from backend_plugin.doctor import about, verdict
 
     found = verdict.in_order([*verdict.findings(facts), *burned])

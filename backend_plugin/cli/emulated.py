@@ -1,4 +1,4 @@
-"""What a platform means by saying nothing, when its cluster is emulated on this machine."""
+"""Defaults of the platform settings for an embedded cluster."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -9,12 +9,12 @@ from backend_plugin.core.job import TRAINER
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.settings.logs import Logs, LogTemplate
 
-# Nobody owns these jobs, and their logs are on somebody's disk.
+# These jobs have no owner that deletes them, and their logs use the disk of this machine.
 _KEPT: Final = timedelta(days=1)
 
 
 def platform(settings: Settings, state: Path) -> Settings:
-    """The same settings, with log links to this machine's files, and an end to how long jobs are kept."""
+    """Return the settings with log links to local files, and with a TTL for finished jobs."""
     ours = settings.kfpytorch
     if not ours.ttl_after_finished:
         ours = replace(ours, ttl_after_finished=_KEPT)

@@ -1,6 +1,6 @@
-"""How a command ends that cannot do what was typed.
+"""Error exits of commands.
 
-Plain lines on stderr, whole, so that they can be searched for and what they propose can be copied.
+Errors are plain, unwrapped lines on stderr, so that users can search for them and copy the remedies.
 """
 
 import sys
@@ -16,17 +16,17 @@ _REFUSED: Final = 1
 
 
 class Unreadable(Exception):
-    """What was typed, or a file that it names, cannot be used; says what could be."""
+    """Invalid input: an argument or a file that cannot be used; the message contains the remedy."""
 
 
 def refuse(error: Unreadable) -> NoReturn:
-    """End with what was wrong."""
+    """Print the error and exit."""
     click.echo(printable.escape(f"Error: {error}"), err=True)
     sys.exit(_REFUSED)
 
 
 def refuse_all(problems: Iterable[Problem]) -> NoReturn:
-    """End with every problem of a task or of the settings."""
+    """Print all problems of a task or of the settings, and exit."""
     for problem in problems:
         text = f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}"
         click.echo(printable.escape(text), err=True)
@@ -34,10 +34,10 @@ def refuse_all(problems: Iterable[Problem]) -> NoReturn:
 
 
 def refuse_beside_batch(said: Mapping[str, Any]) -> None:
-    """End as for a mistyped command if more was typed: a batch has all of it in its lines.
+    """Reject other options beside ``--batch``, because a batch reads all input from stdin.
 
     Raises:
-        UsageError: If so.
+        UsageError: If another option is given.
     """
     if any(value not in (None, ()) for name, value in said.items() if name not in ("batch", "output")):
         raise click.UsageError("--batch stands alone: what it is to do comes on stdin")

@@ -1,6 +1,6 @@
-"""``kfpytorch explain``: what Flyte would believe of a job, from files that kubectl wrote.
+"""``kfpytorch explain``: prints the verdict on a job, from files that kubectl wrote.
 
-Composes reading, judging and printing. `observation` says how files become what `judge` takes.
+`observation` converts the files to the input of `judge`.
 """
 
 import sys
@@ -44,7 +44,7 @@ stdin.
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object a line.")
 def command(**said: Any) -> None:
-    """``kfpytorch explain``, of what was typed."""
+    """Run ``kfpytorch explain``."""
     if said["batch"]:
         ends.refuse_beside_batch(said)
         lines.answer_all(answer, sys.stdin.buffer, sys.stdout.buffer)
@@ -67,12 +67,12 @@ def command(**said: Any) -> None:
 
 
 def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The verdict on one line of a batch; without ``now`` it is given as of the present."""
+    """Return the verdict for one line of a batch; without ``now``, use the current time."""
     now = reading.moment(request, "now") or datetime.now(timezone.utc)
     rules = _rules(requests.settings_of(request))
     if request.get("template") is not None:
         template, run = requests.asked(request)
-        # What is wrong with the task is not asked here: its job is there.
+        # Problems of the task are ignored, because its job exists.
         deadlines = custom.decode(template, run, []).deadlines
         rules = replace(rules, run=run, task_config=dict(template.config), deadlines=deadlines)
     return _plain(judge(observation.of_request(request), rules, now))

@@ -1,7 +1,4 @@
-"""What a command reads beside its subject: the platform's settings, and PodTemplates.
-
-As YAML or JSON, from files or, as ``-``, from stdin.
-"""
+"""Reads settings, PodTemplates and capabilities as YAML or JSON from files, or from stdin for ``-``."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +13,9 @@ from backend_plugin.core.scheduling.findings import NOTHING, Findings
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import small_files, yaml_text
 
-# Where `plugins.k8s` stands in the values of Flyte's two charts.
+# The path of `plugins.k8s` in the values of Flyte's two charts.
 _CHARTS: Final = (("configuration", "inline"), ("configmap", "k8s"))
-# Where admin's `task_resources` stands in Flyte's configuration and in the values of its charts.
+# The path of admin's `task_resources` in Flyte's configuration and in the values of its charts.
 _TASK_RESOURCES: Final = (
     ("task_resources",),
     ("configuration", "inline", "task_resources"),
@@ -26,7 +23,7 @@ _TASK_RESOURCES: Final = (
 )
 _EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 _OUR_CHART: Final = "kfpytorch-backend"
-# By its label: the object's own name hangs on the release's.
+# Selects the ConfigMap by label, because its name depends on the release.
 _SETTINGS_OF: Final = (
     "kubectl get configmap --all-namespaces --selector app.kubernetes.io/name=NAME "
     "--output 'jsonpath={.items[*].data.settings\\.yaml}' > settings.yaml"
@@ -43,15 +40,15 @@ OUR_VALUES: Final = frozenset(
         "spreadBy",
     }
 )
-"""What stands in the values of our chart, and neither in those of Flyte's charts nor in settings."""
+"""Keys of this project's chart values that are neither values of Flyte's charts nor settings."""
 
 
 def settings(file: str | None) -> platform.Settings:
-    """The settings that a file means: those of Flyte without one.
+    """Return the settings in a file, or Flyte's defaults without one.
 
     Raises:
-        Unreadable: If it cannot be read, or is no mapping.
-        InvalidSettings: With everything in it that is no setting or cannot be meant.
+        Unreadable: If the file cannot be read, or is not a mapping.
+        InvalidSettings: If it contains unknown or invalid settings; with all of them.
     """
     if file is None:
         return platform.read({})
@@ -59,10 +56,10 @@ def settings(file: str | None) -> platform.Settings:
 
 
 def only_document(file: str) -> Any:
-    """What a file of settings holds; an empty mapping where it holds nothing.
+    """Return the content of a settings file; an empty mapping for an empty file.
 
     Raises:
-        Unreadable: If it cannot be read, or holds more than one document.
+        Unreadable: If the file cannot be read, or contains more than one document.
     """
     documents = [each for each in _documents(file, "settings") if each is not None]
     if len(documents) > 1:
@@ -73,7 +70,7 @@ def only_document(file: str) -> Any:
 def section(said: Any, file: str) -> Mapping[str, Any]:
     """Return the ``plugins.k8s`` section of a mapping, with Flyte's ``task_resources`` in it.
 
-    The section is the mapping itself, or stands where Flyte's configuration and charts have it.
+    The section is the mapping itself, or is at a path of Flyte's configuration or charts.
     """
     _not_values(said, file)
     resources = next((each for path in _TASK_RESOURCES if (each := _inner(said, path))), None)
@@ -86,7 +83,7 @@ def _find_section(said: Any, file: str) -> Mapping[str, Any]:
     for chart, part in _CHARTS:
         values = _inner(said, (chart,))
         if isinstance(values, Mapping):
-            # They mostly say much else, and may say nothing of this.
+            # Chart values may have other content and no `plugins`.
             inner = values.get(part) or {}
             said = {"plugins": inner.get("plugins") or {}} if isinstance(inner, Mapping) else inner
     plugins = said.get("plugins") if isinstance(said, Mapping) else None
@@ -100,10 +97,10 @@ def _find_section(said: Any, file: str) -> Mapping[str, Any]:
 
 
 def _not_values(said: Any, file: str) -> None:
-    """Refuse the values of our own chart, whose release has the settings that they come to in a ConfigMap.
+    """Reject values of this project's chart; the ConfigMap of a release contains the resulting settings.
 
     Raises:
-        Unreadable: If it is those.
+        Unreadable: If the mapping contains keys of these values.
     """
     found = [key for key in said if key in OUR_VALUES] if isinstance(said, Mapping) else []
     if found:
@@ -115,7 +112,7 @@ def _not_values(said: Any, file: str) -> None:
 
 
 def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[str, Any]:
-    """Return the section, in which ``kfpytorch.task-resources`` is ``resources`` unless it is set there."""
+    """Return the section with ``resources`` as ``kfpytorch.task-resources``, unless it is already set."""
     ours = section.get("kfpytorch") or {}
     if not resources or not isinstance(ours, Mapping):
         return section
@@ -125,7 +122,7 @@ def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[
 
 
 def _rename_storage(amounts: Any) -> Any:
-    """Return amounts with Kubernetes' name for what Flyte calls ``ephemeralStorage``, in any case."""
+    """Return amounts with Kubernetes' name for Flyte's ``ephemeralStorage``, which is matched in any case."""
     if not isinstance(amounts, Mapping):
         return amounts
     return {
@@ -135,7 +132,7 @@ def _rename_storage(amounts: Any) -> Any:
 
 
 def _with_logs(plugins: Mapping[str, Any]) -> Any:
-    """``plugins.k8s``, in which ``kfpytorch.logs`` is ``plugins.logs`` where it says nothing else."""
+    """Return ``plugins.k8s`` with ``plugins.logs`` as ``kfpytorch.logs``, unless it is already set."""
     section, logs = plugins.get("k8s") or {}, plugins.get("logs")
     ours = (section.get("kfpytorch") or {}) if isinstance(section, Mapping) else None
     if not logs or not isinstance(ours, Mapping):
@@ -144,10 +141,10 @@ def _with_logs(plugins: Mapping[str, Any]) -> Any:
 
 
 def pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
-    """All PodTemplates of all files, which hold them as ``kubectl`` writes and reads them.
+    """Return all PodTemplates in the files, which contain them as ``kubectl`` writes them.
 
     Raises:
-        Unreadable: If a file cannot be read, or holds anything else.
+        Unreadable: If a file cannot be read, or contains another kind of object.
     """
     found: list[Manifest] = []
     for file in files:
@@ -162,10 +159,10 @@ def pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
 
 
 def findings(file: str | None) -> Findings:
-    """What a file says that a cluster has; nothing without one.
+    """Return the capabilities for gangs in a file; empty without one.
 
     Raises:
-        Unreadable: If it cannot be read, or says something else.
+        Unreadable: If the file cannot be read, or is invalid.
     """
     if file is None:
         return NOTHING
@@ -178,10 +175,10 @@ def findings(file: str | None) -> Findings:
 
 
 def read(file: str) -> bytes:
-    """What is in a file, or comes from stdin.
+    """Return the content of a file or of stdin.
 
     Raises:
-        OSError: If it cannot be read, or has no end.
+        OSError: If it cannot be read, or is too large.
     """
     if file == "-":
         return small_files.all_of(sys.stdin.buffer)
@@ -199,7 +196,7 @@ def _documents(file: str, what: str) -> Sequence[Any]:
     import yaml
 
     try:
-        # Bytes: YAML knows its encodings, byte order marks included.
+        # Bytes, because YAML detects the encoding and byte order marks.
         return yaml_text.documents(read(file))
     except OSError as error:
         raise Unreadable(f"{what} {file}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""``kfpytorch gc``: jobs in a Kubernetes cluster whose execution is gone."""
+"""``kfpytorch gc``: lists or deletes orphans, which are jobs whose execution no longer exists."""
 
 import asyncio
 import logging
@@ -31,14 +31,14 @@ cluster, not a server, as `kfpytorch serve --cluster kubernetes` does with the s
 """
 _HEADER: Final = ("NAMESPACE", "NAME", "EXECUTION", "NODE", "ATTEMPT", "STATE", "AGE", "RESULT")
 _STATES: Final = ("Succeeded", "Failed", "Suspended", "Restarting", "Running", "Created")
-"""What is said of a job, what counts most first."""
+"""Condition types in order of precedence, for the STATE column."""
 _FAILED: Final = 1
 _UNCLEAR: Final = "of {jobs} jobs without an owner it cannot be told: {why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """What has become of one job."""
+    """The result for one job."""
 
     suspect: "Suspect"
     result: str
@@ -78,8 +78,8 @@ class _Row:
 @cluster_options.reached_options()
 @asking.output_option("table")
 def command(**said: Any) -> None:
-    """``kfpytorch gc``, of what was typed."""
-    logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # It is said below, once.
+    """Run ``kfpytorch gc``."""
+    logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
     flags = {**cluster_options.flags(said), "namespaces": said["namespace"]}
     with asking.answered():
         try:
@@ -97,11 +97,11 @@ class _Done:
     found: "Found"
     rows: Sequence[_Row]
     at: datetime
-    """What time it was there."""
+    """The time of the cluster's clock."""
 
 
 async def _collected(settings: "ServerSettings", said: dict[str, Any]) -> _Done:
-    """What is found, and deleted if it was typed so."""
+    """Scan for orphans; with ``--delete``, scan again after a pause and delete those found twice."""
     from backend_plugin.cli import clusters
     from backend_plugin.kube.cluster import KubernetesCluster
     from backend_plugin.shell.allowed import Allowed

@@ -1,4 +1,4 @@
-"""``kfpytorch health``: whether a server is well, for probes that run commands but speak no gRPC with TLS."""
+"""``kfpytorch health``: a health check for exec probes, where a gRPC probe cannot use TLS."""
 
 import sys
 
@@ -22,7 +22,7 @@ _HELP = """Ask a server whether it is ready: exit code 0 if it is, 1 if it is no
 @click.option("--name", metavar="HOST", default="", help="Of its certificate, if not that of its address.")
 @asking.server_option
 def command(service: str, name: str, server: str | None) -> None:
-    """``kfpytorch health``, of what was typed."""
+    """Run ``kfpytorch health``."""
     with asking.answered():
         status = client.health(service, name=name, server=server)
         asking.say(status)

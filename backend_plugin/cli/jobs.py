@@ -1,4 +1,4 @@
-"""``kfpytorch jobs``: the jobs of a server, how they stand, and one of them in full."""
+"""``kfpytorch jobs``: lists the jobs of a server, watches them, or prints one in full."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ _FAILED: Final = 1
 @asking.server_option
 @asking.output_option("table")
 def command(**said: Any) -> None:
-    """``kfpytorch jobs``, of what was typed."""
+    """Run ``kfpytorch jobs``."""
     with asking.answered():
         if said["watch"]:
             _watch(said)
@@ -51,7 +51,7 @@ def _where(said: Mapping[str, Any]) -> dict[str, Any]:
     return {"namespace": said["namespace"], "server": said["server"]}
 
 
-# ---- all of them
+# ---- list
 
 
 def _print_all(jobs: Sequence["wire.Job"], form: str) -> None:
@@ -79,7 +79,7 @@ def _print_json(value: Any) -> None:
     click.echo(msgspec.json.format(lines.as_json(value), indent=2))
 
 
-# ---- as they change
+# ---- watch
 
 
 def _say_change(change: "wire.JobChange", kind: str, columns: tables.Columns, output: str) -> None:
@@ -101,12 +101,12 @@ def _watch(said: Mapping[str, Any]) -> None:
             kind = str(change.WhichOneof("change"))
             last = getattr(change, kind)
             _say_change(change, kind, columns, said["output"])
-    # Only the watching of one job has an end.
+    # Only the watch of a single job ends.
     if last is not None and last.flyte.phase != "SUCCEEDED":
         sys.exit(_FAILED)
 
 
-# ---- one of them
+# ---- one job
 
 
 def _print_one(job: "wire.Job", form: str) -> None:

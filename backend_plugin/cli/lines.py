@@ -1,6 +1,6 @@
-"""JSON lines in, JSON lines out: what both batch commands have in common.
+"""JSON lines of the batch commands: one reply per request line.
 
-A line is answered whatever it holds; nothing but the end of the input ends the loop.
+Each line results in a reply, even if it is invalid; the loop ends at the end of the input.
 """
 
 import codecs
@@ -18,7 +18,7 @@ Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def answer_all(answer: Answer, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer every line that is not empty with one line that has its id, as soon as it is read."""
+    """Reply to each non-empty line with one line that contains its id, as soon as the line is read."""
     for line in requests:
         if line.strip():
             answers.write(respond(answer, line) + b"\n")
@@ -26,17 +26,17 @@ def answer_all(answer: Answer, requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def respond(answer: Answer, line: bytes) -> bytes:
-    """One line's answer, without its end."""
+    """Return the reply to one line, without a newline."""
     return as_json(_answered(answer, line))
 
 
 def as_json(value: Any) -> bytes:
-    """JSON with keys in their order, so that equal values are equal bytes."""
+    """Return JSON with sorted keys, so that equal values have equal bytes."""
     return printable.escape_json(msgspec.json.encode(value, order="sorted").decode()).encode()
 
 
 def invalid(field: str, value: object, message: str, remedy: str) -> InvalidTask:
-    """An error of one problem."""
+    """Return an error with one problem."""
     return InvalidTask(Problem(field=field, value=shown(value), message=message, remedy=remedy))
 
 
@@ -49,7 +49,7 @@ def _answered(answer: Answer, line: bytes) -> Mapping[str, Any]:
         problems = refusal.problems
     except RecursionError:
         problems = invalid("", "…", "is nested too deeply", "write no more levels than a pod has").problems
-    except Exception as error:  # noqa: BLE001 - a border: a defect of ours costs its own line only
+    except Exception as error:  # noqa: BLE001 - a defect must not affect other lines
         text = f"{type(error).__name__}: {error}"
         problems = invalid("", text, "is a defect of ours", "report it, with this line").problems
     said = request.get("id") if isinstance(request, Mapping) else _id_of_no_request(line)
@@ -57,7 +57,7 @@ def _answered(answer: Answer, line: bytes) -> Mapping[str, Any]:
 
 
 def _id_of_no_request(line: bytes) -> Any:
-    """Of what is nearly JSON, so that whoever asked can tell which question it was; else None."""
+    """Return the id of a line that is almost JSON, so that the client can match the reply, or None."""
     try:
         said = json.loads(line)
         return msgspec.json.decode(as_json(said["id"]))

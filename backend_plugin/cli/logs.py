@@ -1,4 +1,4 @@
-"""``kfpytorch logs``: what the replicas of a job have written, each line with who wrote it."""
+"""``kfpytorch logs``: prints the log lines of a job's replicas, each with the name of its replica."""
 
 import re
 import sys
@@ -24,7 +24,7 @@ JOB is a name, the beginning of one, or the name of a Flyte execution.
   $ kfpytorch logs f1-n0-0 --rank 3 --tail 20
 """
 _COLOURS: Final = ("cyan", "yellow", "green", "magenta", "blue", "bright_red")
-# What a terminal would obey; a tab is only wide.
+# Control characters that a terminal would interpret, except the tab.
 _CONTROL: Final = {code: None for code in (*range(32), *range(127, 160)) if code != ord("\t")}
 _NUMBERS: Final = click.IntRange(min=0, max=2**31 - 1)
 _NUMBER: Final = re.compile(r"\d+$")
@@ -42,7 +42,7 @@ _NUMBER: Final = re.compile(r"\d+$")
 @asking.server_option
 @asking.output_option("text")
 def command(**said: Any) -> None:
-    """``kfpytorch logs``, of what was typed."""
+    """Run ``kfpytorch logs``."""
     wanted = client.Lines(
         **{key: said[key] for key in ("follow", "tail", "rank", "replica", "previous")},
     )
@@ -76,7 +76,7 @@ def _line(line: "wire.LogLine", *, coloured: bool, timed: bool) -> bytes:
 
 
 def colour_of(replica: str) -> str:
-    """The same for the same replica; of neighbours, different ones."""
+    """Return the colour of a replica; neighbours have different colours."""
     number = _NUMBER.search(replica)
     place = int(number[0]) if number else 0
     return _COLOURS[(place + (not replica.startswith("master"))) % len(_COLOURS)]

@@ -1,4 +1,4 @@
-"""``kfpytorch nodes``: the nodes of an embedded cluster, and what becomes of a job without one."""
+"""``kfpytorch nodes``: lists the nodes of an embedded cluster, or removes, drains or restores one."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +32,7 @@ _RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
 @asking.server_option
 @asking.output_option("table")
 def command(**said: Any) -> None:
-    """``kfpytorch nodes``, of what was typed."""
+    """Run ``kfpytorch nodes``."""
     if said["change"] and not said["node"]:
         raise click.UsageError(f"which node? Write: kfpytorch nodes {said['change']} NAME")
     with asking.answered():

@@ -1,7 +1,6 @@
-"""Files and requests → what `judge` takes.
+"""Converts files and batch requests to the input of `judge`.
 
-Kinds are told apart by their names; an error file comes as the protobuf that a worker wrote, as its
-protobuf JSON, or as base64 of it.
+Objects are recognized by their kind. An error file is protobuf, protobuf JSON, or base64 of protobuf.
 """
 
 import base64
@@ -27,20 +26,20 @@ _KINDS: Final = {
     "PodGroup": "pod_groups",
     "Workload": "pod_groups",
 }
-"""By the kind of an object: where it stands in a request."""
+"""The key in a request for each kind of object."""
 _OUTPUTS: Final = "outputs.pb"
-"""What a task leaves that ended well, beside where it would leave an error file."""
+"""The file that a successful task writes; an error file has the same directory."""
 
 
 def of_request(request: Mapping[str, Any]) -> Observed:
-    """One line of a batch; odd parts count as absent."""
+    """Convert one line of a batch; invalid parts are ignored."""
     files = request.get("error_files")
     documents = [_document(each) for each in files] if isinstance(files, list) else []
     return read_observed({**request, "error_files": [each for each in documents if each is not None]})
 
 
 def _document(said: Any) -> Mapping[str, Any] | None:
-    """``{path, error: {…}}``, ``{path, document: {error: {…}}}`` or ``{path, base64: …}``."""
+    """Read ``{path, error: {…}}``, ``{path, document: {error: {…}}}`` or ``{path, base64: …}``."""
     if isinstance(said, str):
         said = {"base64": said}
     if not isinstance(said, Mapping):
@@ -56,10 +55,10 @@ def _document(said: Any) -> Mapping[str, Any] | None:
 
 
 def of_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:
-    """All objects of all files, and the job of that name, or the only one.
+    """Read all files, and select the job of that name or the only one.
 
     Raises:
-        Unreadable: If a file is missing or no YAML, or none holds such a job.
+        Unreadable: If a file is missing or invalid, or no file contains such a job.
     """
     found: dict[str, list[Mapping[str, Any]]] = {
         kind: [] for kind in (*_KINDS.values(), "error_files", "others")
@@ -80,7 +79,7 @@ def of_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> 
 
 
 def _only(name: str | None, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Mapping[str, Any] | None:
-    """The job that is meant; None is one that is gone, of which an error file is left."""
+    """Return the selected job; None if the job is deleted and only an error file is left."""
     jobs = {text(section(each, "metadata"), "name"): each for each in found["job"]}
     if name in jobs:
         return jobs[name]
@@ -99,13 +98,13 @@ def _only(name: str | None, found: Mapping[str, Sequence[Mapping[str, Any]]]) ->
 
 
 def _own(objects: Sequence[Manifest], job: Manifest | None, jobs: Sequence[Manifest]) -> Sequence[Manifest]:
-    """Those of a namespace that are about this job: judging takes all that it is given for the job's."""
+    """Return the objects of this job, because `judge` attributes all its input to the job."""
     if job is None:
         return objects
     names = [text(section(each, "metadata"), "name") for each in jobs]
 
     def is_own(said: str) -> bool:
-        """Whether it is the job or, by its name, one of its pods; ``a-b-worker-0`` is none of job ``a``."""
+        """True for the name of the job or of one of its pods; ``a-b-worker-0`` is not a pod of job ``a``."""
         near = [name for name in names if f"{said}-".startswith(f"{name}-")]
         return max(near, key=len, default=None) == text(section(job, "metadata"), "name")
 
@@ -113,14 +112,14 @@ def _own(objects: Sequence[Manifest], job: Manifest | None, jobs: Sequence[Manif
 
 
 def _about(manifest: Manifest) -> Sequence[str]:
-    """The names of what an event is about, or of what owns a pod group; none where it does not say."""
+    """Return the names of the object of an event, or of the owners of a pod group; empty if unknown."""
     about = section(manifest, "involvedObject") or section(manifest, "regarding")
     owners = entries(section(manifest, "metadata"), "ownerReferences")
     return [name for each in (about, *owners) if (name := text(each, "name"))]
 
 
 def _objects(name: str) -> Sequence[Mapping[str, Any]]:
-    """The objects of a file: one, several documents, or Lists of them."""
+    """Return the objects in a file: a single one, several documents, or Lists."""
     try:
         documents = yaml_text.documents(_read(name), times=False)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -129,7 +128,7 @@ def _objects(name: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _flat(document: Manifest) -> Iterator[Manifest]:
-    """What a List holds; the API server leaves out the kind of what is in a PodList."""
+    """Yield the items of a List. The API server omits the kind of the items in a PodList."""
     if not isinstance(document.get("items"), list):
         yield document
         return

@@ -1,6 +1,6 @@
-"""What propeller would add to a task, made up: an attempt of an execution that never was.
+"""A fixed example attempt, with the values that FlytePropeller would add to a task.
 
-The same for every task, so that what is printed changes with the task only.
+All tasks get the same values, so that the output depends only on the task.
 """
 
 import re
@@ -18,7 +18,7 @@ _NODE: Final = "n0"
 _OUTPUT_PREFIX: Final = f"s3://bucket/metadata/propeller/project-development-{_EXECUTION}/{_NODE}/data/0"
 _RAW: Final = f"s3://bucket/raw/{_EXECUTION}-{_NODE}-0"
 _NAMESPACE: Final = "project-development"
-# As propeller fills them in, whatever their case; without an earlier checkpoint it writes two quotes.
+# FlytePropeller ignores the case of these names; without an earlier checkpoint it writes two quotes.
 _PLACEHOLDERS: Final = {
     "input": f"{_OUTPUT_PREFIX.rpartition('/')[0]}/inputs.pb",
     "inputprefix": _OUTPUT_PREFIX.rpartition("/")[0],
@@ -35,10 +35,10 @@ _INPUTS: Final = "inputs."
 
 
 def attempt(template: TaskTemplate, inputs: Mapping[str, str]) -> tuple[TaskTemplate, Run]:
-    """The task as a connector would get it, and for whom.
+    """Return the task as a connector would receive it, and the example attempt.
 
     Raises:
-        Unreadable: If its arguments name an input that is not given.
+        Unreadable: If the arguments refer to an input without a value.
     """
     known = {**_PLACEHOLDERS, **{f"{_INPUTS}{name}".lower(): value for name, value in inputs.items()}}
     rendered = filled(template, known)
@@ -69,14 +69,14 @@ def attempt(template: TaskTemplate, inputs: Mapping[str, str]) -> tuple[TaskTemp
 
 
 def filled(template: TaskTemplate, known: Mapping[str, str]) -> TaskTemplate:
-    """The task with its arguments filled in.
+    """Return the task with its arguments filled in.
 
     Args:
-        template: As it was registered.
-        known: By the names of propeller's variables, in lower case.
+        template: The registered task.
+        known: The values by FlytePropeller's variable names, in lower case.
 
     Raises:
-        Unreadable: If they name an input that is not known.
+        Unreadable: If the arguments refer to an input without a value.
     """
     rendered = TaskTemplate()
     rendered.CopyFrom(template)
@@ -88,10 +88,10 @@ def filled(template: TaskTemplate, known: Mapping[str, str]) -> TaskTemplate:
 
 
 def inputs_of(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]:
-    """``k=v`` texts as a mapping, of inputs that the task has.
+    """Parse ``k=v`` pairs for inputs of the task.
 
     Raises:
-        Unreadable: If one is none.
+        Unreadable: If a pair has no value, or the task has no such input.
     """
     known = list(template.interface.inputs.variables)
     inputs: dict[str, str] = {}
@@ -107,7 +107,7 @@ def inputs_of(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]:
 
 
 def _fill(struct: Any, known: Mapping[str, str]) -> None:
-    """Fill in the args and commands of every container, as propeller does."""
+    """Fill in the args and commands of every container, as FlytePropeller does."""
     for part in ("containers", "initContainers"):
         for container in struct.fields[part].list_value.values if part in struct.fields else ():
             fields = container.struct_value.fields

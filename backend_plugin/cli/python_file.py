@@ -1,6 +1,6 @@
-"""A Python file with tasks → the template of one of them, as ``pyflyte`` would register it.
+"""Loads a task template from a Python file, as ``pyflyte`` would register it.
 
-The only module of the backend that loads flytekit.
+Only this module of the backend imports flytekit.
 """
 
 import importlib
@@ -35,7 +35,7 @@ _STDERR: Final = 2
 
 
 def template(path: Path, task: str | None, *, image: str | None) -> TaskTemplate:
-    """The task of that name in the file, serialized with nothing that differs from run to run.
+    """Return the task of that name in the file; its serialization is reproducible.
 
     Raises:
         Unreadable: If the file cannot be imported, or has no such task.
@@ -45,18 +45,20 @@ def template(path: Path, task: str | None, *, image: str | None) -> TaskTemplate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A task of a file, and what an execution of it has to convert."""
+    """A task of a file, with conversions of its inputs and outputs."""
 
     template: TaskTemplate
     task: PythonTask
     root: Path
-    """From which its module is imported."""
+    """The directory from which its module is imported."""
 
     def inputs(self, said: Mapping[str, str]) -> LiteralMap:
-        """What is to be its `inputs.pb`: texts, JSON for other types than str, and the function's defaults.
+        """Return the content of `inputs.pb` from texts and the function's defaults.
+
+        A text is JSON, unless the type of the input is str.
 
         Raises:
-            Unreadable: If a text is no value of its type, is for no input, or is missing.
+            Unreadable: If an input is unknown, has no value, or its text is invalid for its type.
         """
         context = FlyteContextManager.current_context()
         declared = self.task.python_interface.inputs_with_defaults
@@ -71,7 +73,7 @@ class Found:
         return written
 
     def outputs(self, written: LiteralMap) -> Mapping[str, object]:
-        """What an `outputs.pb` holds, as the author's types."""
+        """Convert the content of `outputs.pb` to Python values."""
         context = FlyteContextManager.current_context()
         read = literals.LiteralMap.from_flyte_idl(written)
         values: Mapping[str, object] = TypeEngine.literal_map_to_kwargs(
@@ -81,10 +83,10 @@ class Found:
 
 
 def found(path: Path, task: str | None, *, image: str | None) -> Found:
-    """The task of that name in the file.
+    """Return the task of that name in the file.
 
-    A task is found by its own name, in full or its last parts, and by that of its variable. What the file
-    prints goes to stderr.
+    The name is that of the task, in full or its last parts, or that of its variable. The output of the import
+    goes to stderr.
 
     Raises:
         Unreadable: If the file cannot be imported, or has no such task.
@@ -122,7 +124,7 @@ def _value(name: str, said: str | None, typed: tuple[type, object]) -> object:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Also for the processes that an import starts, which know nothing of `sys.stdout`."""
+    """Redirect the file descriptor of stdout too, because child processes of an import inherit it."""
     kept = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
     try:
@@ -134,7 +136,7 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def module_of(path: Path) -> tuple[Path, list[str]]:
-    """The first folder above a file that is no package, and the parts of the module's name below it."""
+    """Return the first parent directory that is not a package, and the parts of the module name below it."""
     root, parts = path.resolve().parent, [path.stem]
     while (root / "__init__.py").is_file():
         root, parts = root.parent, [root.name, *parts]
@@ -142,13 +144,13 @@ def module_of(path: Path) -> tuple[Path, list[str]]:
 
 
 def _imported(path: Path) -> ModuleType:
-    """The file as the module that pyflyte would make of it: below the first folder that is no package."""
+    """Import the file under the module name that pyflyte would use."""
     root, parts = module_of(path)
-    # As pyflyte and its pods do: what lies in the working directory can be imported, too.
+    # As with pyflyte and its pods, modules in the working directory can be imported too.
     sys.path[:0] = [str(root), str(Path.cwd())]
     try:
         module = importlib.import_module(".".join(parts))
-    except (Exception, SystemExit) as error:  # A border: the author's code runs, and raises what it likes.
+    except (Exception, SystemExit) as error:  # The code of the author can raise any exception.
         raise Unreadable(f"{path} cannot be imported: {_told(error, root)}") from error
     if not path.samefile(module.__file__ or os.devnull):
         raise Unreadable(f"{path}: Python has a module {module.__name__} of its own; rename the file")
@@ -156,7 +158,7 @@ def _imported(path: Path) -> ModuleType:
 
 
 def _told(error: BaseException, root: Path) -> str:
-    """What was raised, and where in the author's own files."""
+    """Return the error, and its location in the files of the author."""
     said = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError) and "." not in str(error.name):
         said += "; install it here, or import it in the task"
@@ -173,12 +175,12 @@ def _serialized(task: PythonTask, image: str | None) -> TaskTemplate:
         project="project", domain="development", version=_VERSION, image_config=_images(image)
     )
     context = FlyteContextManager.current_context()
-    # In an execution flytekit names the image of an ImageSpec, and does not build it.
+    # During an execution flytekit only names the image of an ImageSpec, and does not build it.
     mode = context.new_execution_state().with_params(mode=ExecutionState.Mode.TASK_EXECUTION)
     with FlyteContextManager.with_context(context.with_execution_state(mode)):
         try:
             spec = get_serializable(OrderedDict(), settings, task)
-        except Exception as error:  # A border: flytekit, and the author's own types, raise what they like.
+        except Exception as error:  # flytekit and the types of the author can raise any exception.
             raise Unreadable(f"{task.name} cannot be serialized: {type(error).__name__}: {error}") from error
     written: TaskTemplate = spec.template.to_flyte_idl()
     return written

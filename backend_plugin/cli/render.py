@@ -1,7 +1,4 @@
-"""``kfpytorch render``: what a task asks of the cluster, before anybody asks.
-
-Composes reading, planning and printing; how a file becomes a task is in `sources`.
-"""
+"""``kfpytorch render``: prints the manifests of a task; `sources` reads the task from a file."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,7 +24,7 @@ FILE is a Python file with a `@task`, a serialized task (.pb, .json, or - for st
   $ kfpytorch render train.py train_model --server --namespace flytesnacks-development
   $ kfpytorch render flyte-package.tgz my.workflows.train_model
 """
-# What says nothing where no cluster is asked.
+# Options that have no effect without --server.
 _OF_SERVER: Final = ("namespace", *cluster_options.KEYS)
 
 
@@ -54,7 +51,7 @@ _OF_SERVER: Final = ("namespace", *cluster_options.KEYS)
 @cluster_options.reached_options("Of --server. ")
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object a line.")
 def command(**said: Any) -> None:
-    """``kfpytorch render``, of what was typed."""
+    """Run ``kfpytorch render``."""
     if said["batch"]:
         ends.refuse_beside_batch(said)
         lines.answer_all(requests.render, sys.stdin.buffer, sys.stdout.buffer)
@@ -92,7 +89,7 @@ def _explain(planned: Plan, *, reasons: Sequence[str]) -> None:
 
 
 def _print(manifests: tuple[Manifest, ...], form: str) -> None:
-    # Bytes: the same in every locale.
+    # Bytes are the same in every locale.
     click.echo(_as_json(manifests) if form == "json" else _as_yaml(manifests), nl=False)
 
 
@@ -103,7 +100,7 @@ def _as_json(manifests: tuple[Manifest, ...]) -> bytes:
 def _as_yaml(manifests: tuple[Manifest, ...]) -> bytes:
     import yaml
 
-    # Through JSON: plain values, none of them shared, so that YAML needs no anchors.
+    # JSON removes shared values, so that the YAML contains no anchors.
     plain = msgspec.json.decode(lines.as_json(manifests))
     written: bytes = yaml.safe_dump_all(
         plain, sort_keys=True, width=110, allow_unicode=True, explicit_start=True, encoding="utf-8"

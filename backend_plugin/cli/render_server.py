@@ -1,7 +1,4 @@
-"""``kfpytorch render --server``: the manifests as a cluster would store them, which makes none of them.
-
-Composes planning and a dry run; see `backend_plugin.doctor.dry_run`.
-"""
+"""``kfpytorch render --server``: prints the manifests as the cluster would store them, from dry runs."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -19,7 +16,7 @@ from backend_plugin.core.scheduling.findings import NOTHING, Findings
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 
-# What a store adds to every object, and differs each time.
+# Fields that the API server adds to every object, with different values each time.
 _STORES_OWN: Final = frozenset(
     {"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"}
 )
@@ -31,17 +28,17 @@ def rendered(
     settings: Settings,
     given: tuple[Sequence[Manifest], Findings],
 ) -> Plan:
-    """The plan of a task, each manifest as the cluster would store it.
+    """Return the plan of a task, with each manifest as the cluster would store it.
 
     Args:
-        said: What was typed.
-        task: The task, and for whom.
-        settings: The platform's.
-        given: PodTemplates and findings; what is not given of them is the cluster's own.
+        said: The command line arguments.
+        task: The task and its attempt.
+        settings: The platform's settings.
+        given: PodTemplates and capabilities; if one is empty, the cluster's own are used.
 
     Raises:
-        InvalidTask: If the task cannot be planned, or the cluster refuses it.
-        Unreadable: If the cluster cannot be asked.
+        InvalidTask: If the task cannot be planned, or the cluster rejects a manifest.
+        Unreadable: If a request to the cluster fails.
     """
     from backend_plugin.doctor import dry_run
     from backend_plugin.kube.options import KubernetesOptions

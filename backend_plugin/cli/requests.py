@@ -1,7 +1,4 @@
-"""One line of ``render --batch`` → its manifests.
-
-All that propeller and the platform would give a connector, as JSON.
-"""
+"""Converts one line of ``render --batch``, with the data that FlytePropeller and the platform would send."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,16 +22,16 @@ from backend_plugin.core.values import Manifest
 
 M = TypeVar("M", bound=Message)
 
-# Lines of a batch mostly share a handful of them.
+# The lines of a batch usually share a few settings.
 _MOST_SETTINGS: Final = 16
 
 
 def render(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The manifests that a request comes to.
+    """Return the manifests for a request.
 
     Raises:
-        InvalidTask: If it cannot be meant, with every problem of the stage that found one.
-        InvalidSettings: The same, of the settings.
+        InvalidTask: If the task is invalid; with every problem of the failed stage.
+        InvalidSettings: If the settings are invalid; with every problem.
     """
     template, run = asked(request)
     planned = plan(template, run, settings_of(request), _pod_templates(request), _findings(request))
@@ -42,10 +39,10 @@ def render(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def asked(request: Mapping[str, Any]) -> tuple[TaskTemplate, Run]:
-    """The task of a request, as its node means it, and for whom.
+    """Return the task of a request and its attempt.
 
     Raises:
-        InvalidTask: If they are no messages, with every problem of them.
+        InvalidTask: If the messages are invalid; with every problem.
     """
     problems: list[Problem] = []
     template = _message(request, "template", TaskTemplate(), problems)
@@ -68,11 +65,11 @@ def _message(request: Mapping[str, Any], key: str, message: M, problems: list[Pr
 
 
 def settings_of(request: Mapping[str, Any]) -> platform.Settings:
-    """The settings under which a request is answered: Flyte's, if it says none.
+    """Return the settings of a request, or Flyte's defaults.
 
     Raises:
-        InvalidTask: If they are no section.
-        InvalidSettings: With every problem of them.
+        InvalidTask: If the settings are not a mapping.
+        InvalidSettings: If the settings are invalid; with every problem.
     """
     said = {} if request.get("settings") is None else request["settings"]
     if not isinstance(said, Mapping):

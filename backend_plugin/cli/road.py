@@ -1,7 +1,6 @@
-"""A task's road through a connector as FlytePropeller walks it: CreateTask, GetTask again and again, the end.
+"""Calls a connector as FlytePropeller does: CreateTask, then GetTask until the task ends.
 
-Lives here: the requests, and propeller's rules for what is shown, tried again and deleted. Does not: the
-server, nor how what is seen is printed.
+It has propeller's rules for published phases, retries and deletion.
 """
 
 import time
@@ -24,7 +23,7 @@ from backend_plugin.cli import offline
 NODE: Final = "n0"
 
 _CALL_SECONDS: Final = 10.0
-# Propeller's own least is five; a person who looks on should not wait for it.
+# FlytePropeller's minimum is five seconds, which is too slow for a demo.
 _RESYNC_SECONDS: Final = 0.3
 _MAX_SYSTEM_FAILURES: Final = 5
 _SHOWN: Final = ("WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
@@ -32,32 +31,32 @@ _SHOWN: Final = ("WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node of an execution that runs one task."""
+    """A Flyte node that runs one task."""
 
     template: TaskTemplate
     inputs: LiteralMap
     store: Path
-    """Where inputs and outputs are."""
+    """The directory of inputs and outputs."""
     execution: str
 
     @property
     def data(self) -> Path:
-        """Its directory in the store."""
+        """Return the directory of this Flyte node in the store."""
         task = self.template.id
         execution = f"{task.project}-{task.domain}-{self.execution}"
         return self.store / "metadata" / "propeller" / execution / NODE / "data"
 
     def output(self, attempt: int) -> Path:
-        """Where the outputs of an attempt go."""
+        """Return the output directory of an attempt."""
         return self.data / str(attempt)
 
     def upload(self) -> None:
-        """Put the inputs where each attempt reads them."""
+        """Write the inputs to the file that each attempt reads."""
         self.data.mkdir(parents=True, exist_ok=True)
         (self.data / "inputs.pb").write_bytes(self.inputs.SerializeToString())
 
     def request(self, attempt: int) -> agent_pb2.CreateTaskRequest:
-        """What a connector is asked."""
+        """Return the create request of an attempt."""
         return agent_pb2.CreateTaskRequest(
             template=offline.filled(self.template, self._variables(attempt)),
             inputs=self.inputs,
@@ -104,30 +103,30 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A phase as Flyte's console shows it: once in an attempt, with its first message."""
+    """A phase as Flyte's console shows it: once per attempt, with its first message."""
 
     attempt: int
     phase: str
     message: str
     logs: tuple[tuple[str, str], ...] = ()
-    """Name and address."""
+    """Pairs of name and URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Succeeded:
-    """The node has ended well."""
+    """The Flyte node succeeded."""
 
     outputs: LiteralMap = field(default_factory=LiteralMap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """An attempt, or the node, has failed."""
+    """An attempt or the Flyte node failed."""
 
     code: str
     message: str
     retry: bool = False
-    """Another attempt may follow."""
+    """True if another attempt may follow."""
 
 
 End = Succeeded | Failed
@@ -135,12 +134,12 @@ _Attempt = Generator[Shown, None, End]
 
 
 class Road:
-    """Leads nodes through the connector behind a channel.
+    """A client that runs Flyte nodes through a connector.
 
     Args:
-        channel: To the connector.
-        metadata: What every call carries.
-        resync: Seconds between two questions.
+        channel: The channel to the connector.
+        metadata: The metadata of every call.
+        resync: Seconds between two GetTask calls.
     """
 
     def __init__(
@@ -154,9 +153,9 @@ class Road:
         self._said = {"metadata": metadata, "timeout": _CALL_SECONDS}
 
     def walk(self, node: Node) -> Generator[Shown | End, None, None]:
-        """What is seen of a node, attempt after attempt; the last is its end.
+        """Yield the phases of all attempts of a Flyte node, and finally its end.
 
-        Who closes the iterator before aborts it, and what runs is deleted.
+        If the caller closes the iterator early, the running attempt is deleted.
         """
         node.upload()
         last = node.template.metadata.retries.retries
@@ -179,7 +178,7 @@ class Road:
                     assert_never(end)
 
     def _attempt(self, node: Node, attempt: int) -> _Attempt:
-        """One attempt; deleted if another is to follow, or if nobody looks on any more."""
+        """Run one attempt. Delete it if another one follows, or if the caller closes the iterator."""
         try:
             created = self._stub.CreateTask(node.request(attempt), **self._said)
         except grpc.RpcError as error:
@@ -191,11 +190,11 @@ class Road:
             )
         meta, end = bytes(created.resource_meta), None
         try:
-            # Said by propeller itself, once CreateTask has answered; the connector's own is never seen.
+            # FlytePropeller publishes QUEUED itself after CreateTask, and never shows the connector's own.
             yield Shown(attempt=attempt, phase="QUEUED", message="")
             end = yield from self._follow(node, attempt, meta)
         finally:
-            # Flyte's rule: after success, and after a failure that is final, nobody is told anything.
+            # FlytePropeller sends no DeleteTask after success or a final failure.
             if end is None or (isinstance(end, Failed) and end.retry and attempt < _retries(node)):
                 self._delete(meta)
         return end
@@ -243,14 +242,14 @@ def _seen(attempt: int, resource: Any) -> Shown:
     return Shown(
         attempt=attempt,
         phase=phase,
-        # Propeller sends RUNNING without its message.
+        # FlytePropeller publishes RUNNING without its message.
         message="" if phase == "RUNNING" else resource.message,
         logs=tuple((link.name, link.uri) for link in resource.log_links),
     )
 
 
 def _end(node: Node, seen: Shown) -> End | None:
-    """What an answer ends an attempt with; None if it goes on."""
+    """Return the end of an attempt for a phase, or None if the attempt continues."""
     said = f"failed to run the job: {seen.message}"
     match seen.phase:
         case "SUCCEEDED":
@@ -266,7 +265,7 @@ def _end(node: Node, seen: Shown) -> End | None:
 
 
 def _of_files(node: Node, output: Path) -> End:
-    """What has been left by a task that declares outputs; of any other nothing is read."""
+    """Return the end according to the output files; they are read only if the task declares outputs."""
     if not node.template.interface.outputs.variables:
         return Succeeded()
     if (output / "error.pb").exists():

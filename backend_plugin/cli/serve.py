@@ -1,7 +1,6 @@
 """``kfpytorch serve``: the server that FlytePropeller calls.
 
-Composes a cluster, what answers and a port. `serving` makes the parts; `serve_settings` says what they are
-told; `serve_check` prints it.
+`serving` builds the parts, `serve_settings` reads their settings, and `serve_check` prints the settings.
 """
 
 import asyncio
@@ -71,8 +70,8 @@ other commands find it by themselves. Every setting can stand in the file below 
 @cluster_options.reached_options("Of a Kubernetes. ")
 @click.option("--check", is_flag=True, help="Print what is in force and what is wrong, and end.")
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Of --check.")
-def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  # noqa: FBT001 - click's.
-    """``kfpytorch serve``, as it was typed."""
+def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  # noqa: FBT001 - click's signature
+    """Run ``kfpytorch serve``."""
     flags = serve_settings.flags(typed)
     if check:
         sys.exit(serve_check.check(file, flags, output))
@@ -82,12 +81,12 @@ def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  
         ends.refuse_all(refusal.problems)
     except (ends.Unreadable, BackendError) as error:
         ends.refuse(ends.Unreadable(str(error)))
-    except KeyboardInterrupt:  # Before it listened: afterwards it is asked to end, and does.
+    except KeyboardInterrupt:  # Interrupted before it listens; later a signal starts a drain.
         sys.exit(128 + signal.SIGINT)
 
 
 async def _serve(configuration: Configuration) -> None:
-    """From nothing to a server that answers, and back again."""
+    """Start the server, run it until it is stopped, and clean up."""
     from backend_plugin.cli import clusters, serving
     from backend_plugin.shell import discovery, garbage, logs, metrics, tracing
     from backend_plugin.shell.server import Server
@@ -124,7 +123,7 @@ async def _serve(configuration: Configuration) -> None:
 
 @asynccontextmanager
 async def _beside(life: Coroutine[Any, Any, None], stop: Callable[[], None]) -> AsyncIterator[None]:
-    """What goes on meanwhile; if that ends by itself, so does all the rest, and with its error."""
+    """Run the background tasks beside the block; if they end, stop the server and raise their error."""
     task = asyncio.ensure_future(life)
     task.add_done_callback(lambda _: stop())
     try:

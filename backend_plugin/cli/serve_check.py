@@ -1,6 +1,6 @@
-"""``kfpytorch serve --check``: what is in force, where it was said, and what is wrong.
+"""``kfpytorch serve --check``: prints the effective settings with their sources, and all problems.
 
-Lives here: looking at what settings name, files and ports, without serving. Does not: what they may be.
+It checks the files and ports that the settings name, without a running server.
 """
 
 import os
@@ -30,7 +30,7 @@ _SECTIONS: Final = ("tls", "embedded", "kubernetes")
 
 
 def check(file: str | None, flags: Flags, form: str) -> int:
-    """Print all of it; 0 if a server would start with it."""
+    """Print the report; return 0 if a server would start with these settings, else 1."""
     told: InForce | None = None
     try:
         told = serve_settings.read(file, flags).server
@@ -54,7 +54,7 @@ def _in_force(told: InForce) -> Mapping[str, tuple[Any, str]]:
 
 
 def _value(settings: ServerSettings, key: str) -> Any:
-    """What stands behind a key, as JSON has it; None where nothing does."""
+    """Return the value of a key as JSON, or None if it is not set."""
     part, _, rest = key.replace("-", "_").partition(".")
     found = getattr(getattr(settings, part), rest, None) if part in _SECTIONS else None
     if found is None and part not in _SECTIONS:
@@ -114,7 +114,7 @@ def _problem(told: InForce, key: str, message: str, remedy: str) -> Problem:
 
 
 def _unusable(directory: Path) -> str | None:
-    """Why state cannot be kept there."""
+    """Return why the directory cannot hold state, or None."""
     there = next(each for each in (directory, *directory.parents) if each.exists())
     if not there.is_dir():
         return f"{there} is no directory"
@@ -129,7 +129,7 @@ def _foreign(said: ServerSettings) -> str | None:
 
 
 def _taken(said: ServerSettings) -> str | None:
-    """Why nothing can listen there; a server of ours that does is no reason, for it is to be replaced."""
+    """Return why the port is not available, or None. A running server with the same state is replaced."""
     here = discovery.read(said.state)
     if said.port == 0 or (here and discovery.is_alive(here) and here.endpoint.endswith(f":{said.port}")):
         return None

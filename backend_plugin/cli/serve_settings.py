@@ -1,6 +1,6 @@
-"""What ``kfpytorch serve`` goes by: a file, the environment, and flags.
+"""Reads the settings of ``kfpytorch serve`` from a file, the environment and flags.
 
-One file for both halves: a section ``server``, read by `shell.settings`, beside Flyte's ``plugins``.
+The file has a section ``server``, which `shell.settings` reads, beside Flyte's ``plugins``.
 """
 
 import os
@@ -23,18 +23,18 @@ _SECTION: Final = "server"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """All that a server is told."""
+    """The settings of a server and of the platform."""
 
     server: InForce
     platform: platform.Settings
 
 
 def read(file: str | None, flags: Flags) -> Configuration:
-    """What is in force.
+    """Return the effective settings.
 
     Raises:
-        Unreadable: If the file cannot be read, or is no mapping.
-        InvalidSettings: With every problem of both parts.
+        Unreadable: If the file cannot be read, or is not a mapping.
+        InvalidSettings: If a setting is invalid; with every problem of both parts.
     """
     document = {} if file is None else _document(file)
     section = document.pop(_SECTION, None) or {}
@@ -63,6 +63,6 @@ def _document(file: str) -> dict[str, Any]:
 
 
 def flags(typed: Mapping[str, Any]) -> Flags:
-    """What was typed, by the keys of settings: ``tls_key`` is ``tls.key``, ``nodes`` ``embedded.nodes``."""
+    """Map options to settings: ``tls_key`` to ``tls.key``, ``nodes`` to ``embedded.nodes``."""
     keys = {flag_of(key).lstrip("-").replace("-", "_"): key for key in KEYS}
     return {keys[name]: value for name, value in typed.items()}

@@ -1,7 +1,4 @@
-"""The parts of a server, made from its settings and handed to each other.
-
-Lives here: who is given what. Does not: what any of them does; see `shell` and `embedded`.
-"""
+"""Builds the parts of a server from its settings, and connects them."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -35,18 +32,18 @@ _SERVICES: Final = {
     people.SERVICE: "kfpytorch_idl.v1.people_pb2",
     "grpc.health.v1.Health": "grpc_health.v1.health_pb2",
 }
-# What people and tools ask at once must not take Flyte's turn.
+# A separate limit, so that calls of users and tools do not block calls of Flyte.
 _PEOPLE_AT_ONCE: Final = 64
 SETTLE_SECONDS: Final = 3.0
-"""How long what is under way when the end comes has; the next server finds the rest in the cluster.
+"""Seconds that background operations have when the server stops; the next server resumes the rest.
 
-But for deletions, of which nobody else knows: they have what is left of the drain, if that is more.
+Deletions have the rest of the drain if that is longer, because they are not recorded anywhere else.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """A server without its port."""
+    """The parts of a server, without its port."""
 
     tasks: service.TaskService
     people: people.People
@@ -55,22 +52,22 @@ class Parts:
     orders: Orders
     metrics: Metrics
     orphans: Orphans | None
-    """None where nothing could tell of one."""
+    """None if the cluster has no executions to compare with."""
     found: Found | None
-    """None where there is nothing to be looked at."""
+    """None if no capabilities have to be read."""
 
     async def run(self) -> None:
-        """All that goes on behind the calls, until cancelled."""
+        """Run all background tasks until cancelled."""
         others = [each.run() for each in (self.orphans, self.found) if each is not None]
         await together(self.keeper.run(), *others)
 
     async def settle(self, left: float) -> None:
-        """What is to be done when no call runs any more; `left` are the seconds that the drain leaves."""
+        """Wait for background operations after the last call; `left` is the rest of the drain in seconds."""
         await self.orders.settle(SETTLE_SECONDS, "delete", left)
 
 
 def assembled(here: Opened, said: ServerSettings) -> Parts:
-    """All that answers, and all that goes on behind the answers."""
+    """Build the services and background tasks of a server."""
     cluster = here.cluster
     metrics, prefixes, ring = Metrics(), Prefixes(said.output_prefixes), _key_ring(said)
     judge = Judge(settings=here.platform, now=here.now)
@@ -140,10 +137,11 @@ def _orphans(here: Opened, allowed: Allowed, metrics: Metrics, said: ServerSetti
 
 
 def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
-    """What calls come in by: Flyte's, and people's and tools'."""
+    """Return one front for Flyte's calls and one for calls of users and tools."""
     secret = Token.in_file(said.token_file) if said.token_file else Token.of(token) if token else None
-    # Propeller has no word to say. Where jobs do not run as this user it is asked for one only if somebody,
-    # who then adds it on the way, has chosen it; people, who may cancel and read, are asked in any case.
+    # FlytePropeller sends no token. If jobs do not run as this user, its calls need one only if the admin has
+    # configured a token file and adds the token on the way. Users may cancel and read jobs, so a token is
+    # always required for their calls if there is one.
     is_open = said.cluster is ClusterKind.KUBERNETES and said.token_file is None
     flytes = Front(
         service.handlers(parts.tasks), said.concurrency, None if is_open else secret, parts.metrics
@@ -156,10 +154,10 @@ def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
 
 
 def token_of(said: ServerSettings) -> str:
-    """What callers have to say: what is in the file, or a word that nobody has heard before; or nothing.
+    """Return the token that callers must send: from the file, or a random one; empty if none is required.
 
     Raises:
-        UnusableCredentials: If there is none in the file.
+        UnusableCredentials: If the file contains no token.
     """
     if said.token_file is not None:
         return Token.in_file(said.token_file).word
@@ -167,7 +165,7 @@ def token_of(said: ServerSettings) -> str:
 
 
 def options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
-    """Where and how is listened."""
+    """Return the options of the gRPC server."""
     return ServerOptions(
         host=said.host,
         port=said.port,
@@ -184,7 +182,7 @@ def _counted(metrics: Metrics) -> Callable[[str, BackendError], None]:
 
 
 def _counts(cache: Cache) -> Mapping[tuple[str, ...], float]:
-    """How much is remembered; asked for in another thread, so of a copy."""
+    """Return the number of cached objects by kind; copies the cache, because another thread calls this."""
     entries = list(cache)
     return {
         ("Job",): sum(1 for each in entries if each.job is not None),

@@ -1,6 +1,6 @@
-"""A file → the one task of it that is meant.
+"""Reads a task template from a file: a Python file, a serialized task or an archive.
 
-Each kind of file is one row; only Python files need flytekit, which is loaded for them alone.
+Only Python files need flytekit, which is imported only for them.
 """
 
 import codecs
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _GZIP: Final = b"\x1f\x8b"
 _TAR_SUFFIXES: Final = (".tgz", ".gz", ".tar")
-# What Windows writes in front of text; `json` knows what follows.
+# Byte order marks that Windows writes before text; `json` detects the encoding.
 _BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _NO_TASK: Final = (
     "is neither a task template nor a task spec, as protobuf or as its JSON, nor an archive that "
@@ -33,10 +33,10 @@ _NO_TASK: Final = (
 
 
 def template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
-    """The task called `task` in `file`, or the only one; ``-`` is stdin.
+    """Return the task named `task` in `file`, or the only one; ``-`` is stdin.
 
     Raises:
-        Unreadable: If there is none, with the nearest names.
+        Unreadable: If there is no such task; the message contains the nearest names.
     """
     if file == "-":
         return chosen(_tasks(_content(file), Path("stdin")), task, "stdin")()
@@ -58,7 +58,7 @@ def _content(file: str) -> bytes:
 
 
 def chosen(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) -> Callable[[], T]:
-    """The task of that name, in full or its last parts; the only one where no name is given."""
+    """Return the task of that name, in full or its last parts; without a name, the only task."""
     if not tasks:
         raise Unreadable(f"{file}: holds no task")
     names = [name for name in tasks if task is None or f".{name}".endswith(f".{task}")]
@@ -93,7 +93,7 @@ def _tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
 def _of_json(data: bytes, path: Path) -> TaskTemplate | None:
     try:
         said = json.loads(data)
-        # A task spec is a template in an envelope.
+        # A task spec contains a template.
         said = said.get("template", said) if isinstance(said, Mapping) else {"": said}
         found: TaskTemplate = ParseDict(said, TaskTemplate(), ignore_unknown_fields=True)
     except (ValueError, RecursionError, ParseError) as error:
@@ -102,7 +102,7 @@ def _of_json(data: bytes, path: Path) -> TaskTemplate | None:
 
 
 def _of_bytes(data: bytes) -> TaskTemplate | None:
-    """A spec or a template: whichever has a type when read as such."""
+    """Decode a task spec or a template; only the right type results in a task type."""
     for read in (_of_spec, TaskTemplate.FromString):
         try:
             found: TaskTemplate = read(data)
@@ -119,7 +119,7 @@ def _of_spec(data: bytes) -> TaskTemplate:
 
 
 def _of_archive(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
-    """What ``pyflyte package`` wrote: a file each for tasks (_1), workflows (_2) and launch plans (_3)."""
+    """Read the tasks, which have the suffix ``_1.pb``, from an archive of ``pyflyte package``."""
     try:
         with tarfile.open(fileobj=BytesIO(data)) as archive:
             members = [member for member in archive.getmembers() if member.name.endswith("_1.pb")]

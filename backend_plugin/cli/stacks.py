@@ -1,4 +1,4 @@
-"""``kfpytorch stacks``: where the ranks of the runs on this machine are."""
+"""``kfpytorch stacks``: prints the stack of each rank of the local runs."""
 
 import re
 import sys
@@ -17,14 +17,14 @@ _HELP = """Print where each rank of your runs on this machine is, without ending
 PROCESS is the process id of a `pyflyte run`, or of a Python program that calls a task. The exit code is 1 if
 there is no such run.
 """
-# A run answers within a second, unless it starts or stops.
+# A local run answers within a second, unless it starts or stops.
 _PATIENCE = 5.0
 
 
 @click.command(name="stacks", help=_HELP)
 @click.argument("process", type=int, required=False)
 def command(process: int | None) -> None:
-    """Print the answers of the runs."""
+    """Print the stacks of the local runs."""
     answers = [positions.ask(path, _PATIENCE) for path in positions.list_sockets()]
     shown = [text for text in answers if text and process in (None, _process(text))]
     if not shown:

@@ -1,4 +1,4 @@
-"""Rows of text as columns, for people."""
+"""Formats rows of text as columns."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ _COLOURS: Final[Mapping[str, str]] = {
 
 
 class Columns:
-    """Rows below each other; columns become wider, never narrower. The last ends with the terminal."""
+    """Aligned rows. Columns can become wider but not narrower; the last one ends at the terminal's edge."""
 
     def __init__(self, header: Sequence[str]) -> None:
         self._header = header
@@ -37,16 +37,16 @@ class Columns:
         self._edge = shutil.get_terminal_size().columns if _has_edge() else None
 
     def header(self) -> str:
-        """The names of the columns."""
+        """Return the header row."""
         return self._row(self._header, plainly=True)
 
     def fit(self, rows: Iterable[Sequence[str]]) -> None:
-        """Make room for rows."""
+        """Widen the columns for these rows."""
         for row in rows:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
 
     def row(self, row: Sequence[str]) -> str:
-        """A row, with words that say how it stands in their colours."""
+        """Return a row with coloured state words."""
         safe = [printable.escape(cell) for cell in row]
         self.fit([safe])
         return self._row(safe, plainly=False)
@@ -63,30 +63,30 @@ class Columns:
 
 
 def _has_edge() -> bool:
-    """Whoever reads a file or a pipe wants all of it, unless he has said how wide it is to be."""
+    """True on a terminal or if COLUMNS is set; output to a file or pipe is not shortened."""
     return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a whole table."""
+    """Return the lines of a whole table."""
     columns = Columns(header)
     columns.fit([printable.escape(cell) for cell in row] for row in rows)
     return [columns.header(), *(columns.row(row) for row in rows)]
 
 
 def shortened(text: str, room: int | None) -> str:
-    """The first line, in so much room."""
+    """Return the first line, shortened to `room` characters."""
     first = text.partition("\n")[0]
     return first if room is None or len(first) <= room else first[: room - 1].rstrip() + "…"
 
 
 def coloured() -> bool:
-    """Whether whoever reads is a person who likes colours."""
+    """True if stdout is a terminal and NO_COLOR is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def colour_of(word: str) -> str | None:
-    """The colour of a word that says how something stands."""
+    """Return the colour of a state word, or None."""
     return _COLOURS.get(word)
 
 
@@ -96,7 +96,7 @@ def _coloured(cell: str) -> str:
 
 
 def age(moment: datetime | None, now: datetime) -> str:
-    """How long ago, as kubectl says it: 45s, 3m, 2h, 5d."""
+    """Return the age in kubectl's format: 45s, 3m, 2h, 5d."""
     if moment is None:
         return "-"
     seconds = max(0, int((now - moment) / timedelta(seconds=1)))
@@ -107,7 +107,7 @@ def age(moment: datetime | None, now: datetime) -> str:
 
 
 def moment_of(message: Any, field: str) -> datetime | None:
-    """A time that a message may have."""
+    """Return a timestamp field of a message, or None if it is not set."""
     if not message.HasField(field):
         return None
     found: datetime = getattr(message, field).ToDatetime(tzinfo=timezone.utc)
@@ -115,5 +115,5 @@ def moment_of(message: Any, field: str) -> datetime | None:
 
 
 def clock(moment: datetime | None) -> str:
-    """The time of day, here."""
+    """Return the local time of day."""
     return "-" if moment is None else f"{moment.astimezone():%H:%M:%S}"
