@@ -1,4 +1,4 @@
-"""How a Kubernetes cluster is found by whoever types a command, and what is said where it is not."""
+"""Tests of the options that select a Kubernetes cluster, and of their errors."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.cli.render import _OF_SERVER
 
-# Without torch, which need not be there.
+# Uses no torch, because it may not be installed.
 TASK = """
 from flytekit import task
 from flytekitplugins.kfpytorch import PyTorch, Worker
@@ -39,7 +39,7 @@ CONFIG = {
 def a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "task_of_options.py").write_text(TASK)
     monkeypatch.chdir(tmp_path)
-    # One process, and a file of that name for each.
+    # All tests run in one process, and each has a file with this module name.
     monkeypatch.delitem(sys.modules, "task_of_options", raising=False)
 
 

@@ -1,4 +1,4 @@
-"""The table of commands, and who has not what they need."""
+"""Tests of the table of commands, and of missing packages."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The page on the commands that ask a server has each of their options."""
+"""Tests that the page about the client commands contains each of their options."""
 
 import re
 from importlib import import_module

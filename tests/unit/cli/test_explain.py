@@ -1,4 +1,4 @@
-"""``kfpytorch explain``, as people and as tools call it."""
+"""Tests of ``kfpytorch explain`` with files and in batch mode."""
 
 import base64
 import json

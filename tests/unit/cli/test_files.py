@@ -1,4 +1,4 @@
-"""What a command reads beside its subject: the platform's settings, and PodTemplates."""
+"""Tests of the files that a command reads besides its task: settings and PodTemplates."""
 
 import codecs
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An attempt that never was: what propeller would have filled in."""
+"""Tests of the example attempt and of the placeholders that FlytePropeller fills in."""
 
 import re
 

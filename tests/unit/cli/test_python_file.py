@@ -1,4 +1,4 @@
-"""A Python file as the source of a task: what it may do, and what is said when it does too much."""
+"""Tests of Python files as the source of a task: valid files, and errors for invalid ones."""
 
 import sys
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def training() -> int:
 
 @pytest.fixture(autouse=True)
 def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test imports, the next one does not find."""
+    """Remove the modules that a test imported."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
     before = set(sys.modules)

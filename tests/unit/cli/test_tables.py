@@ -1,4 +1,4 @@
-"""Columns and ages, as people read them."""
+"""Tests of columns and ages."""
 
 from datetime import datetime, timedelta, timezone
 

@@ -1,4 +1,4 @@
-"""Facts in which one check of the doctor finds something, for each check."""
+"""Facts that violate one check of the doctor, for each check."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""NetworkPolicies against the pods of a job: who is isolated, from whom, at which port."""
+"""Tests of NetworkPolicies against the pods of a job: isolated roles, peers and ports."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Stores that are tried: as who writes outputs, and as who only reads them."""
+"""Tests of the store checks, with and without write access."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""The pages on the doctor have every check, and every option of the command.
-
-``UPDATE=1`` writes the table anew.
-"""
+"""Tests that the documentation of the doctor contains every check and every option of the command."""
 
 import os
 import re

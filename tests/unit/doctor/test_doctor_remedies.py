@@ -1,8 +1,4 @@
-"""The remedy of every check: commands, settings or manifests that are accepted as they are printed.
-
-A remedy is a shell command, settings after the word "write", or prose without a command. A comment starts
-with ``#``.
-"""
+"""Tests that the remedy of every check consists of valid commands, settings or manifests."""
 
 import json
 import re
@@ -69,7 +65,7 @@ def remedy_of(check: str) -> str:
 
 
 def commands(remedy: str) -> Iterator[list[str]]:
-    """The words of each command, as a shell reads them; a file that is read or written is no word."""
+    """Yield the words of each command, as a shell parses them."""
     assert subprocess.run(["bash", "-n", "-c", remedy], check=False).returncode == 0, remedy
     lexer = shlex.shlex(remedy, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
@@ -84,7 +80,7 @@ def commands(remedy: str) -> Iterator[list[str]]:
 
 
 def positional(words: Sequence[str]) -> list[str]:
-    """The words that are neither options nor their values."""
+    """Return the words that are neither options nor their values."""
     found, is_value = [], False
     for word in words:
         if not is_value and not word.startswith("-"):
@@ -94,7 +90,7 @@ def positional(words: Sequence[str]) -> list[str]:
 
 
 def has_type(said: Sequence[str]) -> bool:
-    """True if the words are types of resources, and at most one name."""
+    """True if the words are resource types and at most one name."""
     types, _, name = said[0].partition("/")
     names = [*([name] if name else []), *said[1:]]
     return set(types.split(",")) <= TYPES and len(names) <= 1 and all(map(NAME.fullmatch, names))
@@ -157,7 +153,7 @@ PROGRAMS: Mapping[str, Callable[[Sequence[str]], None]] = {
 
 
 def check_settings(written: Mapping[str, Any]) -> None:
-    """Settings of the backend are read as such; the others are of Flyte."""
+    """Validate settings: those of the connector by reading them, those of Flyte by their keys."""
     plugins = written.get("plugins", {})
     if "k8s" in plugins or "kfpytorch" in written:
         read(plugins.get("k8s", written))
@@ -204,11 +200,11 @@ def test_a_remedy_that_would_be_refused_is_noticed(remedy: str) -> None:
         validate(remedy)
 
 
-# ---- what changes the cluster removes the finding
+# ---- a remedy that changes the cluster removes the finding
 
 
 def merge(there: Any, change: Any) -> Any:
-    """A JSON merge patch."""
+    """Apply a JSON merge patch."""
     if not isinstance(change, dict):
         return change
     merged = {key: merge(there.get(key, {}), value) for key, value in change.items() if value is not None}
@@ -221,7 +217,7 @@ def is_changing(check: str) -> bool:
 
 
 def changed(facts: Facts, words: Sequence[str]) -> Facts:
-    """The facts after a command that creates or changes an object."""
+    """Return the facts after a command that creates or changes an object."""
     program, *rest = words
     if program == "echo":
         for each in manifests(rest[0]):

@@ -1,4 +1,4 @@
-"""What a cluster has changed of what was sent, and what it has only added."""
+"""Tests of the comparison of a sent object with the stored one: changes, and additions of the cluster."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Taints that keep a role's pods off all nodes: which of them the doctor recommends to tolerate."""
+"""Tests of the taints that exclude a role's pods from all nodes: which ones the doctor tolerates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -51,7 +51,7 @@ def found(pod: dict[str, Any], *seen: dict[str, Any]) -> Sequence[Found]:
 
 
 def tolerations(remedy: str) -> list[dict[str, str]]:
-    """The tolerations of the settings in a remedy, as the settings are read."""
+    """Return the tolerations in the settings of a remedy."""
     settings = read(yaml.safe_load(remedy.removeprefix("write "))["plugins"]["k8s"])
     by_resource = settings.resource_tolerations.get(GPU, ())
     return [dict(each) for each in (*settings.default_tolerations, *by_resource)]

@@ -1,4 +1,4 @@
-"""PodTemplates by themselves: what of them reaches no task, waits for nobody, and gangs nothing."""
+"""Tests of PodTemplates with content that reaches no task, names no running scheduler or makes no gang."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ SAYS = {"name": "main", "image": "a:1", "env": [{"name": "A"}], "imagePullPolicy
         ([{**SAYS, "name": "default"}], False),
         ([{**SAYS, "name": "primary"}], False),
         ([SAYS, {"name": "default", "image": "a:1"}], False),
-        # As the API server wants one, and stores it.
+        # The minimum that the API server requires and stores.
         ([{key: said for key, said in SAYS.items() if key != "env"}], False),
     ],
 )
@@ -60,7 +60,7 @@ def test_what_is_said_of_a_sidecar_is_a_note_and_reaches_its_namesake() -> None:
     spec = {"containers": [{"name": "cloud-sql-proxy", "image": "a:1", "args": ["--port=5432"]}]}
     (said,) = found("template-containers", a_template(spec=spec))
     assert said.sentence.endswith("says of cloud-sql-proxy reaches no container but one of that name")
-    # A change of its name would have its arguments in every container.
+    # The remedy must not rename the container, because its args would then apply to other containers.
     assert "kubectl" not in said.remedy
     assert CHECKS["template-containers"].level is Level.NOTE
 

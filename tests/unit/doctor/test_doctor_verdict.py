@@ -1,4 +1,4 @@
-"""From facts to findings: their order, the exit code, and what could not be looked at."""
+"""Tests of the findings from facts: order, exit code and unobserved subjects."""
 
 import json
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_ids_are_all_different_and_plain() -> None:
 
 
 def test_what_is_needed_is_looked_at_by_somebody() -> None:
-    """A check that needs what nobody looks at would never be left out, nor judged by anything."""
+    """A check with an unknown subject would always run and could never be left out."""
     assert {subject for check in CHECKS for subject in check.needs} <= {*Subject}
 
 

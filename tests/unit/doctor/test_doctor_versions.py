@@ -1,4 +1,4 @@
-"""Which versions run in a cluster, by the tags of images and by labels."""
+"""Tests of the versions that image tags and labels show."""
 
 from typing import Any
 
@@ -46,13 +46,13 @@ def test_a_version_is_read_from_the_tag_or_else_the_label(
         ("h:5000/flyte-binary:v1.16.8", "", (1, 16, 8)),
         ("flyte-binary:v1.16.8@sha256:12", "1.16.0", (1, 16, 8)),
         ("flyte-binary:v1.16.0", "1.16.0", (1, 16, 0)),
-        # Newer charts have this label, too.
+        # Newer charts have this label too.
         ("flyte-binary:latest", "1.16.0", None),
         ("flyte-binary:sha-4f2e", "1.16.0", None),
         ("flyte-binary@sha256:12", "1.16.0", None),
         ("flyte-binary@sha256:12", "1.16.7", (1, 16, 7)),
         ("flyte-binary:latest", "v1.15.0", (1, 15, 0)),
-        # It may be any patch of it.
+        # The patch number is not known.
         ("flyte-binary:1.16", "", None),
         ("flyte-binary:latest", "1.16", None),
     ],

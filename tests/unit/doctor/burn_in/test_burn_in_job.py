@@ -1,4 +1,4 @@
-"""A burn-in is the task's own job but for the program, its name and how long it may take."""
+"""Tests of the burn-in's manifest: the job of the task with another program, name and deadline."""
 
 import pytest
 from builders import a_run, a_template

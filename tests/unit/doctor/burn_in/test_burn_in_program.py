@@ -1,4 +1,4 @@
-"""The program of a burn-in, run by ranks of this machine as pods run it."""
+"""Tests of the burn-in's program, run with local ranks as in pods."""
 
 import os
 import socket
@@ -49,6 +49,6 @@ def test_two_ranks_measure_and_rank_0_alone_tells_it() -> None:
     assert [each.mebibytes for each in measured.sizes] == [1, 8, 32]
     for each in measured.sizes:
         assert each.algbw == pytest.approx(each.mebibytes * 2**20 / each.seconds / 1e9)
-        # 2 (n - 1) / n of two ranks.
+        # 2 (n - 1) / n for two ranks
         assert each.busbw == pytest.approx(each.algbw)
         assert each.busbw > 0

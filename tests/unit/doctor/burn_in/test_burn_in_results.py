@@ -1,4 +1,4 @@
-"""What rank 0 has written becomes a finding, whatever stands around it in the log."""
+"""Tests of the findings from the log of rank 0, which contains other lines too."""
 
 import json
 
