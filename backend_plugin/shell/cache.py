@@ -50,7 +50,7 @@ class Entry:
         self.job: Job | None = None
         self.origin: Origin | None = None
         self.output_prefix = ""
-        """From the job's annotation, or from the reference of a client if the job does not exist."""
+        """Read from the job's annotation, or from a client's reference if the job does not exist."""
         self.pods: tuple[Pod, ...] = ()
         self.events: tuple[Event, ...] = ()
         self.pod_groups: tuple[PodGroup, ...] = ()

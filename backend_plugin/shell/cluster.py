@@ -55,7 +55,7 @@ class LogRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One line of a container's output, without its newline."""
+    """A line of a container's output, without its newline."""
 
     time: str
     """RFC 3339, with nanoseconds if available."""

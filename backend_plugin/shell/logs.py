@@ -88,7 +88,7 @@ def _serialized(said: dict[str, Any], **_options: Any) -> str:
 
 
 class _Text(logging.Formatter):
-    """Formats lines such as ``12:00:31 WARNING the store is asked again  execution=f1 node=n0``."""
+    """A formatter for lines like ``12:00:31 WARNING the store is asked again  execution=f1 node=n0``."""
 
     def __init__(self, *, coloured: bool) -> None:
         super().__init__()

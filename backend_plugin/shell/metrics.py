@@ -112,7 +112,7 @@ class Gauge:
 
 @dataclass(slots=True, eq=False)
 class Metrics:
-    """All metrics of a server; to be updated on the event loop only."""
+    """The metrics of a server; to be updated on the event loop only."""
 
     requests: Tally = field(
         default_factory=lambda: Tally("requests", "Calls that ended.", ("method", "code"))

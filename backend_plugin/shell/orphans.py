@@ -1,6 +1,6 @@
 """Finds and deletes orphans: jobs whose Flyte execution is gone. Also sets missing owners of jobs.
 
-A job is an orphan if the workflow object of its execution is missing in two consecutive scans, and no client
+A job is an orphan if two consecutive scans do not find the workflow object of its execution, and no client
 requested the job in between. An inconclusive scan, as when the API server is down, does not count. Orphan
 candidates are selected in `core.belonging`.
 """

@@ -30,7 +30,7 @@ class Found:
     """The task outputs of one attempt."""
 
     error_files: tuple[ErrorFile, ...] = ()
-    """In order of modification time, if the store reports it."""
+    """Error files in order of modification time, if the store reports it."""
     outputs: bool = False
     """True if ``outputs.pb`` exists and is a regular file."""
     more: int = 0
@@ -79,7 +79,7 @@ class Outcomes:
     """Called for every failed read, with the scheme of its store."""
     _stores: Stores = field(default_factory=Stores, init=False)
     _turns: dict[tuple[str, str], "_Turns"] = field(default_factory=dict, init=False)
-    """By store, so that a hanging store delays only its own tasks; a store without a read has no entry."""
+    """Slots by store, so that a hanging store delays only its own tasks; an idle store has no entry."""
     _all: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -140,7 +140,7 @@ class Outcomes:
         def settle(result: Found | BackendError) -> None:
             self._end_turn(place)
             if answer.done():
-                return  # The caller timed out.
+                return  # The caller has timed out or was cancelled.
             if isinstance(result, Found):
                 answer.set_result(result)
             else:

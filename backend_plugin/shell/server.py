@@ -44,8 +44,8 @@ _CONNECTIONS: Final = (
     # Detect within a minute that a client is gone without closing its connection.
     ("grpc.keepalive_time_ms", 45_000),
     ("grpc.keepalive_timeout_ms", 15_000),
-    # Without a token check, a connection can open and reset streams as fast as it sends. Without this limit
-    # it would keep the event loop from serving others, including probes.
+    # A client without a token can open and reset streams as fast as it can send. Without this limit it would
+    # keep the event loop from serving others, including probes.
     ("grpc.max_concurrent_streams", 256),
     # Clients send no more metadata than a token and a trace context.
     ("grpc.max_metadata_size", 16 * 1024),

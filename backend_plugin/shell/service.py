@@ -56,7 +56,7 @@ _NOT_AUTHENTIC: Final = (
 _REFUSAL_CHARACTERS: Final = 10_000
 _REFERENCE_BYTES: Final = 64 * 2**10
 
-# FlytePropeller cancels the call after 10 s and repeats it while this one still runs.
+# FlytePropeller cancels the call after 10 s, and starts another attempt while this one still runs.
 _CREATE_SECONDS: Final = 7.0
 
 
@@ -132,7 +132,7 @@ class TaskService:
         pod_templates, owner = await self._there(request.template, run)
         run = replace(run, owner=owner)
         planned = await self._planned(replace(request, run=run), pod_templates, size)
-        await around.cache.ready.wait()  # Other attempts may not be in the cache before.
+        await around.cache.ready.wait()  # Before this, the cache may lack other attempts.
         around.keeper.replace_earlier(run)
         manifest = signing.sign_job(planned.manifests[0], around.ring.keys)
         last = around.cache.last((run.namespace, text(section(manifest, "metadata"), "name")))

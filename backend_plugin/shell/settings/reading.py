@@ -104,7 +104,7 @@ class _Reading:
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     said: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    """By key: the name of the setting in its source, and the raw value."""
+    """The name of the setting in its source and the raw value, by key."""
     problems: list[Problem] = field(default_factory=list)
 
     def take(self, key: str, value: Any, name: str, source: str) -> None:

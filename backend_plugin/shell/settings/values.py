@@ -45,7 +45,7 @@ class Kubernetes:
     """Settings of the connection to a Kubernetes cluster."""
 
     kubeconfig: str | None = None
-    """One or more files, as in ``KUBECONFIG``; None: the service account of the pod, or kubectl's default."""
+    """File names, as in ``KUBECONFIG``; None: the service account of the pod, or kubectl's default."""
     context: str | None = None
     """A context of the kubeconfig; None: its current context."""
     orphans_every: timedelta = timedelta(hours=1)
@@ -54,7 +54,7 @@ class Kubernetes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """All settings of a server."""
+    """The settings of a server."""
 
     cluster: ClusterKind = ClusterKind.EMBEDDED
     host: str

@@ -1,4 +1,4 @@
-"""Which namespaces and output prefixes a server serves."""
+"""Tests of the allowlist of namespaces and output prefixes."""
 
 from typing import Any
 

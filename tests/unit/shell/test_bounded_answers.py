@@ -1,4 +1,4 @@
-"""What GetTaskLogs answers, and the tables by namespace, have limits."""
+"""Tests of the limits of GetTaskLogs and of tables by namespace."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ MIB = 2**20
 
 
 class Logs:
-    """The logs of a cluster: of each pod the same lines, as many as are asked for."""
+    """A cluster in which every pod has the same log line, repeated as often as requested."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -63,7 +63,7 @@ def test_the_logs_of_many_replicas_have_a_size_together() -> None:
     assert batches[-1] == [
         f"worker-{len(batches) - 1}: its log and those after it are not shown: they are too long"
     ]
-    # The others are not read either.
+    # The logs of the remaining replicas are not read.
     assert len(logs.read) == len(batches)
 
 
@@ -74,7 +74,7 @@ def test_the_log_of_one_replica_and_each_line_have_a_size() -> None:
 
 
 class Looks:
-    """A cluster in which nothing is found."""
+    """A cluster without gang capabilities."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -1,4 +1,4 @@
-"""What a cluster was last seen to hold."""
+"""Tests of the cache of cluster objects."""
 
 import json
 from datetime import datetime, timezone
@@ -99,7 +99,7 @@ def test_jobs_that_never_were_do_not_fill_it() -> None:
 
 
 def outlived(cache: Cache, count: int) -> None:
-    """Jobs that are forgotten before they have pods no more."""
+    """Add jobs that are removed from the cache before their pods."""
     for number in range(count):
         cache.put("ns", Job(name=f"j{number}", uid="1"))
         cache.drop(Job, Name(namespace="ns", name=f"j{number}", uid="1"))
@@ -360,7 +360,7 @@ def test_of_a_queue_and_a_group_under_one_name_the_one_goes_that_was_deleted() -
     assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "a", "b"]
     cache.drop(PodGroup, Name(namespace="ns", name="j", uid="a"))
     assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "b"]
-    # One that was made anew under its name is another.
+    # A new group of the same name has another uid.
     cache.drop(PodGroup, Name(namespace="ns", name="j", uid="a"))
     assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "b"]
     cache.drop(PodGroup, Name(namespace="ns", name="j"))

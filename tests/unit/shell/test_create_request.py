@@ -1,4 +1,4 @@
-"""The outline of a request is read before its parts are."""
+"""Tests of the size limits for the parts of a CreateTask request."""
 
 import pytest
 from flyteidl.admin import agent_pb2 as admin

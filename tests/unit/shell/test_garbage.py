@@ -15,7 +15,7 @@ def as_before():
 
 
 def test_what_is_there_once_all_is_told_is_not_looked_through_again():
-    # An interpreter may have set things aside by itself: 3.12 has some hundreds.
+    # The interpreter may have frozen objects itself; Python 3.12 freezes a few hundred.
     at_first = gc.get_freeze_count()
 
     async def served():

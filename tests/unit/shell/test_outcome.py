@@ -218,7 +218,7 @@ _ERRORS = {"gone.pb": FileNotFoundError, "denied.pb": PermissionError, "cut.pb":
 
 
 class Odd(MemoryFileSystem):
-    """A store that does what the test wants where another would list."""
+    """A store whose listing calls a function of the test."""
 
     protocol = "odd"
     answer: Any = None
@@ -253,10 +253,10 @@ def test_a_store_that_hangs_is_left_and_holds_up_nobody_else(odd: type[Odd], tmp
         found = await outcomes.look(str(tmp_path))
         with pytest.raises(StoreUnavailable):
             await outcomes.look("odd://a/b")
-        with pytest.raises(StoreUnavailable):  # Both threads hang; there is no third.
+        with pytest.raises(StoreUnavailable):  # Both threads hang, and a third is not allowed.
             await outcomes.look("odd://a/b")
         assert await outcomes.look(str(tmp_path)) == found
-        while threading.active_count() > before + 2:  # Those that have answered are about to end.
+        while threading.active_count() > before + 2:  # Threads that have responded are about to end.
             await asyncio.sleep(0.01)
         assert threading.active_count() == before + 2
         return found

@@ -1,4 +1,4 @@
-"""What many failures, or many stores, may cost a server."""
+"""Tests of the limits on many error files and on many stores."""
 
 import asyncio
 import threading
@@ -24,22 +24,22 @@ REPORT = (
 
 
 class Held(MemoryFileSystem):  # type: ignore[misc]
-    """A store whose client takes its time to be built, and whose looks last until they are let go."""
+    """A store with a slow constructor, whose listings block until `go_on` is set."""
 
     protocol = "held"
-    store: dict[str, Any] = {}  # noqa: RUF012 - as its own class has it.
+    store: dict[str, Any] = {}  # noqa: RUF012 - as in the base class.
     built = 0
     inside = 0
     go_on = threading.Event()
 
     def __init__(self, *args: Any, **said: Any) -> None:
-        """Give other threads the time to build another one."""
+        """Sleep, so that another thread could create a second client."""
         type(self).built += 1
         time.sleep(0.05)
         super().__init__(*args, **said)
 
     def ls(self, path: str, *args: Any, **said: Any) -> list[Any]:
-        """List nothing, when it is let go."""
+        """Return an empty list once `go_on` is set."""
         type(self).inside += 1
         self.go_on.wait(20)
         return []
@@ -100,14 +100,14 @@ def test_waiting_for_a_client_that_another_look_builds_ends_with_the_time_of_the
         held.go_on.wait(20)
         MemoryFileSystem.__init__(self, *args, **said)
 
-    # The border: the client of a store is another's package.
+    # The client of a store is from a third-party package, so a patch is acceptable here.
     monkeypatch.setattr(Held, "__init__", build)
 
     async def run() -> list[str]:
         looks = outcomes(seconds=0.1)
         asked = [asyncio.ensure_future(looks.look(f"held://{name}/x")) for name in ("one", "two")]
         said = await asyncio.gather(*asked, return_exceptions=True)
-        # The second has ended its thread, though the first one still builds.
+        # The thread of the second read has ended, although the first one still creates the client.
         await until(lambda: sum(each.name == "outcome" for each in threading.enumerate()) == 1)
         held.go_on.set()
         return [type(each).__name__ for each in said]

@@ -1,4 +1,4 @@
-"""Who is told of many jobs lets others in between."""
+"""Tests that streams of many jobs leave time for other calls."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""How many are before a job in its queue, of all that stand there."""
+"""Tests of the queue position of a job."""
 
 from datetime import datetime, timezone
 
@@ -65,7 +65,7 @@ def test_a_group_without_a_queue_of_that_kind_has_no_place() -> None:
 
 
 def test_in_a_queue_that_is_too_long_nobody_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Ten thousand would take their time.
+    # Fill the queue with two groups instead of ten thousand.
     monkeypatch.setattr(queues, "_LONGEST", 2)
     found = standing(workload("a", 1), workload("b", 2), OURS)
     assert found.placed(OURS).ahead is None

@@ -30,7 +30,7 @@ def as_before() -> Iterator[None]:
 
 def set_up(form: str | None = None, stream: io.StringIO | None = None, level: str = "info") -> io.StringIO:
     stream = stream or io.StringIO()
-    # Pytest's own handlers close nothing when they are forced out.
+    # Pytest's handlers stay usable after `force` removes them.
     logs.set_up(level, form, stream)
     return stream
 

@@ -1,4 +1,4 @@
-"""What a server is told by a file, its environment and flags."""
+"""Tests of server settings from a file, environment variables and flags."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -23,7 +23,7 @@ DEFAULTS = ServerSettings(
     namespace_template="*",
     accept_unsigned=True,
 )
-# By key: as YAML has it, as a variable or a flag has it, the field, and what is meant.
+# By key: the value in YAML, as a variable or flag, the field, and the parsed value.
 SAID: dict[str, tuple[Any, str, str, Any]] = {
     "cluster": ("embedded", "embedded", "cluster", ClusterKind.EMBEDDED),
     "host": ("::1", "::1", "host", "::1"),

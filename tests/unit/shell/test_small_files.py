@@ -1,4 +1,4 @@
-"""Files that somebody has named, and what is none."""
+"""Tests of bounded reads, also of files that are not regular."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def test_what_is_refused_is_closed(tmp_path: Path) -> None:
     for path in (tmp_path, Path("/dev/zero")):
         with pytest.raises(OSError, match=r"irectory|regular"):
             small_files.read(path)
-    after = os.open(tmp_path, os.O_RDONLY)  # The lowest number that is free.
+    after = os.open(tmp_path, os.O_RDONLY)  # The lowest free descriptor.
     os.close(after)
     assert after == before
 

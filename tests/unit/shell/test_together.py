@@ -1,4 +1,4 @@
-"""What goes on side by side ends together."""
+"""Tests of tasks that run and end together."""
 
 import asyncio
 

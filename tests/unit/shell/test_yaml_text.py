@@ -1,4 +1,4 @@
-"""What people write is read whole, or refused; and nothing that they write ends the process."""
+"""Tests of the YAML reader: input is read completely or rejected, and cannot crash the process."""
 
 import json
 from datetime import date
