@@ -1,6 +1,6 @@
-"""Manifests by chance: what the real API server and webhook say of them is what is said of them here.
+"""Compares the API admission of the embedded cluster with the real API server and webhook, for random jobs.
 
-``KFPYTORCH_SEED=random`` makes others.
+`KFPYTORCH_SEED=random` selects a random seed.
 """
 
 import json
@@ -36,7 +36,9 @@ def manifests() -> Sequence[dict[str, Any]]:
 
 
 def put(plane: ControlPlane, path: str, bodies: Sequence[Any], **how: str) -> Iterator[Any]:
-    """What the API server answers to each: its code, and the object or why not."""
+    """Yield the response of the API server to each body: the code, and the object or the reason and
+    message.
+    """
 
     def one(body: Any) -> tuple[int, Any]:
         answer = plane.admin.ask("POST", path, body, params={"dryRun": "All", **how})
@@ -48,7 +50,7 @@ def put(plane: ControlPlane, path: str, bodies: Sequence[Any], **how: str) -> It
 
 
 def said(admitted: Callable[[], Any]) -> tuple[int, Any]:
-    """The same of what is admitted here."""
+    """Return the same for an admission by the embedded cluster."""
     try:
         return 201, admitted()
     except Refused as refusal:
@@ -56,7 +58,7 @@ def said(admitted: Callable[[], Any]) -> tuple[int, Any]:
 
 
 def compared(answer: tuple[int, Any]) -> Any:
-    """Its code and reason, or the object as it is stored; the order of sentences is nobody's promise."""
+    """Return the code and reason, or the stored object. The order of sentences in a message is not stable."""
     code, told = answer
     if code != 201:
         return code, told[0]
@@ -64,7 +66,7 @@ def compared(answer: tuple[int, Any]) -> Any:
 
 
 def unknown(sent: Any, stored: Any) -> bool:
-    """Whether something is gone of what was sent, nulls apart."""
+    """True if a part of `sent`, other than null values, is missing in `stored`."""
     if isinstance(sent, Mapping):
         there = {key: value for key, value in sent.items() if value is not None}
         return any(key not in stored or unknown(value, stored[key]) for key, value in there.items())
@@ -72,7 +74,9 @@ def unknown(sent: Any, stored: Any) -> bool:
 
 
 def misses_a_class(answer: tuple[int, Any]) -> bool:
-    """Whether a pod names a class that is not there: looked at before all else, and none is here."""
+    """True if the PriorityClass or RuntimeClass is missing, which the API server checks before everything
+    else.
+    """
     classes = "no PriorityClass with name|RuntimeClass .* not found"
     return answer[0] == 403 and re.search(classes, answer[1][1]) is not None
 
@@ -116,7 +120,7 @@ def test_no_pod_is_refused_here_that_the_api_server_would_have(plane: ControlPla
 
 
 def made_of(each: Mapping[str, Any]) -> Iterator[Any]:
-    """The pods that the controller makes of a job at first."""
+    """Yield the pods that the controller first creates for a job."""
     code, job = said(lambda: admit(each, upstream=True))
     if code == 201:
         job = {**job, "metadata": {**job["metadata"], "uid": "uid"}}

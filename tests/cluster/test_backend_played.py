@@ -1,4 +1,4 @@
-"""Propeller, our server, the operator, the scheduler: all real; only pods are played, nothing is trained."""
+"""Tests with the real propeller, server, operator and scheduler; only the pods are simulated."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from rig.fake_nodes import RUN
 from rig.process import until
 from rig.propeller import NAMESPACE, Execution, Options, Propeller
 
-# Longer than it takes to replace a pod of ours; shorter than propeller's patience with a call.
+# Longer than the replacement of a pod of our server, shorter than propeller's call timeout.
 AWAY_SECONDS = 30
 
 
@@ -53,7 +53,7 @@ def test_an_abort_removes_the_job_and_its_pods(plane: ControlPlane, propeller: P
 def test_a_job_goes_with_its_execution_though_nobody_aborts_it(
     plane: ControlPlane, propeller: Propeller
 ) -> None:
-    """An object that is deleted behind propeller's back, its finalizer taken away: the collector acts."""
+    """Garbage collection deletes the job if its FlyteWorkflow is deleted without propeller and finalizers."""
     execution = propeller.start(workflows.says_nothing)
     propeller.until_shown(execution, "RUNNING")
     (job,) = of(plane, jobs(NAMESPACE), execution)
@@ -72,7 +72,7 @@ def test_a_job_goes_with_its_execution_though_nobody_aborts_it(
 def test_a_server_that_is_away_costs_no_attempt(
     plane: ControlPlane, propeller: Propeller, served: Backend
 ) -> None:
-    """While a task is made, while another one runs, and while a third one is aborted."""
+    """The server is away while a task is created, while another runs and while a third is aborted."""
     runs = propeller.start(workflows.says_nothing, annotations={RUN: "15s"})
     aborted = propeller.start(workflows.says_nothing)
     propeller.until_shown(runs, "RUNNING")
@@ -114,12 +114,12 @@ def test_a_deleted_job_is_tried_again(plane: ControlPlane, propeller: Propeller)
 
 
 def of(plane: ControlPlane, path: str, execution: Execution) -> Sequence[dict[str, Any]]:
-    """The objects of an execution."""
+    """Return the objects of an execution."""
     return plane.admin.items(path, labelSelector=f"execution-id={execution.name}")
 
 
 def is_gone(plane: ControlPlane, propeller: Propeller, execution: Execution) -> None:
-    """Wait until nothing is left of it."""
+    """Wait until the FlyteWorkflow and all objects of the execution are deleted."""
     until(lambda: propeller.found(execution) is None, 60, lambda: str(propeller.found(execution)))
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):
         until(lambda path=path: not of(plane, path, execution), 60, lambda path=path: f"{path} are left")

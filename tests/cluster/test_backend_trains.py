@@ -1,4 +1,6 @@
-"""The whole road, nothing played: propeller, our server, the operator, and pods that train on two nodes."""
+"""End-to-end tests without simulation: propeller, our server, the operator, and pods that train on two
+nodes.
+"""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -113,7 +115,7 @@ def test_a_node_that_stays_away_costs_one_attempt_and_leaves_nothing(
 
 @contextlib.contextmanager
 def away(cluster: RealCluster, node: str) -> Iterator[None]:
-    """A node that nobody hears of, while inside."""
+    """Disconnect a node, and reconnect it on exit."""
     cluster.cut_off(node)
     try:
         yield
@@ -123,21 +125,21 @@ def away(cluster: RealCluster, node: str) -> Iterator[None]:
 
 
 def on(cluster: RealCluster, execution: Execution, node: str) -> dict[str, Any]:
-    """The pod of an execution that is there."""
+    """Return the pod of an execution on this node."""
     (found,) = (each for each in of(cluster, pods(NAMESPACE), execution) if each["spec"]["nodeName"] == node)
     return found
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
-    """Whether a pod is, as far as anybody knows."""
+    """True if the pod has the condition Ready."""
     return ("Ready", "True") in [(each["type"], each["status"]) for each in pod["status"]["conditions"]]
 
 
 def shown(propeller: Propeller, execution: Execution) -> set[tuple[int, str]]:
-    """The phases of its attempts."""
+    """Return the attempts and phases of the execution."""
     return {(each.attempt, each.phase) for each in propeller.recorder.tasks(execution.name)}
 
 
 def of(cluster: RealCluster, path: str, execution: Execution) -> Sequence[dict[str, Any]]:
-    """The objects of an execution."""
+    """Return the objects of an execution."""
     return cluster.admin.items(path, labelSelector=f"execution-id={execution.name}")

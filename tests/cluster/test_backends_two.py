@@ -1,4 +1,4 @@
-"""Several servers for one cluster: any of them answers for any task, and each may be replaced at any time."""
+"""Several servers for one cluster: each can answer for any task, and each can be replaced at any time."""
 
 import threading
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_no_task_notices_that_its_servers_are_replaced(
         for number in range(TASKS):
             begun.append(propeller.start(workflows.says_nothing, annotations={RUN: f"{5 + number}s"}))
             if number % 4 == 1:
-                # One after the other, as a Deployment does: asked to end, and replaced.
+                # Restart the servers in turn with SIGTERM, as a Deployment does.
                 server = servers[number // 4 % 2]
                 server.process.stop()
                 server.start()
@@ -72,7 +72,7 @@ def test_two_servers_that_are_asked_for_the_same_at_once_make_it_once_and_both_k
             both.wait()
             caller.create(attempt)
 
-        # The two of a pair are next to each other, so that no thread waits for one that nobody runs.
+        # The calls of a pair are submitted next to each other, so that both run at the same time.
         asked = [
             pool.submit(made, *each)
             for pair in zip(first, second, together, strict=True)
@@ -84,7 +84,7 @@ def test_two_servers_that_are_asked_for_the_same_at_once_make_it_once_and_both_k
         assert len(made_by_one) == ATTEMPTS
         assert made_by_one == {attempt.job: attempt.uid for attempt in second} == there()
 
-        # Each is asked by the reference that the other one gave.
+        # Each server gets the job references of the other.
         crossed = [*((two, each) for each in first[::2]), *((one, each) for each in second[1::2])]
         for caller, attempt in crossed[::2]:
             _succeed(bare, namespace, caller, attempt)
@@ -100,7 +100,7 @@ def test_two_servers_that_are_asked_for_the_same_at_once_make_it_once_and_both_k
 
 
 def _called(stack: ExitStack, plane: ControlPlane, folder: Path, number: int, namespace: str) -> Caller:
-    """One more server, and who asks it for tasks that write where those of all others do."""
+    """Start another server, and return a client whose tasks write to the common store."""
     own = folder / f"server-{number}"
     own.mkdir()
     served = stack.enter_context(Backend(plane, own))
@@ -108,7 +108,7 @@ def _called(stack: ExitStack, plane: ControlPlane, folder: Path, number: int, na
 
 
 def _succeed(plane: ControlPlane, namespace: str, caller: Caller, attempt: Attempt) -> None:
-    """As its pod and its operator would."""
+    """Write the outputs of a task and the condition Succeeded, as its pod and the operator do."""
     caller.succeeded(attempt)
     condition = {"type": "Succeeded", "status": "True", "reason": "PyTorchJobSucceeded", "message": "played"}
     plane.admin.patch(jobs(namespace, attempt.job) + "/status", {"status": {"conditions": [condition]}})

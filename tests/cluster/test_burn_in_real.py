@@ -1,4 +1,4 @@
-"""A burn-in on real nodes: replicas reach each other over the network of pods, or what kept them is told."""
+"""A burn-in on real nodes: replicas communicate over the pod network, or the finding has the reason."""
 
 import json
 import os
@@ -31,7 +31,7 @@ BURNS = (
     {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["list"]},
     LOG,
 )
-"""What docs/reference/doctor.md says that it needs beside looking."""
+"""The rights beyond reading that docs/reference/doctor.md lists."""
 MEASURED = re.compile(
     r"(?P<ranks>\d) ranks in 2 pods on 2 nodes all-reduced with gloo on cpu \(torch \S+\), "
     r"bus bandwidth (?P<fast>[\d.e+-]+) GB/s at 1 MiB, [\d.e+-]+ GB/s at 8 MiB, [\d.e+-]+ GB/s at 32 MiB"
@@ -40,7 +40,7 @@ MEASURED = re.compile(
 
 @pytest.fixture
 def space(cluster: RealCluster) -> Iterator[RealCluster]:
-    """The cluster, with a namespace in which nothing of a burn-in may be left."""
+    """The cluster with a namespace in which a burn-in must leave nothing."""
     cluster.plane.namespace(NAMESPACE)
     yield cluster
     assert cluster.admin.items(jobs(NAMESPACE)) == []
@@ -48,7 +48,7 @@ def space(cluster: RealCluster) -> Iterator[RealCluster]:
 
 
 def account(cluster: RealCluster, name: str, rules: Sequence[Mapping[str, Any]]) -> Path:
-    """Who may look as the chart's doctor may, and in the namespace these, too."""
+    """Create a user with the rights of the chart's doctor, and with `rules` in the namespace."""
     group = "rbac.authorization.k8s.io"
     for kind, namespace, ruled in (("ClusterRole", "", LOOKS), ("Role", NAMESPACE, rules)):
         metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
@@ -66,7 +66,7 @@ def command(kubeconfig: Path, task: str, *flags: str) -> Sequence[str | Path]:
 
 
 def burned(kubeconfig: Path, task: str, *flags: str) -> tuple[Mapping[str, str], str]:
-    """What is found of the burn-in, and what it has said meanwhile."""
+    """Run a burn-in; return its finding and its progress messages."""
     ended = subprocess.run(
         command(kubeconfig, task, *flags),
         env=environment(),

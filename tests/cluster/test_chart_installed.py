@@ -1,4 +1,4 @@
-"""The chart on real nodes: installed, used by FlytePropeller, upgraded under a job, rolled back, removed."""
+"""The chart on real nodes: installed, used by propeller, upgraded and rolled back under a job, removed."""
 
 import contextlib
 import json
@@ -28,21 +28,21 @@ NODE_PORT = 30443
 SECRET = "store"
 HOST = f"{RELEASE}.{NAMESPACE}.svc.cluster.local"
 WELL = {"dns": "warning", "unseen": "unknown"}
-"""Here DNS is no Deployment, and nobody may list Secrets."""
+"""Expected findings: DNS is not a Deployment in this cluster, and the doctor may not list Secrets."""
 OURS = f"app.kubernetes.io/instance={RELEASE}"
 SERVERS = f"{OURS},app.kubernetes.io/component=server"
 NONE_OF_ROOTS = {"Uid": "65532", "CapEff": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"}
-"""As the kernel has it: seccomp's 2 is a filter."""
+"""The values in /proc/PID/status; 2 is a seccomp filter."""
 
 
 class Installed:
-    """A release of the chart; a context that installs and removes it."""
+    """A release of the chart; a context manager that installs and removes it."""
 
     def __init__(self, cluster: RealCluster, store: S3, folder: Path) -> None:
         self.cluster = cluster
         self.store = store
         self.helm = Helm(folder, cluster.kubeconfig())
-        # As a platform has it: one section for both, for either may be the one that makes the pod.
+        # The same section for propeller and our server, because either may create the pod.
         self.platform = {"default-env-vars": [{name: said} for name, said in store.of_pods(GATEWAY).items()]}
         self._values: Mapping[str, Any] = {
             "outputPrefixes": [f"{store.uri}/"],
@@ -63,7 +63,7 @@ class Installed:
             self.remove()
 
     def secret(self, name: str, said: Mapping[str, str], kind: str = "Opaque") -> None:
-        """Make one beside it."""
+        """Create a Secret in the namespace of the release."""
         metadata = {"name": name, "namespace": NAMESPACE}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
         self.cluster.admin.apply({**secret, "stringData": dict(said)})
@@ -87,12 +87,12 @@ class Installed:
         return self.cluster.admin.items(pods(NAMESPACE), labelSelector=SERVERS)
 
     def of(self, path: str) -> Sequence[str]:
-        """The names of its objects of a kind, wherever they are."""
+        """Return the names of the objects of one kind that belong to the release."""
         return [each["metadata"]["name"] for each in self.cluster.admin.items(path, labelSelector=OURS)]
 
     @contextlib.contextmanager
     def endpoint(self, folder: Path) -> Iterator[str]:
-        """Its Service, for who is in none of the cluster's networks."""
+        """Yield an address of the Service that is reachable from this machine."""
         (port,) = free_ports(1)
         place = self.cluster.place
         nodes = [f"{each.station.address}:{NODE_PORT}" for each in self.cluster.nodes]
@@ -111,7 +111,7 @@ def installed(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def propeller(installed: Installed) -> Iterator[Propeller]:
-    """Told what the chart says that it is to be told, but for where the Service is."""
+    """A propeller with the configuration that the chart prints, except for the address of the Service."""
     folder = installed.cluster.shared / "installed"
     folder.mkdir()
     with installed.endpoint(folder) as endpoint:
@@ -124,7 +124,7 @@ def propeller(installed: Installed) -> Iterator[Propeller]:
 
 
 def processes() -> Sequence[Mapping[str, str]]:
-    """What the kernel knows of servers in containers."""
+    """Return /proc/PID/status of the servers that run in containers."""
     found = []
     for each in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -155,7 +155,7 @@ def test_propeller_works_through_the_service(propeller: Propeller) -> None:
 
 
 def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
-    """What `helm test` finds, by its level; the container that looked, and its log."""
+    """Run `helm test`; return the findings with their levels, the doctor's container and its log."""
     installed.helm.run("test", RELEASE, "--namespace", NAMESPACE, "--timeout=2m")
     path = pods(NAMESPACE, f"{RELEASE}-doctor")
     pod, log = installed.cluster.admin.get(path), installed.cluster.admin.ask("GET", f"{path}/log").text
@@ -166,7 +166,7 @@ def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
 
 
 def test_helm_test_has_a_doctor_find_no_fault(installed: Installed) -> None:
-    """After a job has had a status: here the operator is a program, and no Deployment that could be seen."""
+    """Run after a job has a status, because the operator is a process here and not a visible Deployment."""
     found, container, log = doctored(installed)
     assert found == WELL, log
     assert f"--connector={HOST}:8000" in container["args"]
@@ -201,7 +201,7 @@ def is_kept(pod: Manifest) -> bool:
 
 @pytest.fixture(scope="module")
 def certified(installed: Installed) -> Installed:
-    """With a Secret of a certificate for the Service, and of the authority that callers have to have."""
+    """The release with Secrets for a server certificate and for the authority of client certificates."""
     authority = installed.cluster.authority
     pair = authority.server("connector", (HOST,))
     files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}

@@ -1,6 +1,6 @@
-"""What Flyte goes by when our values are merged into those of its own charts, as they are published.
+"""The effective configuration of Flyte when our values are merged into those of its published charts.
 
-What we add is in force, and nothing else has changed.
+Our additions are in force, and nothing else has changed.
 """
 
 import re
@@ -50,7 +50,7 @@ IN_FORCE = {
     ("flyte-binary", "values-flyte-binary-stock.yaml"): STOCK,
     ("flyte-core", "values-flyte-core-stock.yaml"): STOCK,
 }
-# As guides for Flyte's own plugin have it.
+# The values in guides for Flyte's own plugin.
 GUIDES = {
     "configuration": {
         "inline": {
@@ -71,7 +71,7 @@ JOBS = {
 
 
 class Flyte:
-    """A chart of Flyte's, rendered with one file of values after the other."""
+    """A chart of Flyte, rendered with several values files."""
 
     def __init__(self, helm: Helm, folder: Path) -> None:
         self._helm = helm
@@ -85,7 +85,9 @@ class Flyte:
         return [each for each in yaml.safe_load_all(said) if each]
 
     def propeller(self, chart: str, *files: Path) -> Mapping[str, Any]:
-        """What propeller reads, by its keys: one file after the other, keys in lower case."""
+        """Return the effective configuration of propeller by key: files are merged in order, keys are
+        lower-case.
+        """
         (config,) = (
             each
             for each in self.objects(chart, files)
@@ -98,7 +100,9 @@ class Flyte:
 
 
 def flat(said: Any, path: str = "") -> dict[str, Any]:
-    """By whole keys; a list is one value, as propeller takes the last one of them."""
+    """Return a mapping from dotted keys to values; a list is one value, because propeller does not merge
+    lists.
+    """
     if not isinstance(said, Mapping) or (not said and path):
         return {path: said}
     return {

@@ -1,7 +1,7 @@
-"""The chart's rules are those that the server needs, and no others.
+"""The RBAC rules of the chart are exactly those that the server needs.
 
-So says the API server's own log of one that has done all that it ever does, under exactly these rules. All
-other tests of this tier run under them, too.
+The audit log of the API server shows the requests of a server that performs all its functions under these
+rules. All other tests of this tier use the same rules.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,13 +35,14 @@ SETTINGS = {
         }
     }
 }
-# Schedulers that are not here: what is not served is asked for all the same, or found out without asking.
+# Schedulers that do not run here. APIs that are not served are requested anyway, or found missing by
+# discovery.
 FOREIGN = {"scheduling.volcano.sh", "scheduling.run.ai", "kueue.x-k8s.io"}
 
 NEVER = "9999-01-01T00:00:00Z"
 
 Use = tuple[str, str, str]
-"""A group, a resource of it, a verb."""
+"""An API group, a resource and a verb."""
 
 
 def permitted() -> set[Use]:
@@ -56,7 +57,7 @@ def permitted() -> set[Use]:
 
 @dataclass(frozen=True, kw_only=True)
 class Life:
-    """A server's, from now on."""
+    """The requests of a server since a point in time."""
 
     plane: ControlPlane
     caller: Caller
@@ -101,14 +102,18 @@ def life(plane: ControlPlane, tmp_path: Path) -> Iterator[Life]:
 
 
 def _has_run_since_a_second(status: Mapping[str, Any]) -> bool:
-    """Objects have whole seconds: a pod that is lost in its job's first could be one that has yet to run."""
+    """True if the job has run for two seconds.
+
+    Timestamps have whole seconds, so a pod lost in the first second of a job could look like one that never
+    ran.
+    """
     started = datetime.fromisoformat(status.get("startTime", NEVER).replace("Z", "+00:00"))
     runs = "Running" in {each["type"] for each in status.get("conditions", [])}
     return runs and datetime.now(timezone.utc) - started > timedelta(seconds=2)
 
 
 def _wait_again(life: Life) -> None:
-    """A job that runs loses a worker, and no node is open for another."""
+    """Remove a worker of a running job while all nodes are unschedulable, and wait for the event."""
     again = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
     shape = Shape(custom={"masterReplicas": again, "workerReplicas": again})
     job = jobs(NAMESPACE, life.running(shape).job)
@@ -126,9 +131,9 @@ def _wait_again(life: Life) -> None:
 
 def test_every_verb_is_used_and_no_other(life: Life) -> None:
     ended = life.running(Shape(workers=1))
-    # The same task again: what is there is looked at, and is its own.
+    # Creating the same task again reads the existing job.
     life.caller.create(ended)
-    with pytest.raises(client.NotAnswered):  # Nodes that are played have no logs.
+    with pytest.raises(client.NotAnswered):  # Simulated nodes have no logs.
         list(client.read_logs(ended.job, namespace=NAMESPACE, server=life.state))
     life.caller.delete(ended)
     life.until(lambda: life.plane.admin.get(jobs(NAMESPACE, ended.job)) is None)

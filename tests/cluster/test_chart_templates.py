@@ -1,7 +1,7 @@
-"""What the chart makes of values: objects that the real API server takes, settings that the server takes.
+"""The objects and settings that the chart renders are accepted by the real API server and by our server.
 
-One folder of `charts` a case; ``objects.yaml`` has all of the first, and of the others what differs from it.
-``UPDATE=1`` writes them anew: read the difference before you commit it.
+Each folder in `charts` is a case. `objects.yaml` has all objects of the first case, and only the differences
+in the others. `UPDATE=1` writes the files; review the difference before you commit.
 """
 
 import os
@@ -21,7 +21,7 @@ from backend_plugin.shell.settings import ClusterKind
 HERE = Path(__file__).parent / "charts"
 CASES = sorted(each.name for each in HERE.iterdir())
 PLAIN = "nothing-said"
-# Kinds of operators that are not here.
+# Kinds of operators that are not installed here.
 FOREIGN = {"Certificate", "ServiceMonitor"}
 ABSENT = "absent"
 LEFT_TO_OTHERS = {
@@ -129,7 +129,7 @@ def by_name(objects: Any) -> dict[str, Manifest]:
 
 
 def compared(objects: Mapping[str, Manifest], plain: Mapping[str, Manifest]) -> Mapping[str, Any]:
-    """What a file holds: objects that are not as in the first case, and the names of those that are gone."""
+    """Return the objects that differ from those of the first case, and the names of missing ones."""
     differing = [each for name, each in objects.items() if plain.get(name) != each]
     return {"objects": differing, ABSENT: sorted({*plain} - {*objects})}
 
@@ -199,7 +199,7 @@ def test_all_that_cannot_be_meant_is_told_at_once(helm: Helm) -> None:
 
 
 def paths(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Of all that values have, sections, too."""
+    """Yield the paths of all values, including sections."""
     for key, said in values.items():
         yield f"{path}{key}"
         if isinstance(said, Mapping) and key != "resources":

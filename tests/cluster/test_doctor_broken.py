@@ -1,6 +1,6 @@
-"""Clusters each broken in one way: `kfpytorch doctor` finds that, says what to do, and nothing else.
+"""Clusters with one problem each: `kfpytorch doctor` reports exactly that problem, and its remedy.
 
-All are one API server, in namespaces of their own where that is possible, and put right again where not.
+All cases share one API server. They use separate namespaces if possible, and undo other changes.
 """
 
 import json
@@ -28,8 +28,7 @@ NAMESPACE = "doctor"
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts/kfpytorch-backend/files/rules.yaml"
 WORKFLOWS = ROOT / "tests/cluster/workflows.py"
-# The tasks of the other tiers, and of the examples that are for clusters. `greedy` asks for more than there
-# is, on purpose.
+# The tasks of the other tiers, and the cluster examples. `greedy` is left out, because it requests too much.
 TASKS = (
     *((WORKFLOWS, name) for name in ("rank_of", "labels_do_not_fit", "well_the_second_time", "all_reduced")),
     *((WORKFLOWS, name) for name in ("all_reduced_until", "all_reduced_until_on_patient_pods")),
@@ -87,7 +86,7 @@ def test_what_is_broken_is_found(cluster_in_order: ControlPlane, row: Break, tmp
             seen[:] = [looking.findings(kubeconfig, wish)]
             return {each.id for each in seen[0]} == {row.finds, *row.also}
 
-        # What an API server is told, it heeds a moment later.
+        # Changes in the API server take effect with a short delay.
         until(is_found, 30, lambda: f"{row.finds} is not all that is found:\n{told(seen[0])}")
     found = [each for each in seen[0] if each.id == row.finds]
     assert any(row.remedy in each.remedy for each in found), told(found)

@@ -1,4 +1,4 @@
-"""Whatever happens on the way to the API server: one job an attempt, and Flyte is told no lie."""
+"""Faults between the server and the API server: each attempt gets one job, and Flyte gets no wrong phase."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -64,7 +64,7 @@ def writes(method: str) -> Callable[[Asked], bool]:
 
 
 def only_job(bare: ControlPlane, attempt: Attempt) -> str:
-    """The uid of the one job of an execution."""
+    """Return the uid of the only job of an execution."""
     (job,) = bare.admin.items(jobs(NAMESPACE), labelSelector=f"execution-id={attempt.execution}")
     return str(job["metadata"]["uid"])
 
@@ -73,7 +73,7 @@ def only_job(bare: ControlPlane, attempt: Attempt) -> str:
 def test_a_create_gets_over_a_bad_moment(
     bare: ControlPlane, proxy: Proxy, caller: Caller, trouble: str
 ) -> None:
-    """The call itself succeeds, with the job that there is; nothing is left to propeller's patience."""
+    """The call succeeds with the existing job, without a retry of propeller."""
     proxy.befall(ONCE[trouble], writes("POST"))
     attempt = caller.create()
     assert proxy.all_befell
@@ -114,7 +114,9 @@ def test_a_deletion_gets_over_a_bad_moment(
 def test_of_a_cluster_that_is_away_what_was_known_is_told(
     bare: ControlPlane, proxy: Proxy, caller: Caller
 ) -> None:
-    """Propeller gives a task up at the sixth error of its life: there is none, however often it asks."""
+    """Propeller fails a task after six errors, so GetTask must return no error while the API server is
+    away.
+    """
     ended, lives = caller.create(), caller.create()
     finished = {"type": "Succeeded", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     caller.succeeded(ended)

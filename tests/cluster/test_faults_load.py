@@ -1,6 +1,7 @@
-"""Thousands of calls on bad days: nothing is lost, nothing is there twice, and no end is told that was none.
+"""Thousands of calls with random faults: no job is lost or duplicated, and no wrong terminal phase is
+returned.
 
-``KFPYTORCH_SEED=random`` draws other calls and faults; their order in time is the machine's.
+`KFPYTORCH_SEED=random` selects other calls and faults. Their order in time depends on the machine.
 """
 
 import threading
@@ -28,9 +29,9 @@ CREATES, KILLS = 1_000, 6
 TASKS, OPERATIONS = 3_000, 10_000
 AT_ONCE = 24
 BAD, WORSE = 0.03, 0.95
-"""Of the requests to the API server: mostly, and in a bad spell."""
+"""The share of API requests with a fault, in normal periods and in bad ones."""
 SPELL, BETWEEN = 6, 24
-"""Seconds."""
+"""The duration of a bad and a normal period, in seconds."""
 FAULTS = (
     status(429, "TooManyRequests", Retry_After="1"),
     status(500, "InternalError"),
@@ -44,8 +45,8 @@ FAULTS = (
 GONE = status(410, "Expired", "too old resource version")
 ENDS = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"}
 NEVER_FAIL = ("get", "delete")
-"""Whatever passes is none of their caller's affair: what is known is told, and an order is taken."""
-# What propeller may well be told: it asks again.
+"""These calls must succeed during faults: the server returns its last state, and retries deletions itself."""
+# Errors that propeller retries.
 PASSING = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"}
 
 pytestmark = pytest.mark.timeout(400)
@@ -53,12 +54,12 @@ pytestmark = pytest.mark.timeout(400)
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """How a task ends, and what Flyte is told of it, as soon as its end is told at all."""
+    """One way in which a task ends, and the terminal phase that Flyte must get for it."""
 
     phase: str
     weight: int
     code: int | None = None
-    """Of its only pod; None: it has none."""
+    """The exit code of its only pod; None if it has no pod."""
     reason: str = ""
 
     @property
@@ -76,7 +77,7 @@ ENDINGS = (
 
 
 def insisted(caller: Caller, attempt: Attempt) -> None:
-    """As propeller does: the same attempt again, until there is an answer."""
+    """Create the same attempt until the call succeeds, as propeller does."""
     while True:
         try:
             caller.create(attempt)
@@ -88,7 +89,7 @@ def insisted(caller: Caller, attempt: Attempt) -> None:
 
 
 def uids(plane: ControlPlane, namespace: str) -> dict[str, str]:
-    """The jobs that there are, by name."""
+    """Return the uids of all jobs by name."""
     return {each["metadata"]["name"]: each["metadata"]["uid"] for each in plane.admin.items(jobs(namespace))}
 
 
@@ -119,7 +120,7 @@ def _is_done(future: object) -> bool:
 
 
 class Tasks:
-    """What Flyte does with many tasks at once, and what it has to find true."""
+    """Many concurrent tasks of Flyte, with the expected phase of each."""
 
     def __init__(self, plane: ControlPlane, caller: Caller, namespace: str) -> None:
         self._plane = plane
@@ -129,14 +130,14 @@ class Tasks:
         self.fresh = [caller.attempt(execution=f"f{number}") for number in range(TASKS)]
         self.living: list[Attempt] = []
         self.ended: dict[str, str] = {}
-        """By execution: how its job has ended."""
+        """The expected phase by execution, for jobs that have ended."""
         self.played: Counter[End] = Counter()
         self.deleted: list[Attempt] = []
         self.wrong: list[str] = []
         self.raised: Counter[str] = Counter()
 
     def one(self, random: Random) -> None:
-        """One operation, by chance."""
+        """Perform a random operation."""
         word = random.choices(("create", "get", "delete", "end"), (20, 58, 12, 10))[0]
         with self._lock:
             word = word if self.living and self.fresh else "create" if self.fresh else "get"
@@ -150,7 +151,7 @@ class Tasks:
             self.raised[f"{word} {code_of(error)}"] += 1
             if word in NEVER_FAIL or code_of(error) not in PASSING:
                 self.wrong.append(f"{word}: {error.code()} {error.details()}")
-            with self._lock:  # It is asked again, as it was; a job whose deletion may be under way is left.
+            with self._lock:  # Retry it later, unless a deletion may have begun.
                 (self.deleted if word == "delete" else of).append(attempt)
 
     def _create(self, attempt: Attempt, _: Random) -> None:
@@ -161,7 +162,7 @@ class Tasks:
         self.is_known(attempt)
 
     def is_known(self, attempt: Attempt) -> bool:
-        """Whether its end is told; an end that is none is noted."""
+        """True if GetTask returns the expected terminal phase. Record a wrong terminal phase."""
         said = self._caller.get(attempt)
         end = self.ended.get(attempt.execution)
         if said.phase in ENDS and said.phase != end:
@@ -174,7 +175,7 @@ class Tasks:
             self.deleted.append(attempt)
 
     def _end(self, attempt: Attempt, random: Random) -> None:
-        """Its kubelet and its operator say so; a task that has ended is asked about still."""
+        """Let a job end as kubelet and operator do; later operations still query it."""
         if attempt.execution not in self.ended:
             (end,) = random.choices(ENDINGS, [each.weight for each in ENDINGS])
             self._play(attempt, end)
@@ -199,7 +200,7 @@ class Tasks:
         self._plane.admin.patch(path, {"status": {"conditions": [{**condition, "message": "played"}]}})
 
     def _play_pod(self, attempt: Attempt, code: int, reason: str) -> None:
-        """As in a cluster, it has ended before its job has."""
+        """Create the pod and end it before its job ends, as in a cluster."""
         made = self._plane.admin.create(_pod(self._namespace, attempt))
         ended = {"exitCode": code, "reason": reason, "startedAt": _now(), "finishedAt": _now()}
         same = {"image": "image:1", "imageID": "", "ready": False, "restartCount": 0}
@@ -215,7 +216,7 @@ def _now() -> str:
 
 
 def _pod(namespace: str, attempt: Attempt) -> dict[str, Any]:
-    """The master of a job, as its operator makes it."""
+    """Return the master pod of a job, as the operator creates it."""
     labels = {
         **names.identity_labels(attempt.prefix),
         "training.kubeflow.org/job-name": attempt.job,
@@ -240,7 +241,7 @@ def _pod(namespace: str, attempt: Attempt) -> dict[str, Any]:
 
 
 class Chaos:
-    """Faults by chance, of every kind; now and then so many that a call gets nowhere."""
+    """Random faults of every kind, with periods in which most requests fail."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -284,7 +285,7 @@ def test_ten_thousand_operations_on_bad_days(
 
 
 class Cuts:
-    """Breaks every connection now and then."""
+    """Aborts all connections at intervals."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
@@ -304,9 +305,11 @@ class Cuts:
 
 
 def settled(plane: ControlPlane, namespace: str, tasks: Tasks) -> None:
-    """On a good day all of it comes true: those that live have their job, those deleted have none."""
+    """Assert that, without faults, all living tasks have their job, deleted ones have none, and all ends are
+    returned.
+    """
     expected = {attempt.job: attempt.uid for attempt in tasks.living}
-    # Where the call failed that was to make it, a job may be there or not.
+    # After a failed create, the job may or may not exist.
     unsure = {attempt.execution for attempt in tasks.fresh}
 
     def there() -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""The training-operator is away, is replaced, or is there twice: what runs goes on, nothing is made twice."""
+"""The training operator is away, is restarted or runs twice: running jobs continue, and no pod is
+duplicated.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -39,7 +41,7 @@ def test_while_the_operator_is_away_calls_are_asked_again_and_what_runs_goes_on(
         with pytest.raises(grpc.RpcError) as raised:
             caller.create(late)
         assert code_of(raised.value) == "UNAVAILABLE"
-        # Its webhook has to see every job.
+        # The operator's webhook must admit every job.
         assert "failed calling webhook" in str(raised.value.details())
         assert caller.get(runs).phase == "RUNNING"
     finally:
@@ -54,7 +56,7 @@ def test_while_the_operator_is_away_calls_are_asked_again_and_what_runs_goes_on(
 def test_an_operator_that_hangs_is_asked_again(
     plane: ControlPlane, caller: Caller, training_operator: Process
 ) -> None:
-    """Its webhook takes calls and does not answer them; the job is made once all the same."""
+    """The webhook accepts connections but does not respond; a retry creates the job once."""
     attempt = caller.attempt()
     training_operator.pause()
     try:
@@ -71,7 +73,7 @@ def test_an_operator_that_hangs_is_asked_again(
 
 
 def test_a_job_that_no_operator_takes_up_is_given_up_and_says_so(bare: ControlPlane, tmp_path: Path) -> None:
-    """Where there never was one, nor its webhook."""
+    """The cluster never had an operator or its webhook."""
     bare.namespace(NAMESPACE)
     settings = tmp_path / "settings.yaml"
     settings.write_text('plugins: {k8s: {kfpytorch: {judging: {no-status-timeout: "3s"}}}}')
@@ -84,7 +86,7 @@ def test_a_job_that_no_operator_takes_up_is_given_up_and_says_so(bare: ControlPl
         until_told(caller, attempt, "RETRYABLE_FAILED")
         said = caller.get(attempt).message
         assert said.startswith("no operator took up the job for 3 s: is the training-operator running?")
-        # What nobody has seen begins for nobody who takes it up too late.
+        # The job is suspended, so that an operator that starts later does not run it.
         path = jobs(NAMESPACE, attempt.job)
         until(lambda: _is_suspended(bare.admin.get(path)), 30, lambda: str(bare.admin.get(path)))
 
@@ -94,19 +96,19 @@ def _is_suspended(job: Any) -> bool:
 
 
 def test_two_operators_make_no_pod_twice(plane: ControlPlane, caller: Caller, tmp_path: Path) -> None:
-    """An installation gone wrong, neither of them the leader of the other."""
+    """A faulty installation in which two operators run without leader election."""
     version = plane.admin.ask("GET", pods(NAMESPACE)).json()["metadata"]["resourceVersion"]
     with operator.another(plane):
         begun = [created(caller, 4) for _ in range(5)]
         for attempt in begun:
             until_told(caller, attempt, "SUCCEEDED")
-        # Names are unique at any time: a replica that was made twice has had two pods, one after the other.
+        # Pod names are unique at any time, so a replica that was created twice has two pods in sequence.
         made = Counter(_made_since(plane, version))
     assert made == Counter(f"{attempt.job}-{role}-0" for attempt in begun for role in ("master", "worker"))
 
 
 def _made_since(plane: ControlPlane, version: str) -> Iterator[str]:
-    """The name of each pod that was made, whether it is there still or not."""
+    """Yield the name of each pod that was created since `version`, including deleted ones."""
     for change in plane.admin.watch(pods(NAMESPACE), resourceVersion=version, timeoutSeconds="2"):
         assert change["type"] != "ERROR", change
         if change["type"] == "ADDED":

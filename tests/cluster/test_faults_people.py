@@ -1,6 +1,6 @@
-"""What people and nodes do to jobs and pods behind Flyte's back, and what its user reads of it.
+"""Actions of users, admins and nodes on jobs and pods outside Flyte, and the messages that result.
 
-The operator, the scheduler and the collector are real; what a kubelet would say of pods is played.
+The operator, the scheduler and the garbage collector are real. The pod statuses are simulated.
 """
 
 import time
@@ -44,7 +44,7 @@ def caller(served: Backend, tmp_path: Path) -> Iterator[Caller]:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A job with a master and a worker, which run until something happens."""
+    """A job with a master and a worker that run until something happens."""
 
     plane: ControlPlane
     attempt: Attempt
@@ -53,11 +53,11 @@ class Running:
         return f"{self.attempt.job}-{replica}"
 
     def pod(self, replica: str = "worker-0") -> str:
-        """Its path."""
+        """Return the API path of a pod."""
         return pods(NAMESPACE, self.name(replica))
 
     def say(self, status: Mapping[str, Any], replica: str = "worker-0") -> None:
-        """As its kubelet would."""
+        """Write a pod status, as the kubelet does."""
         self.plane.admin.patch(self.pod(replica) + "/status", {"status": dict(status)})
 
 
@@ -77,7 +77,7 @@ def begun(plane: ControlPlane, caller: Caller, **annotations: str) -> Running:
 def running(plane: ControlPlane, caller: Caller) -> Running:
     job = begun(plane, caller)
     until(lambda: caller.get(job.attempt).phase == "RUNNING", 30, lambda: str(caller.get(job.attempt)))
-    # A pod that goes in the job's first second may be made anew, though the job has failed.
+    # The operator may replace a pod that is lost in the first second of a job, although the job has failed.
     first = plane.admin.get(job.pod())
     assert first is not None
     until(lambda: time.time() > created(first) + 2, 5, lambda: "time stands still")
@@ -85,20 +85,20 @@ def running(plane: ControlPlane, caller: Caller) -> Running:
 
 
 def created(manifest: Mapping[str, Any]) -> float:
-    """When, in seconds of `time.time`."""
+    """Return the creation time in seconds since the epoch."""
     return datetime.fromisoformat(
         manifest["metadata"]["creationTimestamp"].replace("Z", "+00:00")
     ).timestamp()
 
 
 def told(caller: Caller, job: Running) -> Said:
-    """What is said at its end."""
+    """Wait for a terminal phase, and return it with its message."""
     until(lambda: caller.get(job.attempt).phase in OVER, 60, lambda: str(caller.get(job.attempt)))
     return caller.get(job.attempt)
 
 
 def ended(code: int, reason: str = "", message: str = "") -> Mapping[str, Any]:
-    """The status of a pod whose container has ended so."""
+    """Return the status of a pod whose container has terminated in this way."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     state = {"exitCode": code, "startedAt": now, "finishedAt": now, "reason": reason, "message": message}
     container = {
@@ -196,14 +196,14 @@ def delete_all_pods(job: Running) -> None:
 
 
 def take_node(job: Running) -> None:
-    """As one declares a node dead that does not come back."""
+    """Taint the node as out of service, and wait until its pod is being deleted."""
     found = job.plane.admin.get(job.pod())
     assert found is not None
     path = f"/api/v1/nodes/{found['spec']['nodeName']}"
     taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 
     def leaves() -> bool:
-        # Who looks after nodes writes their taints as a whole, and may not have seen this one.
+        # The node controller writes all taints of a node together, and may remove this one.
         node = job.plane.admin.get(path)
         if node is not None and taint["key"] not in [each["key"] for each in node["spec"].get("taints", ())]:
             job.plane.admin.patch(path, {"spec": {"taints": [taint]}})

@@ -1,7 +1,7 @@
-"""What a cluster will not have: why, and what to do, in the words that a user of Flyte reads.
+"""Jobs that the cluster rejects: the message has the reason and the remedy.
 
-What a person has to mend first is a failure for good, told with all its words: another attempt a moment
-later would be refused alike. Only room in a quota comes back by itself, so that is asked for again.
+A rejection that a user must fix fails the task with its full message, because another attempt would be
+rejected, too. Only a full quota is retried, because it can have room again.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ HERE_ONLY = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
 
 @contextlib.contextmanager
 def there(plane: ControlPlane, *manifests: dict[str, Any]) -> Iterator[None]:
-    """Objects, for a while."""
+    """Create objects, and delete them on exit."""
     with contextlib.ExitStack() as undo:
         for manifest in manifests:
             plane.admin.apply(manifest)
@@ -40,7 +40,7 @@ def there(plane: ControlPlane, *manifests: dict[str, Any]) -> Iterator[None]:
 
 
 def until_refused(caller: Caller) -> Said:
-    """What is said once the cluster heeds what it was told a moment ago."""
+    """Wait until the cluster rejects a job, and return the phase and message."""
     told: list[Said] = []
 
     def refused() -> bool:
@@ -56,7 +56,7 @@ def until_refused(caller: Caller) -> Said:
 
 
 def until_unavailable(caller: Caller) -> str:
-    """Return the error of a CreateTask once the cluster applies what it was told a moment ago."""
+    """Return the error of a CreateTask call, after waiting until a previous change takes effect."""
     errors: list[str] = []
 
     def is_unavailable() -> bool:
@@ -100,7 +100,7 @@ def test_a_policy_says_why(plane: ControlPlane, caller: Caller) -> None:
 
 
 def test_a_webhook_that_is_away_is_asked_again(plane: ControlPlane, caller: Caller) -> None:
-    """It may be back at once: the operator's own is away whenever that is replaced."""
+    """The call is retried, because a webhook can return: the operator's own is away during an upgrade."""
     hook = {
         "name": "away.example.org",
         "rules": [RULE],
@@ -122,7 +122,7 @@ def test_a_webhook_that_is_away_is_asked_again(plane: ControlPlane, caller: Call
 
 
 def trouble(caller: Caller) -> str:
-    """Why the call itself failed; empty if it did not."""
+    """Return the error of a CreateTask call, or an empty string."""
     try:
         caller.delete(caller.create())
     except grpc.RpcError as error:
@@ -140,7 +140,8 @@ def test_a_quota_that_is_full_may_have_room_again(plane: ControlPlane, caller: C
     }
     with there(plane, quota):
         path = f"{path_of(quota)}/jobs"
-        # Its controller looks for new kinds every half a minute, and first has to have heard of those before.
+        # The quota controller discovers new kinds every 30 s, and must first have synchronized the known
+        # ones.
         until(lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 150, lambda: "nobody counts")
         until(lambda: bool(trouble(caller)), 30, lambda: "the quota is not in force")
         said = trouble(caller)
@@ -194,7 +195,7 @@ def test_a_right_that_is_missing_is_named(plane: ControlPlane, caller: Caller) -
 
 
 def test_kinds_that_are_missing_are_named_and_taken_up_later(bare: ControlPlane, tmp_path: Path) -> None:
-    """On a cluster of its own: whoever removes the kinds removes all jobs."""
+    """Uses its own cluster, because deleting the CRD deletes all jobs."""
     bare.namespace(NAMESPACE)
     bare.admin.delete(CRD)
     until(lambda: bare.admin.get(CRD) is None, 30, lambda: "the kinds are left")

@@ -1,4 +1,4 @@
-"""The API server and its store go and come back, credentials are replaced, clocks differ: no task notices."""
+"""Restarts of the API server and etcd, rotated credentials and clock skew: no task is affected."""
 
 import time
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from rig.process import until
 from rig.proxy import Proxy
 
 NAMESPACE = "faults-restart"
-# The API server believes for ten seconds what it has found out about a token.
+# Longer than the ten seconds for which the API server caches a token.
 TOKEN_SECONDS = 40
 COMPONENTS = ("api_server", "etcd")
 
@@ -34,13 +34,13 @@ def caller(bare: ControlPlane, tmp_path: Path) -> Iterator[Caller]:
 
 
 def told(caller: Caller, attempt: Any, phase: str) -> Said:
-    """What is said when this phase has come."""
+    """Wait for this phase, and return it with its message."""
     until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
     return caller.get(attempt)
 
 
 def end(plane: ControlPlane, name: str, kind: str, at: str = "2026-01-01T00:00:00Z") -> None:
-    """As the operator would."""
+    """Write a condition, as the operator does."""
     condition = {"type": kind, "status": "True", "lastTransitionTime": at, "message": "played"}
     plane.admin.patch(jobs(NAMESPACE, name) + "/status", {"status": {"conditions": [condition]}})
 
@@ -54,7 +54,7 @@ def test_a_restart_of_the_control_plane_costs_no_attempt(
     process = getattr(bare, component)
     process.kill()
     said = {caller.get(each).phase for each in (lives, ends, goes)}
-    caller.delete(goes)  # Taken, and done when there is a cluster again.
+    caller.delete(goes)  # The deletion is accepted now and performed when the cluster is back.
     late = caller.attempt()
     with pytest.raises(grpc.RpcError) as raised:
         caller.create(late)
@@ -83,7 +83,7 @@ def _created(caller: Caller, attempt: Any) -> bool:
 
 
 def test_a_token_that_rotates_is_taken_up(bare: ControlPlane, tmp_path: Path) -> None:
-    """A kubelet writes the next one; the API server no longer takes the last one."""
+    """A new token is written to the file, and the API server rejects the old one."""
     permit_account(bare)
     file = tmp_path / "token"
     file.write_text(token(bare, "one"))
@@ -106,7 +106,7 @@ def test_a_token_that_rotates_is_taken_up(bare: ControlPlane, tmp_path: Path) ->
 
 
 class _Named(Backend):
-    """A server that is known by the token in a file."""
+    """A server that authenticates with the token in a file."""
 
     def __init__(self, plane: ControlPlane, folder: Path, file: Path) -> None:
         super().__init__(plane, folder)
@@ -123,7 +123,7 @@ def secret(name: str) -> str:
 
 
 def token(plane: ControlPlane, name: str) -> str:
-    """Of the account, for as long as a Secret is there."""
+    """Return a token of the service account that is valid while its Secret exists."""
     metadata = {"name": name, "namespace": NAMESPACE}
     bound = plane.admin.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
     to = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": bound["metadata"]["uid"]}
@@ -134,7 +134,7 @@ def token(plane: ControlPlane, name: str) -> str:
 
 
 def permit_account(plane: ControlPlane) -> None:
-    """The account may do what the user may."""
+    """Give the service account the same rights as the user."""
     metadata = {"name": BACKEND, "namespace": NAMESPACE}
     plane.admin.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     group = "rbac.authorization.k8s.io"
@@ -156,7 +156,7 @@ def _is_known(plane: ControlPlane, said: str) -> bool:
 
 @pytest.mark.parametrize("minutes", [-10, 10])
 def test_clocks_that_differ_change_no_phase(bare: ControlPlane, tmp_path: Path, minutes: int) -> None:
-    """What has just begun is not called overdue, an end is told at once, and what was done counts."""
+    """Clock skew causes no early timeout and no delay of terminal phases, and outputs count."""
     with (
         Proxy(bare) as proxy,
         Backend(bare, tmp_path, server=proxy.url) as served,

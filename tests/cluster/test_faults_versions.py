@@ -1,4 +1,4 @@
-"""Every manifest of ours is one for older operators, too: nothing in it is unknown to their kinds."""
+"""Our manifests are valid for older operators: their CRDs have every field."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -24,7 +24,7 @@ def kinds(request: pytest.FixtureRequest, bare: ControlPlane) -> Iterator[Contro
 
 @cache
 def manifests(name: str) -> tuple[Any, ...]:
-    """Without what stands beside the job, whose kinds are not the operator's."""
+    """Return the PyTorchJob of a golden plan, without companion objects."""
     planned = yaml.safe_load_all((GOLDEN / name / "plan.yaml").read_text())
     return tuple(each for each in planned if each["kind"] == "PyTorchJob")
 

@@ -1,4 +1,4 @@
-"""Whatever breaks in following the API server: every job and pod is known, and none that is gone."""
+"""Faults in lists and watches: the cache has every existing job and pod, and no deleted one."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ PAGE, SILENCE, WAIT = 2, 1.5, 30
 GONE = status(410, "Expired", "too old resource version")
 EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired"}
 PROTOBUF = {"Content-Type": f"{envelope.MEDIA_TYPE};stream=watch"}
-# Of a watch: as its answer, or in it.
+# Faults of a watch: in the response, or in its stream.
 OF_A_WATCH = {
     "410": GONE,
     "410 in it": Fault(code=200, body=json.dumps({"type": "ERROR", "object": EXPIRED}).encode() + b"\n"),
@@ -46,7 +46,7 @@ OF_A_LIST = {
     "an object": Fault(code=200, body=b"{}"),
     "success": Fault(code=200, body=b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}'),
 }
-# Pods come in protobuf, and what somebody says in their place in either.
+# Pods arrive in protobuf; errors may be in protobuf or JSON.
 OF_A_WATCH_OF_PODS = {
     **{name: OF_A_WATCH[name] for name in ("410", "410 in it", "a page", "no connection", "silence")},
     "410 in protobuf": Fault(code=200, headers=PROTOBUF, body=frame("ERROR", "Status", EXPIRED)),
@@ -61,11 +61,11 @@ OF_A_LIST_OF_PODS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What is followed, and how a test makes one."""
+    """A watched kind, and a manifest for it."""
 
     record: type[Record]
     path: Callable[..., str]
-    """Of all in a namespace, or of one with this name."""
+    """Return the API path of all objects in a namespace, or of one."""
     manifest: Mapping[str, Any]
 
     @property
@@ -78,7 +78,7 @@ class Kind:
         plane.admin.create({**self.manifest, "metadata": metadata})
 
     def there(self, plane: ControlPlane) -> set[str]:
-        """Those for three pages, and no others."""
+        """Create objects for three pages, delete all others, and return the names."""
         plane.namespace(NAMESPACE)
         plane.admin.ask("DELETE", self.path(NAMESPACE))
         names = {f"f{number}-n0-0-0123456789ab" for number in range(5)}
@@ -110,7 +110,7 @@ PODS = Kind(record=Pod, path=pods, manifest={"apiVersion": "v1", "kind": "Pod", 
 
 
 class Heard:
-    """Those of a kind that there are, as one who follows is told."""
+    """The existing objects of a kind, according to the callbacks of a watch."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind.record
@@ -159,7 +159,7 @@ async def until(true: Callable[[], bool], said: Callable[[], object]) -> None:
 
 
 def rows(of_jobs: Mapping[str, Fault], of_pods: Mapping[str, Fault]) -> list[Any]:
-    """Each trouble of each kind."""
+    """Return a row for each fault of each kind."""
     return [
         pytest.param(kind, fault, id=f"{kind.plural} {name}")
         for kind, faults in ((JOBS, of_jobs), (PODS, of_pods))
@@ -222,13 +222,15 @@ def test_what_happens_while_all_connections_break_is_known(bare: ControlPlane, k
     ("kind", "accept"), [(JOBS, "application/json"), (PODS, "application/json"), (PODS, envelope.ACCEPT)]
 )
 def test_a_list_of_nothing_is_one(bare: ControlPlane, kind: Kind, accept: str) -> None:
-    """It says as of when it is, in either language; by this it is told from what somebody else answers."""
+    """An empty list has a resource version in JSON and in protobuf, which distinguishes it from other
+    responses.
+    """
     path = kind.path(f"{NAMESPACE}-nothing")
 
     def asked() -> httpx.Response:
         return bare.admin.ask("GET", path, headers={"Accept": accept})
 
-    # A kind that has just been made is refused for a moment.
+    # Requests for a new kind fail for a short time.
     process.until(lambda: asked().is_success, WAIT, lambda: asked().text)
     body = asked().content
     row = next(each for each in kinds.KINDS if each.record is kind.record)

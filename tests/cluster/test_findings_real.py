@@ -1,4 +1,4 @@
-"""What a real API server shows of its gang schedulers, to an admin and to our server."""
+"""The gang capabilities that a real API server shows to an admin and to our server."""
 
 import asyncio
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def test_all_that_there_is_is_seen(shown: ControlPlane) -> None:
     assert (seen.apis[GROUP], seen.apis["kubeflow.org"]) == (("v1alpha1",), ("v1",))
     assert seen.operator_scheduler == "theirs"
     assert (seen.admission_scheduler, seen.keeps_scheduling_group) == ("default-scheduler", False)
-    # As the API server fills in what a LimitRange leaves out.
+    # The API server fills in values that a LimitRange omits.
     assert seen.container_defaults == {"cpu": "4", "memory": "1Gi"}
     assert seen.unknown == {}
     assert shown.admin.items(f"/api/v1/namespaces/{NAMESPACE}/pods") == []

@@ -1,4 +1,6 @@
-"""Gangs on real schedulers: every scenario on every platform where it can happen; see `gangs.scenarios`."""
+"""Gangs on real schedulers: every scenario on every platform on which it is possible; see
+`gangs.scenarios`.
+"""
 
 from collections.abc import Callable
 
@@ -7,7 +9,7 @@ from gangs.grounds import PLATFORMS
 from gangs.scenarios import SCENARIOS
 from gangs.scene import Scene
 
-# By platform, so that each is set up once.
+# Sorted by platform, so that each is set up once.
 ROWS = [
     pytest.param(platform, scenario, id=f"{platform}-{scenario.__name__}")
     for platform in PLATFORMS
@@ -23,5 +25,5 @@ def test_a_gang_starts_whole_or_waits_and_says_for_what(
     try:
         scenario(scene)
     finally:
-        # Whatever has happened: nothing is left of it.
+        # Clean up after failures, too.
         scene.clear()

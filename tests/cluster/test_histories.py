@@ -1,7 +1,7 @@
-"""Histories by chance: what the real training-operator makes of them may be made of them here.
+"""Random histories: the embedded operator can reproduce the behaviour of the real training operator.
 
-``KFPYTORCH_SEED=random`` makes others; ``KFPYTORCH_REPLAY`` names a file with histories to play instead, such
-as a failure leaves behind.
+`KFPYTORCH_SEED=random` selects a random seed. `KFPYTORCH_REPLAY` names a file with histories to play instead,
+for example one that a failed test wrote.
 """
 
 import json
@@ -61,6 +61,6 @@ def _observed(history: History) -> Sequence[Mapping[str, Any]]:
 
 
 def _is_unexplained(history: History) -> bool:
-    """Moments are looked at where they have to be: that takes a while."""
+    """True if the observed states cannot be reproduced, even if all exact times are tried, which is slow."""
     observed = _observed(history)
     return all(unexplained(history, observed, closely=each) is not None for each in (False, True))

@@ -1,4 +1,4 @@
-"""Jobs whose execution is gone: with the real API server, collector, operator and FlytePropeller."""
+"""Orphans with the real API server, garbage collector, operator and FlytePropeller."""
 
 import asyncio
 import hashlib
@@ -61,12 +61,12 @@ def shown(done: "subprocess.CompletedProcess[str]") -> Sequence[tuple[str, str]]
     return [(each["name"], each["result"]) for each in json.loads(done.stdout)]
 
 
-# ---- what propeller leaves behind
+# ---- jobs of deleted executions
 
 
 @pytest.fixture
 def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Propeller]:
-    """Before a server that may not see Flyte's objects, so that its jobs have no owner."""
+    """A propeller whose server may not read FlyteWorkflows, so that its jobs have no owner."""
     backend.permit(plane, WITHOUT_WORKFLOWS)
     with Backend(plane, tmp_path_factory.mktemp("orphans")) as served:
         options = Options(connector=served.endpoint)
@@ -106,11 +106,11 @@ def test_what_is_left_of_an_execution_is_found_and_deleted(plane: ControlPlane, 
 
 
 def of(plane: ControlPlane, path: str, execution: Execution) -> Sequence[dict[str, Any]]:
-    """The objects of an execution."""
+    """Return the objects of an execution."""
     return plane.admin.items(path, labelSelector=f"execution-id={execution.name}")
 
 
-# ---- what an API server says without Flyte, and with it
+# ---- API servers without and with the CRD of Flyte
 
 
 def test_without_flytes_kind_nothing_is_an_orphan_and_with_it_an_owner_may_be_found(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_without_flytes_kind_nothing_is_an_orphan_and_with_it_an_owner_may_be_fo
 
 
 def ours() -> dict[str, Any]:
-    """A job as a server makes it that could not see whose it is."""
+    """Return a job as a server creates it that cannot read its FlyteWorkflow."""
     container = {"name": "pytorch", "image": "nothing:1"}
     return {
         "apiVersion": "kubeflow.org/v1",
@@ -173,7 +173,7 @@ def job_of(plane: ControlPlane) -> dict[str, Any]:
 
 
 async def asked_about(config: Path, settled: Callable[[], bool]) -> None:
-    """A server is asked about the job, until what that is to bring about is there."""
+    """Report the job to the orphan search until `settled` returns True."""
 
     async def asking(here: Orphanage) -> None:
         orphans = Orphans(here, Metrics(), Rhythm(look=timedelta(0), settle=timedelta(seconds=0.05)))

@@ -1,8 +1,8 @@
-"""Pods by chance: what we say they ask for is what the real API server counts against a quota.
+"""Random pods: our effective resource requests match those that the real API server counts against a quota.
 
-In one namespace as they are; in another with what a LimitRange gives to containers that say nothing.
+The pods are tested as they are, and in a namespace whose LimitRange sets defaults for containers.
 
-``KFPYTORCH_SEED`` makes the same pods again.
+`KFPYTORCH_SEED` reproduces a run.
 """
 
 import os
@@ -41,7 +41,7 @@ AT_ONCE = 8
 
 @pytest.fixture(scope="module")
 def counting(bare: ControlPlane) -> Iterator[ControlPlane]:
-    """A namespace in which nothing is left: each refusal says what was asked for."""
+    """Namespaces with a quota of zero: each rejection contains the requests of the pod."""
     runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "heavy"}}
     path = path_of(bare.admin.apply({**runtime, "handler": "heavy", "overhead": {"podFixed": OVERHEAD}}))
     for namespace in (NAMESPACE, LIMITED):
@@ -95,7 +95,7 @@ def container(dice: Random, number: int, **said: Any) -> Any:
     claim: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
     for name in COUNTED:
         is_device = name == "nvidia.com/gpu"
-        # A quota wants to be told of the first two of each container.
+        # The quota requires the first two resources in each container.
         if name not in COUNTED[:2] and dice.random() < 0.6:
             continue
         one, other = sorted((amount(dice, name) for _ in range(2)), key=parse)
@@ -125,7 +125,7 @@ def spec(dice: Random) -> Any:
 
 
 def counted(message: str) -> Mapping[str, int]:
-    """What the API server says that a pod asks for; of what is not said, nothing."""
+    """Return the requests in a quota error, without zero amounts."""
     found = re.search(r"exceeded quota: all, requested: (?P<asked>\S+), used:", message)
     assert found is not None, message
     pairs = (each.split("=") for each in found["asked"].split(","))
@@ -133,7 +133,7 @@ def counted(message: str) -> Mapping[str, int]:
 
 
 def silenced(dice: Random, said: Any) -> Any:
-    """The same pod, some of whose containers say nothing of a processor, of memory, or of either."""
+    """Return the pod with CPU, memory or both removed from some containers."""
 
     def less(each: Any) -> Any:
         left_out = {name for name in COUNTED[:2] if dice.random() < 0.5}
@@ -145,7 +145,7 @@ def silenced(dice: Random, said: Any) -> Any:
 
     places = ("containers", "initContainers")
     less_said = {place: [less(each) for each in said[place]] for place in places if place in said}
-    # What a pod as a whole leaves out is filled in before a LimitRange is asked, and then it does not fit.
+    # Defaults for a pod as a whole are set before those of a LimitRange, and would then be too small.
     whole = {"resources": {"requests": WHOLE}} if "resources" in said else {}
     return {**said, **less_said, **whole}
 
@@ -154,7 +154,7 @@ def silenced(dice: Random, said: Any) -> Any:
 def test_what_a_pod_asks_for_is_what_the_api_server_counts(counting: ControlPlane, namespace: str) -> None:
     dice = Random(SEED)
     is_limited = namespace == LIMITED
-    # Of each other one the operator makes a worker beside a master.
+    # For every second pod, the operator creates a worker with a master.
     made = [(spec(dice), number % 2 == 0) for number in range(PODS)]
     if is_limited:
         made = [(silenced(dice, said), is_worker) for said, is_worker in made]

@@ -1,4 +1,4 @@
-"""The real API server sends pods in protobuf, and they say what it says of them in JSON."""
+"""Pods that the real API server sends in protobuf are equal to those in JSON."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -52,7 +52,7 @@ STATUS = {
 
 @pytest.fixture(scope="module")
 def there(bare: ControlPlane) -> Iterator[ControlPlane]:
-    """A pod with all that a status may have, which is to be deleted; and one that nobody has seen yet."""
+    """A terminating pod with all fields of a status, and a pod without a status."""
     labels = {
         **dict.fromkeys(LABELLED.values(), "0123456789ab"),
         "training.kubeflow.org/job-name": "f1-n0-0-0123456789ab",
@@ -121,7 +121,7 @@ def test_a_pod_is_the_same_in_either(there: ControlPlane) -> None:
 
 
 def test_text_that_is_not_utf8_is_the_same_in_either(there: ControlPlane) -> None:
-    """As kubelets write the end of a log in protobuf, cut anywhere."""
+    """A kubelet writes the end of a log in protobuf, and can cut it inside a character."""
     path = pods(NAMESPACE, "new")
     body = there.admin.ask("GET", path, headers=ACCEPTED).content
     pod = pods_pb2.Pod.FromString(envelope.unwrapped(body, b"Pod"))

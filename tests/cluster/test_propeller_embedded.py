@@ -1,4 +1,4 @@
-"""The real FlytePropeller against our server with an embedded cluster: the road without Kubernetes' pods."""
+"""The real FlytePropeller with our server and an embedded cluster, without pods of Kubernetes."""
 
 import sys
 from collections.abc import Iterator

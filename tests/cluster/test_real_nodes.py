@@ -1,4 +1,4 @@
-"""Pods of a real cluster are containers on real nodes: they train, die, wait and lose their node as such."""
+"""Pods of a real cluster are containers on real nodes: they train, fail, wait and lose their node."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 SPACE = "default"
 PATIENCE = 120
 NOT_RUN = 75
-"""As whoever starts this tier knows it."""
+"""The exit status for tests that were not run."""
 
 ALL_REDUCE = """
 import torch, torch.distributed as dist
@@ -79,7 +79,7 @@ def created(cluster: RealCluster, name: str, container: Mapping[str, Any]) -> No
 
 
 def reaches(cluster: RealCluster, name: str, found: Callable[[Manifest], bool]) -> Manifest:
-    """The pod, once this is so."""
+    """Wait for a condition of a pod, and return the pod."""
     path = pods(SPACE, name)
     until(lambda: found(cluster.admin.get(path) or {}), PATIENCE, lambda: str(cluster.admin.get(path)))
     pod = cluster.admin.get(path)
@@ -96,14 +96,14 @@ def log(cluster: RealCluster, name: str, namespace: str = SPACE) -> str:
 
 
 def state(pod: Manifest) -> Mapping[str, Any]:
-    """That of its only container."""
+    """Return the state of the only container."""
     statuses: Sequence[Mapping[str, Any]] = pod.get("status", {}).get("containerStatuses") or [{}]
     found: Mapping[str, Any] = statuses[0].get("state", {})
     return found
 
 
 def runs(process: int) -> bool:
-    """Whether it does more than wait to be buried: a zombie has no command line."""
+    """True if the process runs and is not a zombie, which has no command line."""
     line = Path(f"/proc/{process}/cmdline")
     try:
         return bool(line.read_bytes())
@@ -203,7 +203,7 @@ def test_flytes_own_plugin_runs_a_flytekit_task_in_pods(cluster: RealCluster) ->
 def test_a_container_that_is_killed_for_its_memory_says_so(cluster: RealCluster) -> None:
     limits = {"limits": {"memory": "64Mi"}}
     greedy = container("python", "-c", "bytearray(1 << 30)", resources=limits)
-    # Two, as the news of such a death can come too late for its reason.
+    # Two pods, because the OOM event can arrive after the reason has been written.
     names = ("greedy-0", "greedy-1")
     for name in names:
         created(cluster, name, greedy)
@@ -226,7 +226,7 @@ def test_an_image_that_nobody_has_is_waited_for(cluster: RealCluster) -> None:
 
 def test_nothing_outlives_whoever_is_killed(cluster: RealCluster, tmp_path: Path) -> None:
     (tmp_path / "node").mkdir()
-    # Needed for nothing but that this machine can have nodes, which its fixture has looked at.
+    # The fixture only checks that this machine can run nodes.
     del cluster
     started = Process(
         [sys.executable, "-c", LEFT_ALONE, str(tmp_path)], tmp_path / "log", directory=Path(__file__).parent

@@ -1,4 +1,4 @@
-"""What the rest of this tier stands on: the rig's cluster does what a cluster does."""
+"""Tests of the rig itself: its cluster runs a job."""
 
 from rig.api import jobs, pods
 from rig.control_plane import ControlPlane

@@ -1,4 +1,4 @@
-"""The whole road with an object store that speaks S3: what pods write there is what comes back to Flyte."""
+"""End-to-end test with an S3 store: Flyte gets the outputs and errors that pods write there."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def propeller(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
     backend.permit(cluster.plane)
     folder = tmp_path_factory.mktemp("s3")
     with S3(folder, cluster.place) as store:
-        # As a platform has it: one section for both, for either may be the one that makes the pod.
+        # The same section for propeller and our server, because either may create the pod.
         pods = {"default-env-vars": [{name: said} for name, said in store.of_pods(GATEWAY).items()]}
         settings = dumped(pods, folder / "settings.yaml")
         options = {"store": store, "plugins": {"k8s": pods}}

@@ -1,7 +1,7 @@
-"""Flyte's own plugin and ours on one cluster: what each tells of the same tasks, how soon, at what cost.
+"""Flyte's own plugin and ours on one cluster: the messages for the same tasks, their delay and their cost.
 
-Both propellers are the same program. Pods are played; the programs of those that raise are really run.
-``KFPYTORCH_TABLE`` names a file for the tables of docs/explanation/compared.md.
+Both propellers are the same program. Pods are simulated, but failing tasks run their real programs.
+`KFPYTORCH_TABLE` names a file for the tables of docs/explanation/compared.md.
 """
 
 import os
@@ -23,9 +23,9 @@ from rig.backend import Backend
 from rig.control_plane import BACKEND, ControlPlane
 from rig.propeller import Options, Propeller
 
-# A platform waits minutes for an image that may yet come.
+# The default grace period is minutes long.
 IMPATIENT = "image-pull-backoff-grace-period: 10s\n"
-# Propeller's polls are five seconds apart; the rest is for a machine that is busy.
+# Propeller polls every five seconds; the rest is a reserve for a busy machine.
 A_POLL = 15
 FOLLOWED = {"pytorchjobs", "pods"}
 ENDS = {
@@ -37,12 +37,12 @@ ENDS = {
     "no node has as many GPUs": [],
     "a user aborts it": [],
 }
-"""Where both are of one mind."""
+"""The phases on which both plugins agree."""
 ENDS_HERE = {
     "one raises, the others wait for it": ["0 FAILED"],
     "the image of one cannot be pulled": ["0 FAILED"],
 }
-"""What Flyte's own plugin never notices."""
+"""The phases that Flyte's own plugin never reports."""
 SAID = {
     "all replicas raise an error": ("-0 failed: ValueError: batch 7 has 31 labels", "the same way"),
     "one raises, the others wait for it": ("worker-0 failed: ValueError: batch 7", "the same way"),
@@ -51,19 +51,19 @@ SAID = {
     "the image of one cannot be pulled": ("worker-0", "image:1", "check the image's name"),
     "no node has as many GPUs": ("-0 waiting for a node", "4 lack nvidia.com/gpu", "ask for less"),
 }
-"""Who, what, and what can be done."""
+"""Parts of the message: the replica, the error and the remedy."""
 
 pytestmark = pytest.mark.timeout(400)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """All of it."""
+    """The records of all scenarios."""
 
     pairs: Mapping[str, tuple[Told, Told]]
-    """By what happened: theirs, ours."""
+    """The records by scenario: theirs, then ours."""
     calls: Sequence[Call]
-    """While it happened."""
+    """The API requests during the scenarios."""
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +122,9 @@ def test_an_end_is_told_no_more_than_a_poll_later(compared: Compared, what: str)
 
 
 def test_polling_asks_the_api_server_for_nothing(compared: Compared) -> None:
-    """Asked for are the owner of a job that is made, one that is there already, and one to be deleted.
+    """Our server reads only the owner of a new job, an existing job and a job to delete.
 
-    No kind is listed again, but the pods of a job that has failed, once, where none of them says why.
+    It relists only pods, once for each failed job whose pods do not contain the reason.
     """
     for what, (_, ours) in compared.pairs.items():
         deleted = any(each.verb == "delete" and each.resource == "pytorchjobs" for each in ours.calls)
@@ -139,7 +139,7 @@ def test_polling_asks_the_api_server_for_nothing(compared: Compared) -> None:
 
 
 def test_a_job_is_made_once_an_attempt(compared: Compared) -> None:
-    """Propeller may ask twice for it: what came of its first call may not have been written down."""
+    """Propeller may call CreateTask twice if it could not store the first result."""
     for what, (_, ours) in compared.pairs.items():
         creates = creations(ours)
         assert creates.count(HTTPStatus.CREATED) == ours.attempts, what
@@ -149,15 +149,15 @@ def test_a_job_is_made_once_an_attempt(compared: Compared) -> None:
 def test_nothing_runs_on_after_the_end(compared: Compared) -> None:
     running = {what: [each.running for each in pair] for what, pair in compared.pairs.items()}
     assert {ours for _, ours in running.values()} == {0}
-    # That is worth saying only because it does, otherwise.
+    # Flyte's own plugin leaves a pod running, which makes this test meaningful.
     assert running["one is killed for its memory"] == [1, 0]
 
 
 def creations(told: Told) -> Sequence[int]:
-    """What its jobs' creations were answered with."""
+    """Return the status codes of the create requests for its jobs."""
     return [each.status for each in told.calls if each.verb == "create" and each.resource == "pytorchjobs"]
 
 
 def ends(told: Told) -> Sequence[str]:
-    """How its attempts ended."""
+    """Return the terminal phases of its attempts."""
     return [each for each in told.phases if each.partition(" ")[2] in {"SUCCEEDED", "FAILED"}]

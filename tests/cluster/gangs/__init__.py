@@ -1,5 +1,5 @@
-"""Gangs on the schedulers that there are, as a platform has them: what is made, who waits, and what is told.
+"""Gang scheduling on real schedulers, as a platform has them.
 
-`grounds` are clusters with one scheduler each, and the platforms on them; `scene` is one of them with our
-server before it. `scenarios` are what happens there, and `told` is what a user hears of it meanwhile.
+`grounds` has clusters with one scheduler each and the platforms on them. `scene` connects our server to a
+platform. `scenarios` has the test scenarios, and `told` the messages that users see.
 """

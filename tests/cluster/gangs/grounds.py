@@ -1,6 +1,6 @@
-"""Clusters, each with a scheduler that knows gangs, and the ways in which our server can be told of it.
+"""Clusters with one gang scheduler each, and the platform settings that select it.
 
-Four nodes with four GPUs each; where there are queues, one that has all of these and one that has half.
+Each cluster has four nodes with four GPUs each. If it has queues, one has all GPUs and one has half of them.
 """
 
 import contextlib
@@ -19,34 +19,34 @@ GPU: Final = "nvidia.com/gpu"
 NAMESPACE: Final = "gangs"
 _NODES, _EACH = 4, 4
 LIMIT: Final = 8
-"""GPUs of the smaller queue."""
+"""The GPU limit of the smaller queue."""
 _ROOM: Final = {"cpu": "100", "memory": "500Gi"}
 GANGED: Final = f"--gang-scheduler-name={scheduling.COSCHEDULING}"
-"""With it the operator makes a group of every job."""
+"""With this flag, the training operator creates a PodGroup for every job."""
 LOW, HIGH = "low", "high"
 _PRIORITIES: Final = {LOW: 1, HIGH: 1000}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """What an admin has: a cluster, and what the settings say of it."""
+    """The configuration of an admin: a cluster and the gang settings."""
 
     ground: str
     gang: Mapping[str, str]
-    """The section ``kfpytorch.gang``."""
+    """The section `kfpytorch.gang` of the settings."""
     smaller: str = ""
-    """The queue that has half of the GPUs."""
+    """The queue with half of the GPUs."""
     alone: Mapping[str, Any] = field(default_factory=dict)
-    """A pod's template by which the same scheduler takes pods one by one."""
+    """The pod template with which the same scheduler schedules pods one by one."""
 
     like: str = ""
-    """The platform that it turns out to be, where the settings leave that to be found."""
+    """The platform that detection selects, if the settings leave it to detection."""
     shows: Sequence[dict[str, Any]] = ()
-    """What the cluster has beside its scheduler by which it is found."""
+    """Objects of the cluster by which the scheduler is detected."""
 
     @property
     def name(self) -> str:
-        """As the table of what is told has it."""
+        """The name of the platform in the table of messages."""
         if self.like:
             return self.like
         said = [self.gang[key] for key in ("scheduler", "style") if key in self.gang]
@@ -89,11 +89,11 @@ PLATFORMS: Final[Mapping[str, Platform]] = {
         shows=shown.yunikorns_webhook(NAMESPACE),
     ),
     "kueue": Platform(ground="kueue", gang={"scheduler": "kueue", "queue": "team"}, smaller="smaller"),
-    # The one lets a job go, and the other places its pods.
+    # Kueue admits a job, and coscheduling binds its pods.
     "coscheduling-plugin-kueue": Platform(
         ground="kueue", gang={"scheduler": "coscheduling", "style": "plugin", "local-queue": "team"}
     ),
-    # An operator that nobody sees may make groups of its own, so that only the queue is sure.
+    # An unobserved operator may create PodGroups itself, so detection selects only the queue.
     "auto-kueue": Platform(ground="kueue", gang={"scheduler": "auto", "queue": "team"}, like="kueue"),
     "auto-both": Platform(
         ground="kueue",
@@ -106,14 +106,14 @@ PLATFORMS: Final[Mapping[str, Platform]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """One cluster."""
+    """One cluster and its training operator."""
 
     plane: ControlPlane
     operator: Process
 
     @contextlib.contextmanager
     def grouping(self) -> Iterator[None]:
-        """The operator makes a group of every job."""
+        """Restart the operator so that it creates a PodGroup for every job; undo this on exit."""
         self.operator.stop()
         self.operator.command.append(GANGED)
         self.operator.start()
@@ -126,9 +126,10 @@ class Ground:
 
 
 class Grounds:
-    """The clusters, each started when it is asked for, in place of the one before; a context that ends it.
+    """The clusters; a context manager that starts each on first use and stops the last one.
 
-    One at a time: Linux gives a user 128 instances of inotify, of which each cluster takes a dozen.
+    Only one cluster runs at a time. Linux allows 128 inotify instances per user, and each cluster uses about
+    twelve.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -152,7 +153,7 @@ class Grounds:
 
 @contextlib.contextmanager
 def started(name: str, folder: Path) -> Iterator[Ground]:
-    """The cluster of this name."""
+    """Start the cluster with this name."""
     with ControlPlane(folder, Options(api_server=MUTATING)) as plane:
         process = operator.start(plane)
         fake_nodes.start(plane, _NODES, {GPU: str(_EACH)})

@@ -1,7 +1,4 @@
-"""What happens to gangs: a table of stories, each of which runs on some of the platforms.
-
-Lives here: who comes, who has to wait, and who must begin. Does not: what users are told of it; see `told`.
-"""
+"""Scenarios of gang scheduling: each is a function that runs on some of the platforms."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,14 +14,14 @@ from gangs.scene import GROUPS, QUEUES, Scene, template
 from gangs.shown import OURS
 
 MEMBERS: Final = 5
-# Ten GPUs of sixteen, so that one such job fits, and half of the next.
+# The gang requests 10 of 16 GPUs, so that one job and half of another fit.
 GANG: Final = Shape(workers=MEMBERS - 1, gpus=2)
 SMALL: Final = 3
 _PATIENCE: Final = 4
 
 
 def asking(workers: int = MEMBERS - 1, **gang: Any) -> Shape:
-    """A job whose author says something of the gang."""
+    """Return a job with gang options of its author."""
     return Shape(workers=workers, gpus=2, custom={"kfpytorch": {"gang": gang}})
 
 
@@ -33,14 +30,14 @@ def _gpus(count: int) -> Mapping[str, Any]:
 
 
 def running(scene: Scene, shape: Shape = GANG) -> Attempt:
-    """A job that runs."""
+    """Create a job and wait until it runs."""
     attempt = scene.create(shape)
     scene.until_told(attempt, "RUNNING")
     return attempt
 
 
 def fits(scene: Scene) -> None:
-    """Five replicas for which there is room run, and end well."""
+    """A gang of five that fits runs and succeeds."""
     attempt = scene.create(GANG)
     scene.until_placed(attempt, MEMBERS)
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
@@ -50,7 +47,7 @@ def fits(scene: Scene) -> None:
 
 
 def grouped(scene: Scene) -> None:
-    """The PodGroup is the job's, whoever makes it; it says what the gang needs, and goes when that ends."""
+    """The PodGroup is owned by the job and has the requests of the gang. It is deleted when the job ends."""
     attempt = running(scene)
     (group,) = scene.groups()
     assert group["metadata"]["name"] == attempt.job
@@ -62,7 +59,7 @@ def grouped(scene: Scene) -> None:
 
 
 def healed(scene: Scene) -> None:
-    """A group of ours that somebody deletes is made again, the same."""
+    """A PodGroup of ours that is deleted is created again with the same spec."""
     running(scene)
     attempt = scene.create(GANG)
     scene.hears(attempt, "behind")
@@ -75,14 +72,14 @@ def healed(scene: Scene) -> None:
 
 
 def deadlock(scene: Scene) -> None:
-    """Where one and a half fit, two jobs block each other one by one; as gangs they take turns."""
+    """Two jobs without gangs deadlock if one and a half fit; two gangs run in turn."""
     with scene.without() as alone:
         shape = Shape(workers=MEMBERS - 1, gpus=2, custom=template(scene.platform.alone, gated=True))
         both = alone.create(shape), alone.create(shape)
         for attempt in both:
             until(lambda attempt=attempt: len(alone.pods(attempt)) == MEMBERS, 30, lambda: "pods are missing")
         alone.queue(*both)
-        # Eight of ten have a place, and neither job has all of its own: for ever.
+        # Eight of ten pods are bound. Neither job is complete, and neither can make progress.
         assert [*map(alone.placed, both)] == [4, 4]
         for attempt in both:
             alone.hears(attempt, "blocked")
@@ -90,7 +87,7 @@ def deadlock(scene: Scene) -> None:
 
 
 def turns(scene: Scene) -> None:
-    """One of two gangs runs while the other waits whole, and that runs when the first is done."""
+    """The first of two gangs runs. The other waits without bound pods, and runs when the first has ended."""
     both = scene.create(GANG), scene.create(GANG)
     until(lambda: MEMBERS in map(scene.placed, both), 60, lambda: str([*map(scene.placed, both)]))
     other, one = sorted(both, key=scene.placed)
@@ -104,7 +101,7 @@ def turns(scene: Scene) -> None:
 
 
 def unequal(scene: Scene) -> None:
-    """A master with one GPU and workers with three are thirteen, which twelve are too few for."""
+    """A gang with one GPU for the master and three per worker needs 13; it waits while only 12 are free."""
     first = running(scene, Shape(workers=1, gpus=2))
     custom = {
         "masterReplicas": {"replicas": 1, "resources": _gpus(1)},
@@ -129,7 +126,9 @@ ELASTIC: Final = Shape(
 
 
 def elastic(scene: Scene) -> None:
-    """Two of five are enough to begin; for a third there is room, and the others join when there is."""
+    """An elastic gang starts with its minimum of two replicas. A third one fits, and the others join
+    later.
+    """
     first = running(scene)
     attempt = scene.create(ELASTIC)
     scene.until_placed(attempt, 3)
@@ -140,7 +139,7 @@ def elastic(scene: Scene) -> None:
 
 
 def elastic_counts_all(scene: Scene) -> None:
-    """A queue of whole jobs counts all five, whatever the fewest are."""
+    """A queue of whole jobs counts all five replicas of an elastic gang, not only its minimum."""
     first = running(scene)
     attempt = scene.create(ELASTIC)
     scene.hears(attempt, "behind")
@@ -150,7 +149,9 @@ def elastic_counts_all(scene: Scene) -> None:
 
 
 def queue_limit(scene: Scene) -> None:
-    """Six GPUs of a queue's eight are taken: the next six wait, though the cluster has ten."""
+    """A queue with a limit of eight GPUs runs one job of six; a second one waits, although ten GPUs are
+    free.
+    """
     shape = asking(SMALL - 1, queue=scene.platform.smaller)
     first = running(scene, shape)
     attempt = scene.create(shape)
@@ -161,13 +162,15 @@ def queue_limit(scene: Scene) -> None:
 
 
 def queue_never(scene: Scene) -> None:
-    """Ten GPUs are more than a queue's eight, and there is no queue of that name."""
+    """Messages for a gang of ten GPUs in a queue with a limit of eight, and for a queue that does not
+    exist.
+    """
     scene.hears(scene.create(asking(queue=scene.platform.smaller)), "never")
     scene.hears(scene.create(asking(queue=f"{scene.platform.smaller}-not")), "unknown")
 
 
 def quota(scene: Scene) -> None:
-    """A namespace that may have four pods has four of a gang's five made, and none of them is placed."""
+    """A quota of four pods lets four pods of a gang of five be created, and none of them is bound."""
     path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/pods"
     limit = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "4"}}}
     scene.plane.admin.apply({**limit, "metadata": {"name": "pods", "namespace": NAMESPACE}})
@@ -182,7 +185,7 @@ def quota(scene: Scene) -> None:
 
 
 def priority(scene: Scene) -> None:
-    """Who matters more begins before who has come first; who runs is left alone."""
+    """A job with higher priority starts before an older one with lower priority, and does not preempt."""
     first = running(scene, asking(priorityClassName=LOW))
     low = scene.create(asking(priorityClassName=LOW))
     scene.hears(low, "behind")
@@ -196,7 +199,7 @@ def priority(scene: Scene) -> None:
 
 
 def preemption(scene: Scene) -> None:
-    """Who matters more stops who runs, which goes on running to the user, and runs again afterwards."""
+    """A job with higher priority preempts a running one, which stays RUNNING in Flyte and resumes later."""
     with scene.watched():
         low = running(scene, asking(priorityClassName=LOW))
         high = running(scene, asking(priorityClassName=HIGH))
@@ -216,7 +219,7 @@ def preemption(scene: Scene) -> None:
 
 
 def queue_stopped(scene: Scene) -> None:
-    """Who runs in a queue that is drained waits again; so does who comes then, or to one that is held."""
+    """Draining a queue makes its running job wait again. New jobs in it or in a stopped queue wait, too."""
     attempt = running(scene)
     path = f"{QUEUES}/clusterqueues/team"
     local = f"{QUEUES}/namespaces/{NAMESPACE}/localqueues/{scene.platform.smaller}"
@@ -231,21 +234,21 @@ def queue_stopped(scene: Scene) -> None:
     finally:
         scene.plane.admin.patch(path, {"spec": {"stopPolicy": "None"}})
         scene.plane.admin.patch(local, {"spec": {"stopPolicy": "None"}})
-    # Who was taken back may be the last to go.
+    # A job that lost its admission may be admitted last, so delete the other one.
     scene.caller.delete(other)
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
     scene.until_turned(attempt, "WaitingForResources", "Resumed")
 
 
 def queue_timeout(scene: Scene) -> None:
-    """Who has waited for as long as its author bears is given up, and nothing of it stays in the way."""
+    """A job that waits longer than the queue timeout of its author fails and keeps no resources."""
     running(scene)
     attempt = scene.create(asking(queueTimeoutSeconds=_PATIENCE))
     scene.hears(attempt, "given-up")
 
 
 def places_timeout(scene: Scene) -> None:
-    """A gang that holds some places and does not get the others in time gives them back, and fails."""
+    """A gang with some placeholders times out if it does not get the others: it fails and releases them."""
     with scene.saying(timeout=f"{_PATIENCE}s") as hasty:
         first = running(hasty)
         attempt = hasty.create(GANG)
@@ -265,7 +268,7 @@ PERSISTENT: Final = Shape(
 
 
 def restart(scene: Scene) -> None:
-    """A member that is lost comes again, beside the others, though a second gang waits for room."""
+    """A lost replica is replaced and bound, although a second gang waits for room."""
     attempt = running(scene, PERSISTENT)
     other = scene.create(GANG)
     scene.hears(other, "behind")
@@ -276,7 +279,7 @@ def restart(scene: Scene) -> None:
 
 
 def lost_place(scene: Scene) -> None:
-    """The place of a lost member goes to a gang that waits, and comes back when that has waited too long."""
+    """The room of a lost replica goes to a waiting gang, and comes back when that gang times out."""
     with scene.saying(timeout=f"{2 * _PATIENCE}s") as hasty:
         attempt = running(hasty, PERSISTENT)
         other = hasty.create(GANG)
@@ -293,9 +296,9 @@ def lost_place(scene: Scene) -> None:
 
 
 def lost_member(scene: Scene) -> None:
-    """A member that is lost, and for which no node is open, waits; to its user the job runs all the while."""
+    """A lost replica for which no node is open waits; the job stays RUNNING in Flyte."""
     attempt = running(scene, PERSISTENT)
-    # Times are whole seconds: in that of its start, who replaces another looks like one of the first.
+    # Timestamps have whole seconds: a replacement in the second of the start would look like a first pod.
     until(lambda: scene.age(attempt) > timedelta(seconds=2), 10, lambda: "it does not grow older")
     nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in scene.plane.admin.items("/api/v1/nodes")]
     try:
@@ -304,7 +307,7 @@ def lost_member(scene: Scene) -> None:
         _lose_one(scene, attempt)
         scene.hears(attempt, "lost-member")
         said = scene.until_turned(attempt, "WaitingForResources")
-        # As of when it was first said why, which may be in other words since.
+        # The event keeps the first message, which may have changed since.
         assert re.match(r"worker-1 waiting for a node: .+ \(4 of 5 replicas ready", said), said
     finally:
         for node in nodes:
@@ -314,7 +317,7 @@ def lost_member(scene: Scene) -> None:
 
 
 def selected(scene: Scene) -> None:
-    """Nobody says which scheduler there is: the gang is of its kind, and begins whole, or waits whole."""
+    """The scheduler that `auto` detects is used, and a gang starts whole or waits whole."""
     first = running(scene)
     scene.until_told(first, "RUNNING", "5 of 5 replicas ready")
     assert (scene.ganged(first), scene.scheduler(first)) == OURS[scene.platform.name]
@@ -338,7 +341,7 @@ def _is_another(scene: Scene, path: str, lost: Mapping[str, Any]) -> bool:
 
 
 def abort(scene: Scene) -> None:
-    """Who is aborted while it waits leaves nothing, and takes nobody's place."""
+    """An aborted job in the queue leaves nothing and does not affect the running job."""
     first = running(scene)
     attempt = scene.create(GANG)
     scene.hears(attempt, "behind")
@@ -350,7 +353,7 @@ def abort(scene: Scene) -> None:
 
 
 def second_attempt(scene: Scene) -> None:
-    """The attempt after one that has failed is a gang of its own, for which there is room at once."""
+    """The attempt after a failed one is a separate gang, and gets its room immediately."""
     attempt = running(scene)
     for pod in scene.pods(attempt):
         scene.fail(pod)
@@ -391,4 +394,4 @@ SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
     abort: (*_GANGS, _BOTH),
     second_attempt: _GANGS,
 }
-"""Each with the platforms on which it can happen."""
+"""The scenarios, each with the platforms on which it is possible."""

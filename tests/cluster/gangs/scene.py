@@ -1,4 +1,4 @@
-"""A platform and our server before it: jobs are made, looked at, ended and cleared away."""
+"""A platform with our server: creates jobs, observes them, ends them and cleans up."""
 
 import contextlib
 import json
@@ -29,13 +29,13 @@ _IDENTITY: Final = "kfpytorch.flyte.org/job"
 _SETTINGS: Final = "settings.yaml"
 _GATE: Final = "kfpytorch.test/turn"
 _PLACEHOLDER: Final = "internal.yunikorn.apache.org/placeholder"
-# What is told changes while pods are made and looked at; in this time it comes to rest.
+# The message changes while pods are created and scheduled; it is stable after this time.
 _HEARD: Final = 20
 
 
 @dataclass(kw_only=True)
 class Scene:
-    """A cluster, and our server before it."""
+    """A cluster and our server."""
 
     ground: Ground
     platform: Platform
@@ -50,34 +50,34 @@ class Scene:
 
     @contextlib.contextmanager
     def without(self) -> Iterator["Scene"]:
-        """The same cluster before a server to which gangs mean nothing."""
+        """Yield a scene on the same cluster with a server that has no gang settings."""
         alone = Platform(ground=self.platform.ground, gang={}, alone=self.platform.alone)
         with staged(self.ground, alone, self.folder / "without") as scene:
             yield scene
 
     @contextlib.contextmanager
     def saying(self, **gang: str) -> Iterator["Scene"]:
-        """The same platform with more in its section of the settings."""
+        """Yield a scene on the same platform with additional gang settings."""
         said = replace(self.platform, gang={**self.platform.gang, **gang})
         with staged(self.ground, said, self.folder / "saying") as scene:
             yield scene
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """While another server of the same settings looks on."""
+        """Run a second server with the same settings."""
         folder = self.folder / "watched"
         folder.mkdir(exist_ok=True)
         with Backend(self.plane, folder, "--settings", str(self.folder / _SETTINGS)):
             yield
 
     def create(self, shape: Shape, attempt: Attempt | None = None) -> Attempt:
-        """Have a job made."""
+        """Create a job."""
         attempt = self.caller.create(attempt, shape)
         self.made.append(attempt)
         return attempt
 
     def pods(self, attempt: Attempt) -> Sequence[Any]:
-        """In the order of their names: the master, then the workers."""
+        """Return the pods of a job by name: the master, then the workers."""
         found = self.plane.admin.items(
             pods(NAMESPACE), labelSelector=f"training.kubeflow.org/job-name={attempt.job}"
         )
@@ -93,20 +93,20 @@ class Scene:
         return self.plane.admin.get(jobs(NAMESPACE, attempt.job))
 
     def age(self, attempt: Attempt) -> timedelta:
-        """How long ago all of its pods had been made."""
+        """Return the time since the start of the job."""
         started = datetime.fromisoformat(self.job(attempt)["status"]["startTime"].replace("Z", "+00:00"))
         return datetime.now(timezone.utc) - started
 
     def all_pods(self) -> Sequence[str]:
-        """Those of jobs, and those by which places are held."""
+        """Return the names of all pods, including placeholder pods."""
         return [each["metadata"]["name"] for each in self._items(pods(NAMESPACE))]
 
     def groups(self) -> Sequence[Any]:
-        """The PodGroups."""
+        """Return all PodGroups."""
         return self._items(GROUPS)
 
     def ganged(self, attempt: Attempt) -> str:
-        """What there is that makes a gang of its job, in words."""
+        """Return the objects that make the job a gang, as text."""
         groups = [each for each in self.groups() if _is_owned(each, attempt)]
         ours = any(_IDENTITY in each["metadata"].get("labels", {}) for each in groups)
         marks = [each["metadata"].get("annotations", {}) for each in self.pods(attempt)]
@@ -119,25 +119,27 @@ class Scene:
         return ", ".join(each for each, is_there in made.items() if is_there)
 
     def scheduler(self, attempt: Attempt) -> str:
-        """Who places its pods."""
+        """Return the scheduler of its pods."""
         return ", ".join({each["spec"]["schedulerName"] for each in self.pods(attempt)})
 
     def held(self, attempt: Attempt) -> int:
-        """How many places are held for it."""
+        """Return the number of placeholder pods that are bound for it."""
         listed = self.plane.admin.items(pods(NAMESPACE), labelSelector=f"{APPLICATION}={attempt.job}")
         return sum(_holds_a_place(each) and "nodeName" in each["spec"] for each in listed)
 
     def _pods_left(self, attempt: Attempt) -> bool:
-        """By their names, which of those that hold places have its job's beginning only."""
+        """True if pods of the job are left. The name of a placeholder pod has only the first part of the job
+        name.
+        """
         return bool(attempt.job) and any(attempt.job[:28] in name for name in self.all_pods())
 
     def companions(self) -> set[str]:
-        """The jobs of which there is a PodGroup or a Workload."""
+        """Return the names of the jobs that have a PodGroup or a Workload."""
         found = (*self._items(GROUPS), *self._items(WORKLOADS))
         return {owner["name"] for each in found for owner in each["metadata"]["ownerReferences"]}
 
     def reserving(self) -> Sequence[str]:
-        """What keeps room for somebody: PodGroups, Workloads that are not finished, pods that hold places."""
+        """Return the names of PodGroups, unfinished Workloads and placeholder pods, which reserve room."""
         waiting = [each for each in self._items(WORKLOADS) if not _is_finished(each)]
         holding = [each for each in self._items(pods(NAMESPACE)) if _holds_a_place(each)]
         return [each["metadata"]["name"] for each in (*self._items(GROUPS), *waiting, *holding)]
@@ -147,7 +149,7 @@ class Scene:
         return answer.json()["items"] if answer.is_success else []
 
     def queue(self, *attempts: Attempt) -> None:
-        """Let their pods come to the scheduler in turns."""
+        """Ungate the pods of these jobs alternately, so that the scheduler queues them in this order."""
         for turn in zip(*map(self.names, attempts), strict=True):
             for name in turn:
                 self.plane.admin.patch(pods(NAMESPACE, name), {"spec": {"schedulingGates": None}})
@@ -166,13 +168,13 @@ class Scene:
         )
 
     def finish(self, attempt: Attempt) -> None:
-        """Let its pods end well, with what a task leaves that does."""
+        """Let the pods of a job succeed, and write the outputs of its task."""
         self.caller.succeeded(attempt)
         for name in self.names(attempt):
             self.plane.admin.patch(pods(NAMESPACE, name), {"metadata": {"annotations": {RUN: "100ms"}}})
 
     def fail(self, pod: Mapping[str, Any]) -> None:
-        """Let a pod end with a program that exits with 1."""
+        """Let a pod fail with exit code 1."""
         name = pod["metadata"]["name"]
         ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
         statuses = [
@@ -183,19 +185,19 @@ class Scene:
         self.plane.admin.patch(f"{pods(NAMESPACE, name)}/status", {"status": failed})
 
     def until_placed(self, attempt: Attempt, count: int) -> None:
-        """Until as many of its pods have a node."""
+        """Wait until `count` of its pods are bound."""
         until(lambda: self.placed(attempt) == count, 60, lambda: f"{self.placed(attempt)} are placed")
 
     def hears(self, attempt: Attempt, event: str) -> None:
-        """Until its user is told exactly what `told` has of this event on this platform."""
+        """Wait until the user sees exactly the message that `told` has for this event and platform."""
         platform = self.platform.name if self.platform.gang else self.platform.ground
         latest: list[str] = []
 
         def heard() -> bool:
             said = self.caller.get(attempt)
-            # One that was refused has no job.
+            # A rejected task has no job.
             text = f"{said.phase} {said.message}".replace(attempt.job or "JOB", "JOB")
-            # Old reports of a scheduler carry their time.
+            # Reports of a scheduler that are old contain their time.
             latest[:] = [re.sub(r" free at \d\d:\d\d:\d\d UTC", " free", text)]
             return is_told(latest[0], event, platform)
 
@@ -203,13 +205,13 @@ class Scene:
         until(heard, _HEARD, lambda: f"of {event} is told:\n{latest[0]}\ninstead of:\n{expected}")
 
     def turns(self, attempt: Attempt) -> Sequence[Any]:
-        """The events that our server has written about its job, the first one first."""
+        """Return the events of our server about the job, oldest first."""
         found = self.plane.admin.items(EVENTS, fieldSelector=f"involvedObject.name={attempt.job}")
         ours = [each for each in found if each.get("reportingComponent") == "kfpytorch"]
         return sorted(ours, key=lambda each: int(each["metadata"]["resourceVersion"]))
 
     def until_turned(self, attempt: Attempt, *reasons: str) -> str:
-        """Until these are their reasons; the last one's message."""
+        """Wait until the events of the job have these reasons, and return the last message."""
         until(
             lambda: [each["reason"] for each in self.turns(attempt)] == [*reasons],
             60,
@@ -218,7 +220,7 @@ class Scene:
         return str(self.turns(attempt)[-1]["message"])
 
     def until_told(self, attempt: Attempt, phase: str, part: str = "") -> Said:
-        """What is told once it is this phase, with these words among it."""
+        """Wait for this phase with `part` in the message, and return both."""
 
         def told() -> bool:
             said = self.caller.get(attempt)
@@ -228,8 +230,8 @@ class Scene:
         return self.caller.get(attempt)
 
     def clear(self) -> None:
-        """Delete all jobs; nothing of them may be left."""
-        # Who waits goes first: YuniKorn loses count of room that it gives to a gang that is being deleted.
+        """Delete all jobs and wait until all their objects are gone."""
+        # Delete waiting jobs first: YuniKorn miscounts room that it gives to a gang during deletion.
         for attempt in reversed(self.made):
             self.caller.delete(attempt)
             until(lambda attempt=attempt: not self._pods_left(attempt), 60, lambda: "pods are left")
@@ -244,7 +246,7 @@ class Scene:
 
 @contextlib.contextmanager
 def staged(ground: Ground, platform: Platform, folder: Path) -> Iterator[Scene]:
-    """A platform on its ground; in the end nothing may be left there."""
+    """Connect our server to a platform, and delete all jobs at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         if platform.name == "coscheduling-operator":
@@ -276,7 +278,7 @@ def _holds_a_place(pod: Mapping[str, Any]) -> bool:
 
 
 def template(said: Mapping[str, Any], *, gated: bool = False) -> Mapping[str, Any]:
-    """What a task says of the pods of both roles."""
+    """Return the `custom` field for a pod template of both roles."""
     spec: dict[str, Any] = {"containers": [], **said.get("spec", {})}
     if gated:
         spec["schedulingGates"] = [{"name": _GATE}]

@@ -1,6 +1,6 @@
-"""What a cluster shows to whoever looks for its gang scheduler, where the settings say ``auto``.
+"""Objects by which our server detects a gang scheduler, if the settings have `auto`.
 
-Lives here: what an installation would have beside the programs that run here. Does not: the programs.
+They belong to an installation in a cluster; the tests run the programs outside of it.
 """
 
 import contextlib
@@ -22,11 +22,13 @@ OURS: Final[Mapping[str, tuple[str, str]]] = {
     "kueue": ("Workload", _SILENT),
     "coscheduling-plugin-kueue": ("our PodGroup, Workload", scheduling.COSCHEDULING),
 }
-"""What makes a gang of a job on each platform, and who places its pods."""
+"""The object that makes a job a gang on each platform, and the scheduler of its pods."""
 
 
 def deployment(*flags: str) -> Sequence[dict[str, Any]]:
-    """The Deployment of the operator with its flags; the one that works is a process of this machine."""
+    """Return a Deployment of the operator with these flags; the real operator is a process of this
+    machine.
+    """
     labels = {"control-plane": "kubeflow-training-operator"}
     container = {"name": operator.MODULE, "image": "image:1", "command": ["/manager"], "args": list(flags)}
     spec = {
@@ -39,7 +41,9 @@ def deployment(*flags: str) -> Sequence[dict[str, Any]]:
 
 
 def yunikorns_webhook(namespace: str) -> Sequence[dict[str, Any]]:
-    """Gives YuniKorn every pod that names no scheduler, as its admission controller does."""
+    """Return a policy that sets the scheduler of pods that name none, as YuniKorn's admission controller
+    does.
+    """
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     patch = f'[JSONPatch{{op: "replace", path: "/spec/schedulerName", value: "{yunikorn.NAME}"}}]'
     spec = {
@@ -61,7 +65,7 @@ def yunikorns_webhook(namespace: str) -> Sequence[dict[str, Any]]:
 
 @contextlib.contextmanager
 def shown(plane: ControlPlane, objects: Sequence[dict[str, Any]], namespace: str) -> Iterator[None]:
-    """While they are there; policies count from some moment on."""
+    """Create the objects and wait until policies are in force. Delete the objects on exit."""
     with contextlib.ExitStack() as undo:
         for manifest in objects:
             plane.admin.apply(manifest)
@@ -72,7 +76,7 @@ def shown(plane: ControlPlane, objects: Sequence[dict[str, Any]], namespace: str
 
 
 def _admitted(plane: ControlPlane, namespace: str) -> str:
-    """The scheduler of a pod that names none."""
+    """Return the scheduler of a pod that does not name one."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,7 +1,7 @@
-"""What users are told of gangs that wait, in full: the phase, and the message with JOB for the job's name.
+"""The phase and message that users see for each event, with JOB in place of the job name.
 
-By what has happened, then by platform; a text for all platforms stands under an empty name. Where schedulers
-say what differs from run to run, which pod is first or the uid of a job, there is an ellipsis.
+The table is keyed by event, then by platform; an empty platform is the default. An ellipsis stands for a part
+that differs between runs, such as the order of pods or the uid of a job.
 """
 
 import re
@@ -10,20 +10,20 @@ from typing import Final
 
 
 def is_told(said: str, event: str, platform: str) -> bool:
-    """Whether this is what is told of an event on a platform."""
+    """True if `said` matches the expected text of an event on a platform."""
     parts = told(event, platform).split("…")
     return re.fullmatch(".*".join(map(re.escape, parts)), said, re.DOTALL) is not None
 
 
 def told(event: str, platform: str) -> str:
-    """What is told of it, with ellipses."""
+    """Return the expected text, with ellipses."""
     by_platform = TOLD[event]
     return by_platform[platform if platform in by_platform else ""]
 
 
 _NODES: Final = "ask for less, or for what the nodes have; `kubectl get nodes` shows what that is"
 _TURN: Final = "it waits its turn; the queue's quota and what is ahead of it decide how long"
-# YuniKorn counts a cluster that is full as a queue that is, if it has come to look at that.
+# YuniKorn may report a full cluster as a full queue, depending on when it checks the queue.
 _EITHER: Final = "…"
 _STOPPED: Final = (
     "the queue is stopped: it lets no job go until an admin sets its stopPolicy to None; wait for that, or"
@@ -114,7 +114,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "never": {
         "yunikorn": (
-            # Its pods end by that, and may be heard of first.
+            # Its pods end because of this, and their termination may be observed first.
             "FAILED …: queue root.smaller cannot fit application JOB: task group"
             " request map[memory:5368709120 nvidia.com/gpu:10 pods:5 vcore:5000] larger than"
             " max queue allocation"
@@ -145,7 +145,8 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
             'WAITING_FOR_RESOURCES its pods cannot be made: Error creating: pods "JOB-…" is forbidden:'
             " exceeded quota: pods, requested: pods=1, used: pods=4, limited: pods=4"
             " (0 of 5 replicas ready)\n"
-            # How many are there, or that its group was not when it was looked at: it is not looked at again.
+            # The number of pods, or that the PodGroup was missing at first: the scheduler does not check
+            # again.
             "… waiting for a node: …\n"
             "PodGroup JOB: the group waits for its members to be made\n"
             "the namespace's ResourceQuota is too small for it: ask for less, or for a larger quota"

@@ -80,7 +80,7 @@ class Api:
             return False
 
     def ask(self, method: str, path: str, body: Manifest | None = None, **said: Any) -> httpx.Response:
-        """Send a request and return the response, whatever its status."""
+        """Send a request and return the response, with any status."""
         return self._client.request(method, path, json=body, **said)
 
     def create(self, manifest: Manifest) -> Manifest:

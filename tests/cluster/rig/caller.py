@@ -22,7 +22,7 @@ _SECONDS: Final = 10
 
 @dataclass(kw_only=True)
 class Attempt:
-    """One attempt of a task."""
+    """An attempt of a task."""
 
     execution: str
     number: int

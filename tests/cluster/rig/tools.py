@@ -41,7 +41,7 @@ _HELMS: Final = " ".join(
 
 
 class NoGo(Exception):
-    """No Go compiler is installed on this machine."""
+    """Raised if no Go compiler is installed on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
