@@ -136,7 +136,7 @@ class Rhythm:
 
     @classmethod
     def of(cls, look: timedelta) -> "Rhythm":
-        """Return intervals with several settlements between two scans."""
+        """Return the intervals for a scan interval; owners are set at least four times between two scans."""
         return cls(look=look, settle=min(_SETTLE, look / 4) if look else _SETTLE)
 
 
@@ -148,7 +148,7 @@ class Orphans:
         self._metrics = metrics
         self._rhythm = rhythm
         self._asked: dict[_Key, Job] = {}
-        """The open jobs that were requested since the last settlement."""
+        """The jobs without a known owner that were requested since owners were last set."""
         self._living: set[_Key] = set()
         """The jobs that were requested since the last scan."""
         self._suspects: frozenset[_Key] = frozenset()
