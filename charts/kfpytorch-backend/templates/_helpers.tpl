@@ -1,4 +1,4 @@
-{{/* Of objects. A release's name may have dots, that of a Service may not. */}}
+{{/* Name of the objects. Release names may contain dots, Service names may not. */}}
 {{- define "kfpytorch.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- $release := .Release.Name | replace "." "-" -}}
@@ -26,13 +26,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
-{{/* The same with those of `more`, which go before. */}}
+{{/* The labels of an object merged with the labels in `more`, which take precedence. */}}
 {{- define "kfpytorch.labelsWith" -}}
 {{- $labels := include "kfpytorch.labels" .root | fromYaml -}}
 {{- toYaml (mustMergeOverwrite $labels (default dict .more)) -}}
 {{- end -}}
 
-{{/* Of an object of the release's namespace; name, namespace and labels. */}}
+{{/* Name, namespace and labels of an object in the release namespace. */}}
 {{- define "kfpytorch.metadata" -}}
 name: {{ include "kfpytorch.fullname" . | quote }}
 namespace: {{ .Release.Namespace | quote }}
@@ -44,7 +44,7 @@ labels:
 {{- default (include "kfpytorch.fullname" .) .Values.serviceAccount.name -}}
 {{- end -}}
 
-{{/* Of pods; what is null somebody else says. */}}
+{{/* Pod security context. Fields that are null are left to the platform. */}}
 {{- define "kfpytorch.podSecurityContext" -}}
 runAsNonRoot: true
 {{- range $field := list "runAsUser" "runAsGroup" "fsGroup" }}
@@ -65,7 +65,7 @@ seccompProfile:
 {{- end -}}
 {{- end -}}
 
-{{/* The host by which the Service is called. */}}
+{{/* DNS name of the Service. */}}
 {{- define "kfpytorch.host" -}}
 {{- printf "%s.%s.svc.%s" (include "kfpytorch.fullname" .) .Release.Namespace .Values.clusterDomain -}}
 {{- end -}}
@@ -82,7 +82,7 @@ seccompProfile:
 {{- default (printf "%s-signing" (include "kfpytorch.fullname" .)) .Values.signing.existingSecret -}}
 {{- end -}}
 
-{{/* "true" where one role is for all namespaces: none are named, or by patterns. */}}
+{{/* "true" if one ClusterRole covers all namespaces: `namespaces` is empty or contains a pattern. */}}
 {{- define "kfpytorch.everywhere" -}}
 {{- if not .Values.namespaces -}}
 true
@@ -91,7 +91,7 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* The schedulers of which groups are made here, apart by spaces; "auto" may come to be any. */}}
+{{/* Schedulers for which the connector creates pod groups, separated by spaces; "auto" means any. */}}
 {{- define "kfpytorch.grouped" -}}
 {{- $gang := .Values.gang -}}
 {{- $found := dict -}}
@@ -106,14 +106,14 @@ true
 {{- keys $found | sortAlpha | join " " -}}
 {{- end -}}
 
-{{/* "true" where no job's replicas are started all together. */}}
+{{/* "true" if no job uses a gang scheduler. */}}
 {{- define "kfpytorch.alone" -}}
 {{- with .Values.gang -}}
 {{- if and (eq .scheduler "none") (not .byNamespace) (not .byProject) (not .choices) -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* The rules of the server's role in the namespaces of tasks, as YAML. */}}
+{{/* RBAC rules of the connector in the namespaces of tasks, as YAML. */}}
 {{- define "kfpytorch.rules" -}}
 {{- $rules := .Files.Get "files/rules.yaml" | fromYaml -}}
 {{- $all := $rules.server -}}
@@ -125,7 +125,7 @@ true
 {{- toYaml $all -}}
 {{- end -}}
 
-{{/* What FlytePropeller is told below plugins.connector-service, as YAML. */}}
+{{/* Content of plugins.connector-service in the FlytePropeller configuration, as YAML. */}}
 {{- define "kfpytorch.connector" -}}
 {{- $said := .Files.Get "files/connector.yaml" | fromYaml -}}
 {{- $endpoint := printf "dns:///%s:%v" (include "kfpytorch.host" .) .Values.service.port -}}
@@ -135,7 +135,7 @@ true
 {{- toYaml $said -}}
 {{- end -}}
 
-{{/* The server's settings file. */}}
+{{/* Settings file of the connector. */}}
 {{- define "kfpytorch.settings" -}}
 {{- $server := dict
   "cluster" "kubernetes"

@@ -1,4 +1,4 @@
-{{/* What each value may be alone, and not beside the others: all of it together, or nothing. */}}
+{{/* Fail with all invalid combinations of values in one message. The schema checks each value alone. */}}
 {{- define "kfpytorch.problems" -}}
 {{- $gang := .Values.gang -}}
 {{- $gangs := .Files.Get "files/gangs.yaml" | fromYaml -}}
@@ -110,7 +110,7 @@
 {{- end -}}
 {{- $_ := set $paths .mountPath true -}}
 {{- end -}}
-{{- /* A variable has precedence over the settings file, so that the Service and the probes would miss the server. */ -}}
+{{- /* Variables override the settings file, so another port would break the Service and the probes. */ -}}
 {{- $variables := dict -}}
 {{- range $key, $value := (include "kfpytorch.settings" . | fromYaml).server -}}
 {{- range $path := ternary (keys (ternary $value dict (kindIs "map" $value))) (list "") (kindIs "map" $value) -}}
