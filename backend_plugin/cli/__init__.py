@@ -1,4 +1,4 @@
-"""The ``kfpytorch`` command: one module per subcommand, imported when it runs. Only this package composes."""
+"""The ``kfpytorch`` command: one module per subcommand, imported when it runs."""
 
 import errno
 import os

@@ -75,7 +75,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def shortened(text: str, room: int | None) -> str:
-    """Return the first line, shortened to `room` characters."""
+    """Return the first line, shortened to `room` characters if `room` is given."""
     first = text.partition("\n")[0]
     return first if room is None or len(first) <= room else first[: room - 1].rstrip() + "…"
 

@@ -125,7 +125,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """The result of a test of something other than the API server."""
+    """The result of an access test of a store or a connector."""
 
     what: str
     """A URL or an address."""

@@ -1,4 +1,4 @@
-"""Tests of output stores and of a connector."""
+"""Tests the access to output stores and to a connector, without the API server."""
 
 import asyncio
 import contextlib
