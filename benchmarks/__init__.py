@@ -1,7 +1,7 @@
-"""One file for each figure that the project promises; `python -m benchmarks` writes them down.
+"""Benchmarks for the figures that the documentation promises; `python -m benchmarks` writes the results.
 
-`measure`     several sides timed in turn, each run in fresh processes
-`comparison`  what was measured, as rows of a table
-`upstream`    the published plugin, in an environment of its own
-`scripts/`    what is run: the same file by torchrun, by our plugin and by upstream's
+`measure`     times several sides in turn, each run in a new process
+`comparison`  the rows of the table of results
+`upstream`    the published plugin, in a separate environment
+`scripts/`    the measured programs: the same file under torchrun, this plugin and upstream's plugin
 """

@@ -1,4 +1,4 @@
-"""Measure what README and docs promise: ``python -m benchmarks [--repeat N] [--only NAME]``."""
+"""Measure the figures that README and docs promise: ``python -m benchmarks [--repeat N] [--only NAME]``."""
 
 import argparse
 import datetime
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _machine() -> str:
-    """Cores, memory, load and versions; asked before the benchmark makes a load of its own."""
+    """Describe cores, memory, load and versions, before the benchmark itself causes load."""
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "flytekit")]
     pinned = next(line for line in upstream.PINNED.read_text().splitlines() if "==" in line).split()[0]
     gibibytes = psutil.virtual_memory().total / 2**30

@@ -1,4 +1,4 @@
-"""An all-reduce of some processes, from the command to its end: torchrun and `pyflyte run`."""
+"""Time an all-reduce of several processes, from start to exit, under torchrun and `pyflyte run`."""
 
 from collections.abc import Collection
 from functools import partial
@@ -23,10 +23,10 @@ def compared(
     upstream_every: int = 1,
     upstream_places: Collection[str] = PLACES,
 ) -> list[Row]:
-    """Ours against torchrun and against upstream's plugin, by the place of ``import torch``.
+    """Compare this plugin with torchrun and upstream's plugin, by the position of ``import torch``.
 
-    torchrun runs the function alone: its script imports no flytekit, and where it imports torch
-    makes no difference to it.
+    Under torchrun the script does not import flytekit, and the position of its torch import makes no
+    difference.
     """
     result = sum(range(ranks))
     sides = [Side(name="torchrun", measured=partial(_torchrun(ranks).seconds, result))]
@@ -59,6 +59,6 @@ def _pyflyte(environment: Path, place: str, ranks: int) -> Command:
         environment=environment,
         program="pyflyte",
         arguments=("run", str(SCRIPTS / f"all_reduce_{place}.py"), "run"),
-        # On a machine with little memory ours would start fewer ranks by itself.
+        # On a machine with little memory, this plugin would start fewer ranks by default.
         variables={"RANKS": str(ranks), "FLYTE_KFPYTORCH_LOCAL": str(ranks)},
     )

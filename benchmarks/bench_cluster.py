@@ -1,4 +1,4 @@
-"""A real API server: how fast jobs are made, how soon changes are told, what ten thousand jobs cost."""
+"""Measure job creation, change latency and the cost of 10,000 jobs with a real API server."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from benchmarks.measure import SCRIPTS, Command
 
 JOBS: Final = 10_000
 TURNS: Final = 8
-"""Turns of each side in making jobs, for every round that is asked for."""
+"""Turns of each side in creating jobs, for each requested round."""
 RIG: Final = Path(__file__).parents[1] / "tests" / "cluster"
 CREATED: Final = Target(text="≥ 0.90", low=0.9, high=float("inf"))
 VISIBLE: Final = Target(text="≤ 100 ms", high=100)
@@ -29,7 +29,7 @@ _MANY: Final = f"{JOBS:,} jobs of 4 pods"
 
 
 def measure(repeat: int) -> list[Row]:
-    """Jobs that are made; then what ten thousand of them cost."""
+    """Measure the creation of jobs, then the cost of ten thousand jobs."""
     if shutil.which("go") is None:
         return [Row.alone("before a real API server", "not measured: its programs are built with Go")]
     print(f"  jobs made before a real API server, {TURNS * repeat} turns", flush=True)
@@ -70,7 +70,7 @@ def measure(repeat: int) -> list[Row]:
 
 
 def _said(script: str, number: int) -> Any:
-    """By a script that is given this number."""
+    """Return the output of a script that receives this number."""
     command = Command(program="python", arguments=(str(SCRIPTS / script), str(number)))
     path = {"PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(RIG)))}
     return command.with_variables(path).run().printed
@@ -89,7 +89,7 @@ def _created(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
             against=f"the same POSTs by {client}",
             theirs=Spread.of(theirs).text(**each),
             compared=ratios.text(pattern="{:.2f}"),
-            # Apart, the API server limits all clients; and the bare client does none of the work of a task.
+            # With separate processors the API server limits all clients. The bare client does no task work.
             target=CREATED.text if is_target else "",
             is_reached=CREATED.is_reached(ratios.median) if is_target else None,
         )
@@ -98,7 +98,7 @@ def _created(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
 
 
 def _change(how: str, said: dict[str, float]) -> Row:
-    """Of a pod, from the socket to what is done about it, by the whole server."""
+    """Return a row for the processor time of a pod change in the whole server."""
     spent = said["milliseconds"]
     what = f"processor time for a change of a pod, {how} ({said['rate']:,.0f} a second)"
     return Row.alone(what, f"{spent:.3f} ms", CHANGE, spent)

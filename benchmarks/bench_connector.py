@@ -1,4 +1,4 @@
-"""GetTask with ten thousand live jobs, phases changing meanwhile: what it costs, how long it takes."""
+"""Measure cost and latency of GetTask with ten thousand live jobs whose phases change."""
 
 import statistics
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from benchmarks.measure import SCRIPTS, Command
 JOBS: Final = 10_000
 RATE: Final = 500
 SECONDS: Final = 5
-# Every job has been asked about once by then, as in any server that has been up for a minute.
+# By then every job has been queried once, as in a server that has been running for a minute.
 WARM: Final = 45
 TURNS: Final = 4
-"""Turns of each side, for every round that is asked for."""
+"""Turns of each side, for each requested round."""
 OURS: Final = f"our server, {JOBS:,} jobs of 4 pods"
 
 P99: Final = Target(text="≤ 5 ms", high=5)
@@ -25,7 +25,7 @@ AGAINST: Final = {
 
 
 def measure(repeat: int) -> list[Row]:
-    """Ours and the two others asked in turn, by one client, in one run."""
+    """Send requests to three servers in turn, from one client in one run."""
     print(f"  {RATE} GetTask a second for {SECONDS} s, {TURNS * repeat} turns a side", flush=True)
     sides = _run(JOBS, TURNS * repeat, "ours", *AGAINST)
     idle = _run(1, 1, "ours")["ours"]["resident"]

@@ -1,4 +1,4 @@
-"""The backend's two sentences: tasks planned and jobs judged a second, by one core, in flat memory."""
+"""Measure the rate of planned tasks and judged jobs on one core, and the memory after many calls."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,12 +15,12 @@ TARGETS: Final = MappingProxyType(
         "judge": Target(text="≥ 20,000 a second", low=20_000, high=float("inf")),
     }
 )
-# What the allocator keeps differs by that much from one moment to the next.
+# The memory that the allocator keeps varies by this amount.
 FLAT: Final = Target(text="flat: ≤ 2 MiB more", high=2)
 
 
 def measure(repeat: int) -> list[Row]:
-    """Figures of ours alone: nobody else has these two apart from a cluster."""
+    """Measure this project alone, because no other one has these functions apart from a cluster."""
     return [row for name, calls in CALLS.items() for row in (_rate(name, calls, repeat), _memory(name))]
 
 

@@ -1,4 +1,4 @@
-"""A training step with DistributedDataParallel, on two ranks of gloo: as long as under torchrun."""
+"""Compare a DistributedDataParallel training step on two gloo ranks with torchrun; both should be equal."""
 
 import os
 import tempfile
@@ -9,8 +9,8 @@ from benchmarks.comparison import Pair, Row, Target
 from benchmarks.measure import SCRIPTS, Command, Samples
 
 TARGET = Target(text="1.00 ± 0.02", low=0.98, high=1.02)
-# Turns of each side for each round of the other figures. A machine's speed drifts by more than two
-# hundredths in a minute, so the sides alternate every half second, and often.
+# Turns of each side for each round of the other figures. The speed of a machine drifts by more than 2 % in a
+# minute, so the sides alternate every half second.
 TURNS = 12
 RANKS = "2"
 SCRIPT = str(SCRIPTS / "ddp_steps.py")
@@ -21,7 +21,7 @@ SIDES = {
 
 
 def measure(repeat: int) -> list[Row]:
-    """The ranks themselves time their steps; start and end do not count."""
+    """Measure steps, timed in the ranks, without start and end."""
     took = _in_turns(repeat * TURNS)
     return [
         Pair(
@@ -35,7 +35,7 @@ def measure(repeat: int) -> list[Row]:
 
 
 def _in_turns(turns: int) -> dict[str, Samples]:
-    """Both sides at once, of which one trains while the other waits for its turn."""
+    """Run both sides in parallel; one trains while the other waits for its turn."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, ThreadPoolExecutor() as threads:
         pipes = {name: Path(folder, name) for name in SIDES}
         for pipe in pipes.values():
@@ -52,7 +52,7 @@ def _in_turns(turns: int) -> dict[str, Samples]:
             try:
                 return dict(enumerate(SIDES[name].with_variables(said).run().printed))
             finally:
-                os.write(opened[after], b"." * turns)  # If this one failed, the other must not wait for it.
+                os.write(opened[after], b"." * turns)  # If this side failed, the other must not wait for it.
 
         ran = {
             "torchrun": threads.submit(run, "torchrun", "ours"),

@@ -1,4 +1,4 @@
-"""`pyflyte run` of an eight-process all-reduce, cold, against torchrun: at most 0.4 of its time."""
+"""Compare a cold `pyflyte run` of an eight-process all-reduce with torchrun: at most 0.4 of its time."""
 
 from benchmarks import all_reduce
 from benchmarks.comparison import Row, Target
@@ -7,5 +7,5 @@ TARGET = Target(text="≤ 0.40", high=0.40)
 
 
 def measure(repeat: int) -> list[Row]:
-    # Upstream takes half a minute for a run on two cores, wherever torch is imported.
+    # A run of upstream's plugin takes half a minute on two cores, wherever torch is imported.
     return all_reduce.compared(8, repeat, TARGET, upstream_every=2, upstream_places=["inside"])

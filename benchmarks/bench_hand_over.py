@@ -1,4 +1,4 @@
-"""A tensor of 200 MB returned from rank 0: mapped by the caller, not copied through pickle."""
+"""Measure the transfer of a 200 MB tensor from rank 0 to the caller, which maps it without pickle."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +12,14 @@ WHAT = "from rank 0's return to the caller having read "
 
 
 def measure(repeat: int) -> list[Row]:
-    """Without flytekit's conversion of outputs, which is the same for both."""
+    """Measure without flytekit's conversion of outputs, which is the same for both sides."""
     printed: dict[str, list[Any]] = {"ours": [], upstream.NAME: []}
     sides = [
         Side(name="ours", measured=_recorded(HERE, printed["ours"])),
         Side(name=upstream.NAME, measured=_recorded(upstream.environment(), printed[upstream.NAME])),
     ]
     in_turn(sides, repeat)
-    # The first was the warm-up.
+    # The first run was the warm-up.
     ours, theirs = (
         {key: dict(enumerate(run[key] for run in runs[1:])) for key in runs[0]} for runs in printed.values()
     )

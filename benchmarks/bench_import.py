@@ -1,4 +1,4 @@
-"""Import of the plugin on top of flytekit: at most 0.05 s more, and neither torch nor kubernetes."""
+"""Measure the import of the plugin: at most 0.05 s more than flytekit, without torch and kubernetes."""
 
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ from benchmarks.comparison import Pair, Row, Target
 from benchmarks.measure import HERE, Command, Side, in_turn
 
 TARGET = Target(text="≤ +0.05 s", high=0.05)
-# The difference is a fiftieth of what is timed, and the single runs differ by a tenth of it.
+# The difference is a fiftieth of the measured time, and single runs vary by a tenth of that time.
 AT_LEAST = 45
 
 HEAVY = ("kubernetes", "torch")
@@ -17,9 +17,9 @@ PLUGIN = "import flytekit; import flytekitplugins.kfpytorch"
 
 
 def measure(repeat: int) -> list[Row]:
-    """Whole processes.
+    """Measure whole processes.
 
-    Bare flytekit is that of upstream's environment, which has the same packages: in ours flytekit
+    Bare flytekit runs in upstream's environment, which has the same packages, because in ours flytekit
     would load our entry point.
     """
     bare, ours = _python(upstream.environment(), "import flytekit"), _python(HERE, PLUGIN)

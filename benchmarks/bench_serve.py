@@ -1,4 +1,4 @@
-"""A server: how soon it is there, what it holds, and how soon a task of an embedded cluster begins."""
+"""Measure the startup time and memory of a server, and the start of a task in an embedded cluster."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ _MEMORY: Final = {"pattern": "{:.0f}", "unit": " MiB"}
 
 
 def measure(repeat: int) -> list[Row]:
-    """Ready, idle, and from CreateTask to the first line of the user's function."""
+    """Measure time until ready, idle memory, and time from CreateTask to the function's first line."""
     starts = [_printed("serve_idle.py", "embedded") for _ in range(repeat)]
     outside = Spread.of(_printed("serve_idle.py", "kubernetes")["resident"] for _ in range(repeat))
     ready = Spread.of(each["seconds"] for each in starts)

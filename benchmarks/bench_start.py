@@ -1,4 +1,4 @@
-"""What passes before the backend says a word: its core imported, a task of a file rendered."""
+"""Measure the import of the core and the command `kfpytorch render`."""
 
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from benchmarks.measure import Command, Samples, Side, in_turn
 
 IMPORT: Final = Target(text="≤ +0.25 s", high=0.25)
 RENDER: Final = Target(text="≤ +0.50 s", high=0.50)
-# Of processes that take a second or two, single runs differ by a tenth.
+# Single runs of processes that take a second or two vary by a tenth.
 AT_LEAST: Final = 15
 
 MESSAGES: Final = (

@@ -1,4 +1,4 @@
-"""`pyflyte run` of a two-process all-reduce, cold, against torchrun: at most 0.8 of its time."""
+"""Compare a cold `pyflyte run` of a two-process all-reduce with torchrun: at most 0.8 of its time."""
 
 from benchmarks import all_reduce
 from benchmarks.comparison import Row, Target

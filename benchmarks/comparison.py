@@ -1,4 +1,4 @@
-"""What was measured, as rows of a table: both sides, their ratio pair by pair, the target."""
+"""Rows for the table of results: the samples of both sides, their ratio and the target."""
 
 import statistics
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ COLUMNS = ("what", "ours", "against", "", "ours / theirs", "target", "reached")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The middle of several measurements, and how far they lie apart."""
+    """The median and the range of several measurements."""
 
     low: float
     median: float
@@ -19,32 +19,32 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread":
-        """Of at least one value."""
+        """Return the spread of at least one value."""
         known = list(values)
         return cls(low=min(known), median=statistics.median(known), high=max(known))
 
     def text(self, *, pattern: str = "{:.2f}", unit: str = "") -> str:
-        """``2.51 s (2.40 to 2.80)``."""
+        """Return ``2.51 s (2.40 to 2.80)``."""
         low, median, high = (pattern.format(value) for value in (self.low, self.median, self.high))
         return f"{median}{unit} ({low} to {high})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A figure that we promise: between `low` and `high`."""
+    """A target for a figure: a value between `low` and `high`."""
 
     text: str
     high: float
     low: float = float("-inf")
 
     def is_reached(self, value: float) -> bool:
-        """Whether the value, as precise as it is shown, keeps the promise."""
+        """True if the value reaches the target."""
         return self.low <= value <= self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of the table."""
+    """A row of the table."""
 
     what: str
     ours: str
@@ -53,11 +53,11 @@ class Row:
     compared: str = ""
     target: str = ""
     is_reached: bool | None = None
-    """None where nothing was promised."""
+    """None without a target."""
 
     @classmethod
     def alone(cls, what: str, ours: str, target: Target | None = None, reached: float = 0) -> "Row":
-        """A figure that is compared with its target only, or with nothing."""
+        """Return a row for a figure that is compared only with a target, or not at all."""
         return cls(
             what=what,
             ours=ours,
@@ -68,24 +68,24 @@ class Row:
         )
 
     def cells(self) -> tuple[str, ...]:
-        """The line in the order of `COLUMNS`."""
+        """Return the cells in the order of `COLUMNS`."""
         reached = {None: "", True: "yes", False: "**no**"}[self.is_reached]
         return (self.what, self.ours, self.against, self.theirs, self.compared, self.target, reached)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Our samples and another side's."""
+    """The samples of this project and of another side."""
 
     what: str
     ours: Samples
     against: str
     theirs: Samples
     is_short: bool = False
-    """Told in milliseconds."""
+    """True to show milliseconds instead of seconds."""
 
     def ratio(self, target: Target | None = None) -> Row:
-        """How many times their time ours is: the median over the rounds in which both were measured."""
+        """Return a row with the ratio of our time to theirs, over the rounds in which both were measured."""
         values = [
             self.ours[number] / self.theirs[number]
             for number in sorted(self.ours.keys() & self.theirs.keys())
@@ -93,7 +93,7 @@ class Pair:
         return self._row(Spread.of(values), Spread.of(values).text(), target)
 
     def difference(self, target: Target | None = None) -> Row:
-        """By how many seconds ours is longer."""
+        """Return a row with the difference of our time and theirs, in seconds."""
         values = [
             self.ours[number] - self.theirs[number]
             for number in sorted(self.ours.keys() & self.theirs.keys())
@@ -117,6 +117,6 @@ class Pair:
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """The rows as a table."""
+    """Return the rows as a table in Markdown."""
     lines = [COLUMNS, ("---",) * len(COLUMNS), *(row.cells() for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,6 +1,6 @@
-"""Several sides timed in turn (A B A B ...), so that whatever else the machine does hits all alike.
+"""Time several sides in turn (A B A B ...), so that other load on the machine affects all of them.
 
-Every run is a fresh process that starts cold: nothing of an earlier run may still be there.
+Every run is a new process without leftovers of an earlier run.
 """
 
 import json
@@ -19,37 +19,37 @@ import psutil
 
 SCRIPTS: Final = Path(__file__).with_name("scripts")
 HERE: Final = Path(sys.prefix)
-"""The environment with our plugin and with torchrun."""
+"""The environment with this plugin and with torchrun."""
 
 Samples = Mapping[int, float]
-"""What was measured in each round."""
+"""The measured value of each round."""
 
-# They change what is measured, so those of whoever runs the benchmark do not count.
+# These variables change the results, so the caller's values are removed.
 _NOT_OURS: Final = ("FLYTE", "KFPYTORCH", "OMP_", "PET_", "PYTHON", "TORCH")
 _MARK: Final = "BENCHMARK_RUN"
 _PATIENCE: Final = 10.0
 
 
 class Invalid(RuntimeError):
-    """A run that shows nothing: it failed, had a wrong result, or left a process behind."""
+    """A run without a valid result: it failed, had a wrong result, or left a process behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the things that are compared."""
+    """One of the programs that are compared."""
 
     name: str
     measured: Callable[[], float]
-    """Runs it once; the figure in seconds."""
+    """Function that runs the program once and returns the time in seconds."""
     every: int = 1
-    """It takes part in every so many rounds; more than 1 for what is slow and has no target."""
+    """The side takes part in every nth round; more than 1 for slow sides without a target."""
 
 
 def in_turn(sides: Sequence[Side], repeat: int) -> dict[str, Samples]:
-    """Measure all sides `repeat` times in turn, after one run of each that does not count.
+    """Measure all sides `repeat` times in turn, after one warm-up run of each.
 
     Returns:
-        For each side, by its name, what was measured in each round.
+        The measured value of each round, by the name of the side.
     """
     for side in sides:
         _progress("warm-up", side, side.measured())
@@ -64,7 +64,7 @@ def in_turn(sides: Sequence[Side], repeat: int) -> dict[str, Samples]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """How a command went."""
+    """The result of one run of a command."""
 
     seconds: float
     printed: Any  # The last line, which is JSON.
@@ -72,7 +72,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A program of an environment, and what it is given."""
+    """A program of an environment, with its arguments and variables."""
 
     environment: Path = HERE
     program: str
@@ -80,11 +80,11 @@ class Command:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def with_variables(self, variables: Mapping[str, str]) -> "Command":
-        """The same with more variables in its environment."""
+        """Return the same command with more environment variables."""
         return replace(self, variables={**self.variables, **variables})
 
     def run(self) -> Run:
-        """Run it in an empty directory, and see that no process is left.
+        """Run the command in an empty directory, and check that it leaves no process.
 
         Raises:
             Invalid: It failed, printed no result or left a process.
@@ -112,10 +112,10 @@ class Command:
             raise Invalid(f"{' '.join(command)}: {error}\n{done.stdout}{done.stderr}") from error
 
     def seconds(self, result: Any) -> float:
-        """Run it; how long that took.
+        """Run the command, and return the time in seconds.
 
         Raises:
-            Invalid: It printed something else than `result`.
+            Invalid: It printed something other than `result`.
         """
         run = self.run()
         if run.printed != result:
@@ -124,7 +124,7 @@ class Command:
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """What all sides are given: one thread for each rank, and a place for passing files."""
+    """Return the environment of all sides: one thread per rank, and a directory for temporary files."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
     return {
         **kept,

@@ -1,7 +1,7 @@
-"""Upstream's published plugin, installed in an environment of its own.
+"""Install upstream's published plugin in a separate environment.
 
-The one of tests/conformance, under the user's cache directory: whoever comes first makes it, which
-needs the network.
+tests/conformance uses the same environment, in the user's cache directory. The first user creates it, which
+requires the network.
 """
 
 import functools
@@ -23,7 +23,7 @@ PINNED: Final = _ROOT / "tests" / "conformance" / "upstream.txt"
 
 @functools.cache
 def environment() -> Path:
-    """The directory of the environment, with all its modules compiled as ours are."""
+    """Return the directory of the environment, with all its modules compiled as in ours."""
     key = hashlib.sha256(_LOCK.read_bytes() + PINNED.read_bytes()).hexdigest()[:16]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flytekitplugins-kfpytorch"
     home = caches / f"upstream-{key}-{sys.version_info[0]}.{sys.version_info[1]}"
@@ -42,7 +42,7 @@ def _make(home: Path) -> None:
     install = [uv, "pip", "install", "--quiet", "--python", python, "--require-hashes"]
     _call(*install, "--requirement", _LOCK)
     _call(*install, "--no-deps", "--requirement", PINNED)
-    # For tests/conformance, which runs upstream's tests.
+    # tests/conformance needs the source, because it runs upstream's tests.
     source = ["--no-deps", "--no-binary=:all:", "--no-build-isolation", "--require-hashes"]
     _call(
         python,
@@ -60,5 +60,5 @@ def _make(home: Path) -> None:
 
 
 def _call(*command: object, check: bool = True) -> None:
-    # compileall fails for files that are templates rather than Python; there are some.
+    # compileall fails for files that are templates rather than Python code.
     subprocess.run([str(part) for part in command], check=check, stdout=subprocess.DEVNULL)

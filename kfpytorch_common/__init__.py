@@ -1,8 +1,8 @@
-"""What the author's half and the platform's half agree on; the standard library only, a leaf.
+"""Code that the Flyte plugin and the connector share; it depends only on the standard library.
 
-`causes`       one vocabulary for why a replica ended, and which of several failures was first
-`environment`  the variables that the operator gives each replica
-`forkserver`   processes from a server that has paid for the imports once
-`lines`        output of many processes as whole, prefixed lines
-`prestart`     the fork server's head start under `pyflyte run`
+`causes`       the causes of failures, and the choice of the root cause
+`environment`  the environment variables that the training operator sets for replicas
+`forkserver`   processes that fork from a server after it has imported the libraries
+`lines`        the output of several processes as complete lines with prefixes
+`prestart`     early start of the fork server under `pyflyte run`
 """

@@ -1,4 +1,4 @@
-"""Why a replica failed: one vocabulary, and the choice of the first among many failures."""
+"""Causes of failed replicas, and the choice of the root cause among several failures."""
 
 import enum
 import re
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Cause(enum.Enum):
-    """The words that messages, metrics, events, exit codes and documentation share."""
+    """The cause of a failure, as used in messages, metrics, events, exit codes and documentation."""
 
     USER_ERROR = "user-error"
     OOM_HOST = "oom-host"
@@ -44,47 +44,47 @@ class Raised:
     exception: str
     message: str
     frames: tuple[Frame, ...] = ()
-    """Innermost last, with those of libraries."""
+    """The frames with those of libraries, innermost last."""
     handled: bool = False
-    """The next exception was raised while this one was handled, not from it."""
+    """True if the next exception was raised while this one was handled, not from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """How one replica ended, as far as it could say so itself."""
+    """The termination of one replica, with the details that the replica recorded."""
 
     rank: int | None
-    """Global rank; None when it failed before it had one."""
+    """Global rank; None if the replica failed before it had one."""
     replica: str
-    """The operator's name for it (``worker-0``), or ``node 1`` for an elastic agent's node."""
+    """The operator's name of the replica (``worker-0``), or ``node 1`` for the agent of an elastic job."""
     exit_code: int
-    """As `subprocess` writes it: negative for a signal."""
+    """The exit code as in `subprocess`: negative for a signal."""
     time_ns: int
-    """When it failed, by the replica's own clock in nanoseconds since the epoch."""
+    """The time of the failure by the clock of the replica, in nanoseconds since the epoch."""
     pid: int = 0
     local_rank: int | None = None
     exception: str = ""
-    """The exception's class; empty when the process died without a word."""
+    """The class of the exception; empty if the process ended without one."""
     message: str = ""
-    """What the exception said; of a process without one, the last words that it left."""
+    """The message of the exception; without an exception, the last output of the process."""
     frames: tuple[Frame, ...] = ()
-    """Innermost last."""
+    """The frames, innermost last."""
     chain: tuple[Raised, ...] = ()
-    """The exceptions from which this one was raised, the first one first."""
+    """The exceptions that led to this one, the earliest first."""
     collective: str = ""
-    """The function of torch.distributed that it had called, such as ``all_reduce``."""
+    """The function of torch.distributed that the rank had called, such as ``all_reduce``."""
     traceback: str = ""
     from_torch: bool = False
-    """The exception was raised inside torch, not by the user's own code."""
+    """True if the exception was raised inside torch, not by the user's code."""
     recoverable: bool = False
     waiting: bool = False
-    """When it was stopped, it was waiting for its peers inside torch.distributed."""
+    """True if the rank was waiting for its peers inside torch.distributed when it was stopped."""
     stopped: bool = False
-    """It was running well until it was stopped because of another's failure."""
+    """True if the replica was running until it was stopped because of another failure."""
 
     @property
     def signal(self) -> str:
-        """The signal's name that ended the process, or an empty string."""
+        """The name of the signal that ended the process, or an empty string."""
         if self.exit_code >= 0:
             return ""
         try:
@@ -93,8 +93,8 @@ class Failure:
             return f"signal {-self.exit_code}"
 
 
-# A rank that loses its peer, or waits for one that never comes, says so in these words
-# (gloo, NCCL, TCPStore and c10d of torch 2.x).
+# Messages of a rank that lost its peer or waited for it too long (gloo, NCCL, TCPStore and c10d of
+# torch 2.x).
 _CONSEQUENCE: Final = (
     "connection closed", "connection reset", "connection refused", "connection was closed",
     "socket closed", "socket timeout", "broken pipe", "read error",
@@ -114,9 +114,9 @@ _PEER_EXCEPTIONS: Final = frozenset(
 
 
 def is_consequence(failure: Failure) -> bool:
-    """Whether a failure only tells of a peer's: a lost connection, a broken collective."""
+    """True if a failure is only a consequence of a peer's failure, such as a lost connection."""
     name = failure.exception.rpartition(".")[2]
-    # A DataLoader raises again, from torch, what the user's own code raised in its worker.
+    # A DataLoader reraises in torch an exception that the user's code raised in a worker.
     named = failure.from_torch and name in _PEER_EXCEPTIONS and "in DataLoader worker" not in failure.message
     return named and (
         _has_any(_CONSEQUENCE, failure.message) or _TIMED_OUT.search(failure.message) is not None
@@ -124,24 +124,24 @@ def is_consequence(failure: Failure) -> bool:
 
 
 def _has_any(phrases: Sequence[str], text: str) -> bool:
-    """Return True if a text has any of these phrases, in lower or upper case."""
+    """True if a text contains one of these phrases in any case."""
     lowered = text.lower()
     return any(phrase in lowered for phrase in phrases)
 
 
 def root_cause(failures: Iterable[Failure]) -> Failure:
-    """The failure that the others follow from.
+    """Return the failure that the others follow from.
 
-    A death without a word first (nobody's error makes a peer vanish), then errors that are not
-    consequences, then the earliest by nanosecond.
+    A process that ended without an exception comes first, because no error of a peer causes that. Then
+    come errors that are not consequences, then the earliest failure.
 
     Raises:
-        ValueError: There is none to choose from.
+        ValueError: `failures` is empty.
     """
     return min(failures, key=_order)
 
 
-# A rank whose time is over closes its connections: its peers may write first that they have lost it.
+# A rank with a timeout closes its connections, so its peers may report the loss first (nanoseconds).
 _CLOSES: Final = 10**9
 
 
@@ -156,16 +156,16 @@ def _order(failure: Failure) -> tuple[int, int]:
 
 
 def is_timeout(failure: Failure) -> bool:
-    """True if a rank waited for its peers until the time of its collective was over."""
+    """True if a rank waited for its peers until its collective timed out."""
     return is_consequence(failure) and _has_any(_WAITING, failure.message)
 
 
-# RMM and thrust tell of a GPU's memory in a std::bad_alloc, so this is looked for before _REFUSED_MEMORY.
+# RMM and thrust report lack of GPU memory in a std::bad_alloc, so this is checked before _REFUSED_MEMORY.
 _GPU_MEMORY: Final = (
     "cuda out of memory", "cuda error: out of memory", "hip out of memory", "hip error: out of memory",
     "outofmemoryerror", "cudaerrormemoryallocation",
 )  # fmt: skip
-# The class with which it begins: numpy's and pyarrow's are subclasses, and a message may name any.
+# The class at the start of the text: numpy's and pyarrow's are subclasses, and a message may name any class.
 _MEMORY_ERROR: Final = re.compile(r"[\w.]{0,200}MemoryError\b")
 _REFUSED_MEMORY: Final = (
     "DefaultCPUAllocator: can't", "DefaultCPUAllocator: not enough", "std::bad_alloc", "[Errno 12]",
@@ -183,7 +183,7 @@ def _is_refused_memory(said: str) -> bool:
 def _is_collective_timeout(said: str) -> bool:
     if _has_any(_COLLECTIVE, said):
         return True
-    # No colon stands between NCCL's name and its operation.
+    # The text between NCCL's name and the operation contains no colon.
     parts = said.lower().split(":") if _has_any((_OPERATION,), said) else ()
     return any("nccl" in part.rpartition(_OPERATION)[0] for part in parts)
 
@@ -193,10 +193,10 @@ _BY_WORDS: Final[Sequence[tuple[Callable[[str], bool], Cause]]] = (
     (_is_refused_memory, Cause.OOM_HOST),
     (_is_collective_timeout, Cause.NCCL_TIMEOUT),
 )
-"""The first that applies."""
+"""Checks of a text and their causes; the first match applies."""
 
-# Of last words, which may be the end of any log, only what ended the process: C++'s std::terminate, and
-# torchrun on the first of its own to fail; what ended its others may have been torchrun itself.
+# The part of the last output that shows why the process ended: C++'s std::terminate, and torchrun's first
+# failed process. torchrun itself may have stopped the others.
 _ENDED: Final = re.compile(
     r"terminate called after throwing an instance of [\s\S]{0,500}|"
     r"Root Cause \(first observed failure\):[\s\S]{0,2000}"
@@ -204,13 +204,13 @@ _ENDED: Final = re.compile(
 
 
 def _said(failure: Failure) -> str:
-    """What tells of its cause: its exception, or the end in its last words."""
+    """Return the text that shows the cause: the exception, or the end in the last output."""
     if failure.exception:
         return f"{failure.exception} {failure.message}"
     return "\n".join(_ENDED.findall(failure.message))
 
 
-# How torch tells of a process that a rank, or torchrun, had started: its DataLoader, its `spawn`, its agent.
+# torch's messages about a process that a rank or torchrun had started: DataLoader, `spawn`, agent.
 _OWN_PROCESS: Final = (
     re.compile(r"DataLoader worker \(pid \d{1,9}\) is killed by signal: (?P<described>[A-Z][a-z ]{1,40})"),
     re.compile(r"process \d{1,9} terminated with signal (?P<named>SIG[A-Z0-9]{1,20})"),
@@ -218,7 +218,7 @@ _OWN_PROCESS: Final = (
 _ROOT: Final = "Root Cause (first observed failure):"
 _ROOT_SIGNAL: Final = re.compile(r"exitcode {1,20}: -(?P<number>\d{1,2}) \(pid: ")
 _ROOT_LENGTH: Final = 1000
-# As strsignal(3) describes them.
+# The descriptions of strsignal(3).
 _DESCRIBED: Final = {
     "Killed": "SIGKILL",
     "Segmentation fault": "SIGSEGV",
@@ -227,14 +227,14 @@ _DESCRIBED: Final = {
     "Floating point exception": "SIGFPE",
     "Illegal instruction": "SIGILL",
 }
-# Of a DataLoader it is raised from what its worker died of, where that is known.
+# A DataLoader raises it from the cause of its worker's end, if that is known.
 _LOST_PROCESS: Final = re.compile(
     r"DataLoader worker \(pid\(s\) [\d, ]{1,200}\) exited unexpectedly|^[\w.]{0,200}BrokenProcessPool\b"
 )
 
 
 def _signal_within(failure: Failure) -> str:
-    """The signal's name that ended a process which the failed one had started, or an empty string."""
+    """Return the signal that ended a process which the failed one had started, or an empty string."""
     said = _said(failure)
     text = failure.traceback if _LOST_PROCESS.search(said) else said
     worker, process = (each.search(text) for each in _OWN_PROCESS)
@@ -248,12 +248,12 @@ def _signal_within(failure: Failure) -> str:
 
 
 def is_unexplained(failure: Failure) -> bool:
-    """Whether it tells that a process which it had started is gone, and nothing of why."""
+    """True if the failure reports the loss of a process that it had started without a cause."""
     return _LOST_PROCESS.search(_said(failure)) is not None and not _signal_within(failure)
 
 
 def classify(failure: Failure) -> Cause:
-    """The word for a failure of a process; what only a cluster can know is not guessed."""
+    """Return the cause of a failure; causes that only a cluster can observe are not guessed."""
     said = _said(failure)
     for words, cause in _BY_WORDS:
         if words(said):
@@ -274,7 +274,7 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.HANG: "all ranks must call the same collective; a rank that comes late needs a longer timeout",
     Cause.PREEMPTED: "stopped from outside; save checkpoints and set retries to go on from them",
 }
-"""What a person can do, in one sentence; a cause that speaks for itself has none."""
+"""Remedies, one sentence each; a cause without an entry needs none."""
 
 CLUSTER_REMEDIES: Final[dict[Cause, str]] = {
     Cause.PREEMPTED: "stopped to make room for others; save checkpoints and set retries to go on from them",
@@ -286,7 +286,7 @@ CLUSTER_REMEDIES: Final[dict[Cause, str]] = {
     Cause.CONFIG: "the task asks for something that this cluster does not have or allow; change the task",
     Cause.INFRA: "not the task's fault; if it happens again, show this to whoever runs the cluster",
 }
-"""The same for what only a cluster can know."""
+"""Remedies for causes that a cluster reports."""
 
 _CRASHES: Final = {
     "SIGSEGV": "a crash in native code, called from the line above; its last words are in the log",
@@ -297,11 +297,11 @@ _CRASHES: Final = {
 }
 _CRASHES_WITHIN: Final = {
     **_CRASHES,
-    # Where that process was in the user's code, nobody knows.
+    # The position of that process in the user's code is not known.
     "SIGSEGV": "a crash in native code, in a process that it had started; its last words are in the log",
 }
 MISMATCH: Final = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d{1,20}) vs (\d{1,20})")
-"""gloo's words when a peer sends more than its own collective expects."""
+"""gloo's message if a peer sends more than the collective of the rank expects."""
 _SAME_COLLECTIVES: Final = (
     "all ranks must call the same collectives in the same order, with tensors of the same shape and type"
 )
@@ -313,10 +313,10 @@ _UNEXPLAINED: Final = (
 
 
 def remedy(failure: Failure) -> str:
-    """A sentence on what to do, or an empty string."""
+    """Return a sentence on what to do, or an empty string."""
     cause = classify(failure)
     if cause is Cause.OOM_HOST and _is_refused_memory(_said(failure)):
-        return _REFUSED  # Nobody has killed it.
+        return _REFUSED  # The process was not killed.
     if cause is not Cause.USER_ERROR:
         return REMEDIES[cause]
     if is_unexplained(failure):

@@ -1,4 +1,4 @@
-"""The environment that the training operator (1.7 to 1.9) gives a replica, as values.
+"""The environment variables that the training operator (1.7 to 1.9) sets for a replica.
 
 Source of the names and values: `pkg/controller.v1/pytorch/envvar.go` of kubeflow/training-operator.
 """
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import Final
 
 LOOPBACK_ONLY: Final = "FLYTE_KFPYTORCH_LOOPBACK_ONLY"
-"""A variable of ours: ``1`` if all replicas are on one machine and listen on its loopback interface only."""
+"""A variable of this plugin: ``1`` if all replicas are on one machine and use only its loopback interface."""
 
 LOOPBACK_INTERFACE: Final = "lo" if sys.platform == "linux" else "lo0"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rendezvous:
-    """Where a group of replicas meets."""
+    """The address at which the replicas of a job meet."""
 
     address: str
     port: int
 
 
 def replica(index: int, replicas: int, master: Rendezvous) -> dict[str, str]:
-    """For replica `index` (0 is the master) of a Master and Worker job of `replicas` in all."""
+    """Return the variables of replica `index` (0 is the master) in a Master and Worker job of `replicas`."""
     port = str(master.port)
     return {
         "PYTHONUNBUFFERED": "1",
@@ -39,7 +39,7 @@ def replica(index: int, replicas: int, master: Rendezvous) -> dict[str, str]:
 
 
 def on_one_machine(interface: str = LOOPBACK_INTERFACE) -> dict[str, str]:
-    """Return what keeps a process of a job that runs on one machine on the loopback interface.
+    """Return the variables that keep the processes of a job on one machine on the loopback interface.
 
     Args:
         interface: The name of the loopback interface.
@@ -54,7 +54,7 @@ def on_one_machine(interface: str = LOOPBACK_INTERFACE) -> dict[str, str]:
 
 
 def alone(master: Rendezvous) -> dict[str, str]:
-    """For a function that runs by itself: a world of one, also for code written for torchrun."""
+    """Return the variables for a world size of 1, including those that torchrun sets."""
     return {
         **replica(0, 1, master),
         "PET_NPROC_PER_NODE": "1",
@@ -66,7 +66,7 @@ def alone(master: Rendezvous) -> dict[str, str]:
 
 
 def elastic(nodes: int, nproc_per_node: int, max_restarts: int, endpoint: Rendezvous) -> dict[str, str]:
-    """For each node of an elastic job of `nodes` nodes."""
+    """Return the variables of each node in an elastic job of `nodes` nodes."""
     return {
         "PYTHONUNBUFFERED": "1",
         "PET_RDZV_ENDPOINT": f"{endpoint.address}:{endpoint.port}",
@@ -78,5 +78,5 @@ def elastic(nodes: int, nproc_per_node: int, max_restarts: int, endpoint: Rendez
 
 
 def replica_name(index: int) -> str:
-    """The operator's name for replica `index` of a Master and Worker job."""
+    """Return the operator's name of replica `index` in a Master and Worker job."""
     return "master-0" if index == 0 else f"worker-{index - 1}"

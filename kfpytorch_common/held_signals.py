@@ -1,7 +1,7 @@
-"""Signals that wait until it is their turn, so that what must be whole is not cut in half.
+"""Defer signals, so that a handler that raises does not interrupt an operation that must complete.
 
-A handler that raises does so between any two steps: between the halves of a message, so that both ends wait
-for ever; or in a callback of the interpreter's, which passes over the exception.
+A handler runs between any two instructions. Within the sending of a message, both ends would then wait
+forever. In a callback of the interpreter, the exception would be ignored.
 """
 
 import contextlib
@@ -16,25 +16,25 @@ Handler: TypeAlias = Callable[[int, Any], Any] | int | signal.Handlers
 
 @dataclass
 class Held:
-    """The signals that have arrived and wait."""
+    """The deferred signals that have arrived."""
 
     reader: int
-    """Readable when there are any."""
+    """A descriptor that is readable when a signal has arrived."""
     handlers: dict[int, Handler]
-    """Whose turn it will be."""
+    """The original handlers by signal."""
     arrived: list[int] = field(default_factory=list)
 
     def fileno(self) -> int:
-        """For `poll`."""
+        """Return the descriptor for `poll`."""
         return self.reader
 
     def heard(self) -> None:
-        """Make the descriptor wait for the next one."""
+        """Clear the descriptor, so that it becomes readable with the next signal."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.reader, 4096)
 
     def deliver(self) -> None:
-        """Do what would have been done without us; raises what the handlers raise."""
+        """Run the original handlers of the signals that have arrived, and raise what they raise."""
         while self.arrived:
             signum = self.arrived.pop(0)
             handler = self.handlers[signum]
@@ -47,9 +47,9 @@ class Held:
 
 @contextlib.contextmanager
 def held(*signums: signal.Signals) -> Iterator[Held]:
-    """Have these signals wait; what has not been delivered by the end is forgotten.
+    """Defer these signals while the context is active; undelivered ones are dropped at its end.
 
-    Only the main thread handles signals: in another one nothing is held.
+    In a thread other than the main thread, which alone handles signals, no signal is deferred.
     """
     reader, writer = os.pipe()
     for end in (reader, writer):
@@ -64,7 +64,7 @@ def held(*signums: signal.Signals) -> Iterator[Held]:
     try:
         for signum in signums:
             handler = signal.getsignal(signum)
-            if handler is not None:  # What C has installed could not be put back.
+            if handler is not None:  # A handler that C code installed could not be restored.
                 with contextlib.suppress(ValueError):
                     waiting.handlers[signum] = handler
                     signal.signal(signum, note)

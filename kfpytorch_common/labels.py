@@ -1,4 +1,4 @@
-"""What Kubernetes takes for labels and for names of objects; both halves refuse what it would refuse."""
+"""Check the syntax of Kubernetes label keys, label values and object names."""
 
 import re
 from typing import Final
@@ -17,17 +17,17 @@ SUBDOMAIN: Final = "lower-case letters, digits, '-' and '.', a letter or digit a
 
 
 def is_key(text: str) -> bool:
-    """Whether a label may be called so."""
+    """True if `text` is a valid label key."""
     match = _KEY.fullmatch(text)
     prefix = match and match["prefix"]
     return match is not None and (prefix is None or is_subdomain(prefix[:-1]))
 
 
 def is_value(text: str) -> bool:
-    """Whether a label may say so."""
+    """True if `text` is a valid label value."""
     return _VALUE.fullmatch(text) is not None
 
 
 def is_subdomain(text: str) -> bool:
-    """Whether an object such as a PriorityClass may be called so."""
+    """True if `text` is a valid name for an object such as a PriorityClass."""
     return len(text) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None

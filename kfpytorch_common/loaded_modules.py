@@ -1,7 +1,7 @@
-"""Reads of `sys.modules` that run no code of the modules.
+"""Read `sys.modules` without running code of the modules.
 
-An entry may be a lazy module, which loads itself (and may fail) when an attribute is read, or any
-other object that a library put there.
+An entry may be a lazy module, which loads itself (and may fail) when an attribute is read, or another
+object that a library put there.
 """
 
 import sys
@@ -12,17 +12,17 @@ _NAMESPACE: Final = vars(ModuleType)["__dict__"].__get__
 
 
 def get_loaded(name: str) -> Any:
-    """Return the module `name` if it is loaded; None if it is absent or lazy and not loaded yet."""
+    """Return the module `name` if it is loaded; None if it is absent, or lazy and not loaded."""
     module = sys.modules.get(name)
-    # A lazy module of importlib has a class of its own until it is loaded.
+    # A lazy module of importlib has a different class until it is loaded.
     return module if type(module) is ModuleType else None
 
 
 def list_files() -> dict[str, str]:
-    """Return the source file of each module that has one, by the name of the module.
+    """Return the source file of each module that has one, by module name.
 
-    Entries under a name that is not the module's own are left out: ``sys.modules`` has some of scipy's
-    extension modules also under their last name, and the machinery of importlib under an old one.
+    An entry with a key that differs from the module's name is skipped. ``sys.modules`` contains extension
+    modules of scipy also under their last name, and importlib's modules also under an old name.
     """
     files: dict[str, str] = {}
     for name, module in list(sys.modules.items()):

@@ -1,4 +1,4 @@
-"""The socket on which a run on this machine is asked where its ranks are."""
+"""The sockets on which local runs report the positions of their ranks."""
 
 import os
 import socket
@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Final
 
 SOCKET_NAME: Final = "positions.sock"
-# Directories of runs are made in these.
-_PLACES: Final = ("/dev/shm", tempfile.gettempdir())  # noqa: S108 - only the user's own are opened.
+# The directories of runs are in these.
+_PLACES: Final = ("/dev/shm", tempfile.gettempdir())  # noqa: S108 - only files of the user are opened.
 
 
 def list_sockets() -> list[Path]:
-    """Return the sockets of this user's runs; a run that was killed may have left one."""
+    """Return the sockets of this user's runs, including those of runs that were killed."""
     found = {path for place in _PLACES for path in Path(place).glob(f"kfpytorch-*/{SOCKET_NAME}")}
     return sorted(path for path in found if _is_own(path))
 
 
 def ask(path: Path, timeout: float) -> str | None:
-    """Return the positions of the ranks of a run, a line each; None if the run does not answer.
+    """Return the positions of the ranks of a run, one per line; None if the run does not reply.
 
     Args:
         path: The socket of the run.
-        timeout: The longest wait for each part of the answer, in seconds.
+        timeout: Maximum time to wait for each part of the reply, in seconds.
     """
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(timeout)

@@ -1,9 +1,9 @@
-"""Under `pyflyte run`, load torch while flytekit and the user's module are still loading.
+"""Load torch under `pyflyte run` while flytekit and the user's module are still loading.
 
-flytekit imports this module with its other plugins, before it looks at the file to run. When the
-command line says that a script which names kfpytorch is about to run on this machine, a fork of
-this process, which has flytekit and no user's module, loads torch meanwhile. In every other process
-this costs one look at `sys.argv`. ``FLYTE_KFPYTORCH_PRESTART=0`` switches it off.
+flytekit imports this module with its other plugins, before it reads the script. If the command line runs a
+local script that mentions kfpytorch, a fork of this process loads torch in parallel. The fork contains
+flytekit and no user module. In other processes, the cost is a check of `sys.argv`.
+``FLYTE_KFPYTORCH_PRESTART=0`` disables the early start.
 """
 
 import ast
@@ -29,10 +29,10 @@ PRELOAD: Final = (
     "cloudpickle",
     "flytekitplugins.kfpytorch.worker.replica",
 )
-"""What every worker needs and no user wrote."""
+"""The modules that every worker needs, without the user's."""
 
 _DATA_PARALLEL: Final = (b"DistributedDataParallel", b"FullyShardedDataParallel", b"fully_shard")
-# Their constructors import it, and all that it needs: a second in every worker.
+# The constructors of these classes import it with its dependencies, which takes a second in every worker.
 _COMPILER: Final = "torch._dynamo"
 _MOST_FILES: Final = 100
 _ENVIRONMENT: Final = frozenset({"environ", "putenv", "load_dotenv"})
@@ -41,18 +41,18 @@ _started: "Server | None" = None
 
 
 def take() -> "Server | None":
-    """The server that was started ahead of time, if any; it is the caller's from now on."""
+    """Return the server that was started early, if any, and give up ownership of it."""
     global _started
     server, _started = _started, None
     return server
 
 
 def start() -> None:
-    """Only here for the entry point to name; importing the module does the work."""
+    """Do nothing; the entry point requires a function, and importing the module does the work."""
 
 
 def script_of(argv: Sequence[str]) -> Path | None:
-    """The script that ``pyflyte run SCRIPT …`` is about to run on this machine."""
+    """Return the script that ``pyflyte run SCRIPT …`` runs on this machine, or None."""
     if not argv or Path(argv[0]).name != "pyflyte" or "run" not in argv:
         return None
     words = argv[argv.index("run") + 1 :]
@@ -60,22 +60,22 @@ def script_of(argv: Sequence[str]) -> Path | None:
         if word in {"-r", "--remote", "--help"}:
             return None
         if word.endswith(".py"):
-            # Without a task's name the command only lists what the file holds.
+            # Without the name of a task, the command only lists the tasks of the script.
             return Path(word) if words[place + 1 :] and "--help" not in words else None
     return None
 
 
 class Needs(NamedTuple):
-    """What a script will import, as far as its text says."""
+    """Imports of a script, derived from its text."""
 
     compiler: bool = False
-    """It, or a module beside it that it imports, wraps a model for several ranks."""
+    """True if the script, or a module next to it that it imports, wraps a model for several ranks."""
     torch_at_top: bool = False
-    """Whoever loads the script imports torch."""
+    """True if loading the script imports torch."""
 
 
 def needs_of(script: Path) -> Needs:
-    """Look into a script and the modules beside it that it imports."""
+    """Read a script, and the modules next to it that it imports."""
     compiler = torch_at_top = changes_environment = False
     waiting, seen = [(script, True)], {script}
     while waiting:
@@ -83,7 +83,7 @@ def needs_of(script: Path) -> Needs:
         text = file.read_bytes()
         compiler = compiler or any(name in text for name in _DATA_PARALLEL)
         imports, changes = _read(text)
-        # In which order a script and its modules come to it is more than their texts say.
+        # The texts do not show in which order a script and its modules change the environment.
         changes_environment = changes_environment or (changes and loaded_at_once and file != script)
         for name, at_top in imports:
             at_once = loaded_at_once and at_top
@@ -97,14 +97,15 @@ def needs_of(script: Path) -> Needs:
 
 
 def _read(text: bytes) -> tuple[list[tuple[str, bool]], bool]:
-    """The imports of a file, each with whether loading it runs them, and whether it touches the environment.
+    """Return the imports of a file and whether it changes the environment.
 
-    Imports after a statement that may do so do not count as of the load: they must see what it did.
+    Each import has a flag: True if loading the file runs it. The flag is False after a statement that may
+    change the environment, because the import must see the change.
     """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        return [], False  # Whoever loads the file will say so.
+        return [], False  # Loading the file raises the error.
     change = next((number for number, node in enumerate(tree.body) if _touches_environment(node)), None)
     return list(_imports(tree, {id(node) for node in tree.body[:change]})), change is not None
 
@@ -143,12 +144,12 @@ def _start(needs: Needs) -> "Server":
     from kfpytorch_common.forkserver.client import start_forked
     from kfpytorch_common.held_signals import held
 
-    # While it loads, torch's native code drops what a signal's handler raises: the Ctrl-C would be lost.
+    # While torch's native code loads, it drops an exception of a signal handler, and Ctrl-C would be lost.
     with held(signal.SIGINT, signal.SIGTERM) as signals:
         if needs.torch_at_top:
-            # This process is about to import it anyway; the fork gets it for nothing.
-            gc.disable()  # The collector would walk all that is new, again and again.
-            with contextlib.suppress(Exception):  # Whoever needs it will say why.
+            # This process imports torch anyway; the fork then gets it at no cost.
+            gc.disable()  # The collector would repeatedly scan all new objects.
+            with contextlib.suppress(Exception):  # The import that needs it raises the error.
                 importlib.import_module("torch")
             gc.freeze()
             gc.enable()

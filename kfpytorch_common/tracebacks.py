@@ -1,4 +1,4 @@
-"""Exceptions in the text of a traceback, as Python formats it and as torch passes it on."""
+"""Parse exceptions from the text of a traceback, as Python formats it and torch passes it on."""
 
 import re
 from dataclasses import replace
@@ -35,9 +35,9 @@ def chain(text: str) -> list[Raised]:
 
 
 def caught_elsewhere(message: str) -> list[Raised]:
-    """Return the exceptions that torch caught in another process or thread, if `message` tells of one.
+    """Return the exceptions that torch caught in another process or thread, if `message` contains them.
 
-    The message of the last one says where it was caught, such as "(in DataLoader worker process 0)".
+    The message of the last one contains the place, such as "(in DataLoader worker process 0)".
     """
     found = _CAUGHT.search(message)
     if found is None:

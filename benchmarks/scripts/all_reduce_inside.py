@@ -1,4 +1,4 @@
-"""An all-reduce that imports torch inside the function. Run by torchrun, or as a task of either plugin."""
+"""An all-reduce that imports torch inside the function, for torchrun or as a task of either plugin."""
 
 import os
 
@@ -19,7 +19,7 @@ if __name__ == "__main__":
     if os.environ["RANK"] == "0":
         print(total)
 else:
-    # Out of torchrun's sight, so that it does not pay for flytekit.
+    # torchrun does not run this branch, so that it need not import flytekit.
     from flytekit import task
 
     from flytekitplugins.kfpytorch import Elastic

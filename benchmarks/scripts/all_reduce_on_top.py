@@ -1,4 +1,4 @@
-"""An all-reduce that imports torch at the top of the module. A task of either plugin."""
+"""An all-reduce that imports torch at the top of the module, as a task of either plugin."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""A server that answers GetTask: ours with many jobs in its cache, or one with a constant answer.
+"""A server for GetTask: the connector with many jobs in its cache, or one with a constant response.
 
-``python benchmarks/scripts/answering.py ours|bare|flytekit JOBS``: prints its port, then for every line on
-stdin the processor seconds it has used and the MiB it holds; ends with its stdin.
+``python benchmarks/scripts/answering.py ours|bare|flytekit JOBS`` prints its port. For each line on stdin
+it prints its processor time in seconds and its memory in MiB. It ends when stdin closes.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def reference(number: int) -> bytes:
     )
 
 
-# ---- what a cluster would have said
+# ---- the objects of a cluster
 
 
 def job(number: int, now: datetime) -> dict[str, Any]:
@@ -184,13 +184,13 @@ KEPT: list[Any] = []
 
 
 def plain(manifest: dict[str, Any]) -> dict[str, Any]:
-    """With strings of its own, as JSON that was just read has."""
+    """Return a copy with separate strings, as in JSON that was just parsed."""
     read: dict[str, Any] = json.loads(json.dumps(manifest))
     return read
 
 
 async def changing(cache: Any, jobs: int) -> None:
-    """Twenty jobs a second change their phase, to and fro."""
+    """Change the phase of twenty jobs per second."""
     from backend_plugin.core.observed import read_job
 
     for number in itertools.cycle(range(0, jobs, 7)):
@@ -202,10 +202,10 @@ async def changing(cache: Any, jobs: int) -> None:
 
 
 class Nobody:
-    """A cluster that is silent, and must not be asked."""
+    """A cluster that sends no events and rejects all calls."""
 
     async def follow(self, _: Any) -> None:
-        """Tell nothing, for ever."""
+        """Wait forever without events."""
         await asyncio.Event().wait()
 
     def __getattr__(self, method: str) -> Any:
@@ -213,7 +213,7 @@ class Nobody:
 
 
 def constant() -> bytes:
-    """What ours says of such a job."""
+    """Return the response of our server for a running job."""
     from flyteidl.core.execution_pb2 import TaskLog
 
     links = [

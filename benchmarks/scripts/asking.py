@@ -1,7 +1,7 @@
-"""GetTask to servers in turn, at a steady rate: what each call costs the server, and how long it takes.
+"""Send GetTask requests to servers in turn at a steady rate, and measure cost and latency.
 
 ``python benchmarks/scripts/asking.py JOBS RATE SECONDS TURNS WARM SIDE...``: the last line is JSON. WARM is
-for how many seconds the servers are up before.
+the number of seconds that the servers run before the first request.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ SERVER = Path(__file__).with_name("answering.py")
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How much is asked, and for how long."""
+    """The rate and the duration of the requests."""
 
     rate: int
     seconds: float
@@ -32,7 +32,7 @@ class Load:
 
 
 class Side:
-    """A server of one kind, and a channel to it."""
+    """A server of one kind, and a client for it."""
 
     def __init__(self, name: str, jobs: int) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Side:
         self.resident = 0.0
 
     def used(self) -> float:
-        """Processor seconds since its start."""
+        """Return the processor seconds of the server since its start."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("?\n")
@@ -58,7 +58,7 @@ class Side:
         return float(seconds)
 
     async def turn(self, requests: list[bytes], load: Load) -> None:
-        """Ask for so long, and note what it cost."""
+        """Send requests for one turn, and record their cost."""
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
             ask = channel.unary_unary(f"/{METHOD}/GetTask", bytes, admin.GetTaskResponse.FromString)
             await ask(requests[0])
@@ -84,7 +84,7 @@ class Side:
         self.latencies.append(time.perf_counter() - began)
 
     def result(self) -> dict[str, Any]:
-        """All that was noted."""
+        """Return all measurements."""
         ordered = sorted(self.latencies)
         return {
             "microseconds": self.microseconds,
@@ -110,7 +110,7 @@ async def main(jobs: int, load: Load, names: list[str]) -> None:
         for turn in range(load.turns + 1):
             for side in sides:
                 await side.turn(requests, load)
-                if turn == 0:  # One that does not count.
+                if turn == 0:  # The warm-up.
                     side.microseconds.clear()
                     side.latencies.clear()
     finally:

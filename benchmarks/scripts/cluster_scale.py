@@ -1,7 +1,7 @@
-"""Our server before a real API server with ten thousand jobs of four pods each.
+"""Measure the connector with a real API server and ten thousand jobs of four pods each.
 
 ``python benchmarks/scripts/cluster_scale.py JOBS``, with ``tests/cluster`` on PYTHONPATH; the last line is
-JSON. The API server and its store have half of the processors, and all else the others.
+JSON. The API server and etcd run on half of the processors, and everything else on the others.
 """
 
 import asyncio
@@ -38,15 +38,15 @@ CHANGES: Final = 4_000
 POLLS: Final = 4_000
 SETTLED: Final = 5.0
 ROUND: Final = 30.0
-"""In which a server looks at every job once: what it does by itself."""
-# As long as the names of the copies, which have their numbers in them.
+"""The interval in which a server checks every job once, without a request."""
+# As long as the names of the copies, which contain numbers.
 RUNNING, CREATED = "f0000000", "g0000000"
 _READS: Final = re.compile(r'apiserver_request_total\{.*verb="(?:GET|LIST)".*\} (\S+)')
 _KINDS: Final = re.compile(r'resource="(?:pods|pytorchjobs|events|podtemplates)"')
 
 
 class Scale:
-    """The stages, one after the other; each adds its figures to `said`."""
+    """The stages in order; each adds its figures to `said`."""
 
     def __init__(self, plane: ControlPlane, folder: Path, total: int) -> None:
         self.plane, self.folder, self.total = plane, folder, total
@@ -54,7 +54,7 @@ class Scale:
         self.copies, self.said = dict[str, Copies](), dict[str, Any]()
 
     async def run(self) -> None:
-        """All stages."""
+        """Run all stages."""
         writer = Bare(self.plane, ADMIN)
         with self.server("first") as (process, caller):
             at_start = processor(process)
@@ -78,11 +78,11 @@ class Scale:
         await writer.close()
 
     def server(self, name: str) -> AbstractContextManager[tuple[psutil.Process, Caller]]:
-        """One of ours with a folder of this name."""
+        """Start our server with a folder of this name."""
         return serving(self.plane, self.folder / name, self.work)
 
     async def fill(self, caller: Caller) -> None:
-        """Two patterns with their pods, made as always; the rest are their copies."""
+        """Create two pattern jobs with their pods through the API server, and copies of them in etcd."""
         for pattern, running, total in ((RUNNING, True, self.total), (CREATED, False, VISIBLE)):
             await caller.create(self.work.request(pattern))
             path = jobs(self.work.namespace, self.work.job_name(pattern))
@@ -94,7 +94,7 @@ class Scale:
             await asyncio.sleep(0.1)
 
     async def visible(self, caller: Caller, writer: Bare) -> None:
-        """Milliseconds from when a change is written until GetTask tells it."""
+        """Measure the milliseconds from a written change until GetTask reports it."""
         late = []
         for number in range(1, VISIBLE):
             execution = f"g{number:07}"
@@ -113,8 +113,8 @@ class Scale:
         self.said["visible"] = sorted(late)
 
     async def watched(self, process: psutil.Process, writer: Bare) -> None:
-        """Milliseconds of a processor for each change of a pod, and how many changes a second there were."""
-        await asyncio.sleep(ROUND)  # What was written before is yet to be judged.
+        """Measure the processor milliseconds for a change of a pod, and the number of changes per second."""
+        await asyncio.sleep(ROUND)  # Wait until earlier changes have been judged.
         before = processor(process)
         await asyncio.sleep(ROUND)
         idle = (processor(process) - before) / ROUND
@@ -125,7 +125,7 @@ class Scale:
             before, began = processor(process), time.perf_counter()
             await change
             seconds = time.perf_counter() - began
-            await asyncio.sleep(SETTLED)  # What was written last is yet to be seen.
+            await asyncio.sleep(SETTLED)  # Wait until the last changes have been received.
             spent = processor(process) - before - idle * (seconds + SETTLED)
             self.said[f"watched {name}"] = {
                 "milliseconds": 1_000 * spent / len(numbers),
@@ -133,21 +133,21 @@ class Scale:
             }
 
     async def change(self, writer: Bare, execution: str, replica: str = "master-0") -> None:
-        """Its pod runs, since now."""
+        """Set a pod to running with the current time."""
         path = (
             f"/api/v1/namespaces/{self.work.namespace}/pods/{self.work.job_name(execution)}-{replica}/status"
         )
         await writer.patch(path, {"status": training_cluster.pod_status(running=True)})
 
     async def polled(self, caller: Caller) -> None:
-        """Reads that the API server answered while jobs were asked for; a watch is none."""
+        """Count the read requests of the API server, without watches, while GetTask requests are sent."""
         references = [self.work.reference(f"f{number:07}") for number in range(1, min(POLLS, self.total))]
         before = self.reads()
         await at_once([partial(caller.phase, each) for each in references])
         self.said |= {"polls": len(references), "reads": self.reads() - before}
 
     def reads(self) -> int:
-        """GETs and lists that the API server has answered, of the kinds that we look at."""
+        """Return the number of GET and LIST requests at the API server for the kinds that we read."""
         told = self.plane.admin.ask("GET", "/metrics").text
         lines = [line for line in told.splitlines() if 'resource="' in line]
         of_ours = [

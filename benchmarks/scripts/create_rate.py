@@ -1,8 +1,8 @@
-"""Jobs a second: by CreateTask, and by the same POSTs of other clients, before a real API server.
+"""Measure jobs created per second, by CreateTask and by the same POSTs of other clients.
 
 ``python benchmarks/scripts/create_rate.py TURNS``, with ``tests/cluster`` on PYTHONPATH; the last line is
-JSON: the rates of each side, where the API server has half of the processors, and where all share them; and
-how many milliseconds of a processor our server takes for one job.
+JSON. It contains the rates of each side with a real API server on half of the processors and on all of them,
+and the processor milliseconds of our server for one job.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ SETTLED: Final = 5.0
 
 
 async def rates(plane: ControlPlane, folder: Path, work: Work, turns: int) -> Mapping[str, list[float]]:
-    """Of our server and of clients that do nothing else, in turn, as the same user."""
+    """Return the rates of our server and of plain clients, in turn and as the same user."""
     plane.namespace(work.namespace)
     path = jobs(work.namespace)
     bare, official = Bare(plane, BACKEND), Official(plane, BACKEND, work.namespace)
@@ -49,7 +49,7 @@ async def rates(plane: ControlPlane, folder: Path, work: Work, turns: int) -> Ma
                 before = processor(process)
                 rate = len(calls) / await at_once(calls)
                 spent = 1_000 * (processor(process) - before) / len(calls)
-                if turn:  # The first one does not count.
+                if turn:  # The first turn is the warm-up.
                     found[side].append(rate)
                     found["processor"] += [spent] if side == "ours" else []
         for client in (caller, bare, official):
@@ -58,7 +58,7 @@ async def rates(plane: ControlPlane, folder: Path, work: Work, turns: int) -> Ma
 
 
 def bare_body(made: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-    """A job as it was sent, under another name."""
+    """Return the manifest of a job with another name."""
     assert made is not None
     meta = {key: made["metadata"][key] for key in ("labels", "annotations")}
     return {

@@ -1,7 +1,7 @@
-"""A training loop with DistributedDataParallel; the result is rank 0's median step of every turn, in seconds.
+"""A training loop with DistributedDataParallel, which prints rank 0's median step of each turn in seconds.
 
-Two of these run at a time and take turns: each waits for a byte in the pipe MINE before it trains, and
-writes one to THEIRS after that.
+Two of these run in parallel and take turns. Each waits for a byte in the pipe MINE before it trains, and then
+writes one to THEIRS.
 """
 
 import json
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 WARM_UP, STEPS = 10, 50
-# Some milliseconds of arithmetic and three megabytes of gradients in a step.
+# Some milliseconds of arithmetic and 3 MB of gradients per step.
 WIDTH, BATCH = 512, 64
 
 

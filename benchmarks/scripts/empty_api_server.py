@@ -1,6 +1,6 @@
-"""An API server of a cluster in which there is nothing, for a server that has nothing to do.
+"""A fake API server of an empty cluster, for measuring an idle connector.
 
-Lists are empty, watches are silent, and whatever else is asked is not there.
+Lists are empty, watches send no events, and other paths return 404.
 """
 
 import json
@@ -18,7 +18,7 @@ _EMPTY: Final = json.dumps({"kind": "List", "metadata": {"resourceVersion": "1"}
 
 @contextmanager
 def served(folder: Path) -> Iterator[Path]:
-    """The kubeconfig by which it is found; written into the folder."""
+    """Serve in the background, write a kubeconfig into the folder, and yield its path."""
     ended = Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -42,8 +42,8 @@ def served(folder: Path) -> Iterator[Path]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *values: object) -> None:  # noqa: A002 - its name there.
-            """Nobody wants to know."""
+        def log_message(self, format: str, *values: object) -> None:  # noqa: A002 - as in the base class.
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,6 +1,6 @@
-"""Thousands of copies of an object, put where an API server keeps its own: fifty thousand in a minute.
+"""Write thousands of copies of an object into the etcd of an API server: 50,000 in a minute.
 
-A copy differs from its pattern in words of the same length, so that it stays whole whatever its encoding is.
+A copy differs from its pattern only in words of equal length, so that its encoding stays valid.
 """
 
 import base64
@@ -16,13 +16,13 @@ _UID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Etcd:
-    """An etcd without certificates, by its HTTP gateway."""
+    """An etcd without certificates, through its HTTP gateway."""
 
     def __init__(self, port: int) -> None:
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
 
     def patterns(self, part: str, name: str) -> dict[bytes, bytes]:
-        """The objects whose keys begin with ``/registry/`` and `part`, and have the name in them."""
+        """Return the objects with keys that start with ``/registry/`` and `part`, and contain the name."""
         first = f"/registry/{part}/".encode()
         found = self._ask("kv/range", {"key": _text(first), "range_end": _text(first + b"\xff")})
         pairs = ((_bytes(each["key"]), _bytes(each["value"])) for each in found.get("kvs", ()))
@@ -31,10 +31,10 @@ class Etcd:
     def copy(
         self, patterns: Mapping[bytes, bytes], words: Callable[[int], Mapping[str, str]], numbers: range
     ) -> None:
-        """A copy of every pattern for each number: `words` says what stands in it, and instead of what.
+        """Write a copy of every pattern for each number; `words` returns the replacements of words.
 
-        Each is written by itself, as an API server does: a watch goes on behind a revision, and of two
-        objects that share one it would miss the second.
+        Each copy is a separate write, as with an API server. A watch continues after a revision, and would
+        miss the second of two objects with the same revision.
         """
         puts = list[Mapping[str, Any]]()
         for number in numbers:
@@ -51,7 +51,7 @@ class Etcd:
 
 
 def uids(values: Iterable[bytes]) -> list[str]:
-    """All uids in these values."""
+    """Return all uids in these values."""
     found = dict.fromkeys(match for value in values for match in _UID.findall(value))
     return [each.decode() for each in found]
 

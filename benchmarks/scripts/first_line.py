@@ -1,6 +1,6 @@
-"""From asking for a task to the first line of its function: through the connector, and by its command alone.
+"""Measure the time until the first line of a task's function, through the connector and as a plain command.
 
-``python benchmarks/scripts/first_line.py TIMES``: the last line is JSON, seconds by side.
+``python benchmarks/scripts/first_line.py TIMES``: the last line is JSON with the seconds of each side.
 """
 
 import json
@@ -104,7 +104,7 @@ def main(times: int) -> None:
                     execution=f"{side[0]}{number}",
                 )
                 seconds = through(state, node, line) if side == "embedded" else alone(folder, node, line)
-                if number:  # The first does not count.
+                if number:  # The first run is the warm-up.
                     taken[side].append(seconds)
     print(json.dumps(taken))
 

@@ -1,6 +1,6 @@
-"""From the return in rank 0 to a tensor read in the caller: ``python hand_over.py``, with either plugin.
+"""Measure the time from a return in rank 0 until the caller has read the tensor: ``python hand_over.py``.
 
-Prints seconds, and whether the caller's tensor lies in memory that is mapped rather than copied.
+It prints seconds, and whether the caller's tensor is in mapped memory. It works with either plugin.
 """
 
 import json
@@ -16,16 +16,16 @@ from flytekitplugins.kfpytorch import Elastic
 FLOATS = 50_000_000  # 200 MB
 
 
-# Upstream's default interval of 5 s between two looks at the ranks would hide what is measured.
+# Upstream's default interval of 5 s between checks of the ranks would hide the measured time.
 @task(task_config=Elastic(nnodes=1, nproc_per_node=2, monitor_interval=0.1))
 def ones(count: int) -> tuple[float, torch.Tensor]:
     value = torch.ones(count)
-    return time.monotonic(), value  # On Linux the clock is the machine's, so processes may compare it.
+    return time.monotonic(), value  # On Linux all processes share this clock.
 
 
 def handed_over(count: int) -> tuple[float, torch.Tensor]:
-    """Seconds until the caller has read the whole tensor, which may be mapped but not yet loaded."""
-    # `execute`, since flytekit would next write the outputs to disk, whichever plugin they are from.
+    """Return the seconds until the caller has read the whole tensor, which loads it if it is mapped."""
+    # `execute`, because a call would also write the outputs to disk with either plugin.
     returned_at, value = ones.execute(count=count)
     return _read(value) - returned_at, value
 
@@ -37,7 +37,7 @@ def pickled() -> float:
 
 
 def is_mapped(value: torch.Tensor) -> bool:
-    """Whether the tensor's memory belongs to a file, on disk or in shared memory."""
+    """True if the memory of the tensor belongs to a file, on disk or in shared memory."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, _, _, _, inode, *_ = line.split()
         low, high = (int(address, 16) for address in span.split("-"))

@@ -1,4 +1,4 @@
-"""How many jobs a second one core judges: four pods each, all different, in the states that jobs are in.
+"""Measure the number of jobs per second that one core judges: different jobs of four pods in various states.
 
 ``python benchmarks/scripts/judge_rate.py JOBS``
 """
@@ -60,7 +60,7 @@ def pod(job: str, role: str, index: int, phase: str, seconds: int) -> dict[str, 
     }
 
 
-# What a fleet looks like: most jobs run, some start, some have ended.
+# As in a typical cluster, most jobs run, some start, and some have ended.
 STATES = (
     *(("Running", "Running"),) * 14,
     *((None, "Pending"),) * 3,

@@ -1,4 +1,4 @@
-"""How many tasks a second one core plans: all different, as a container and as a pod.
+"""Measure the number of tasks per second that one core plans: different tasks as containers and as pods.
 
 ``python benchmarks/scripts/plan_rate.py TASKS``
 """
@@ -61,7 +61,7 @@ TASKS = tuple(task(target) for target in TARGETS)
 
 
 def varied(index: int) -> TaskTemplate:
-    """A task that differs from the others in all that people vary."""
+    """Return a task that differs from the others in all fields that usually vary."""
     template = TaskTemplate()
     template.CopyFrom(TASKS[index % len(TASKS)])
     template.custom.fields["runPolicy"].struct_value.fields["backoffLimit"].number_value = 1 + index % 5

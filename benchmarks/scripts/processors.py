@@ -1,6 +1,7 @@
-"""Who runs on which processors: programs that are asked on the ones, who asks them on the others.
+"""Assign processors to servers and clients, for measurements with a real API server.
 
-Nearer to a cluster, whose API server has a machine of its own; memory and the last cache they share.
+Separate processors resemble a cluster, in which the API server has its own machine. Memory and the last-level
+cache are still shared.
 """
 
 import os
@@ -11,20 +12,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Processors for those who are asked, and for those who ask."""
+    """The processors of the API server, and those of its clients."""
 
     asked: set[int]
     asking: set[int]
 
 
 def shared() -> Split:
-    """All for both."""
+    """Return all processors for both sides."""
     known = os.sched_getaffinity(0)
     return Split(known, known)
 
 
 def apart() -> Split:
-    """Half for each, by their numbers, which may be threads of the same cores; a single one is shared."""
+    """Return half of the processors for each side by number; a single one is shared."""
     known = sorted(os.sched_getaffinity(0))
     middle = len(known) // 2
     return Split(set(known[:middle] or known), set(known[middle:]))
@@ -32,7 +33,7 @@ def apart() -> Split:
 
 @contextmanager
 def running_on(processors: set[int]) -> Iterator[None]:
-    """What this thread starts inside runs on these and no others, also afterwards."""
+    """Restrict this thread, and processes that it starts in the context, to these processors."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors)
     try:

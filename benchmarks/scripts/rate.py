@@ -1,4 +1,4 @@
-"""Calls a second of one core, and the memory that stays, over inputs that are made batch by batch."""
+"""Measure calls per second on one core, and resident memory, with inputs that are created in batches."""
 
 import gc
 import json
@@ -15,9 +15,9 @@ BATCH = 5_000
 
 
 def measured(batches: Callable[[int], Iterable[Sequence[T]]], call: Callable[[T], object]) -> None:
-    """Call it for as many inputs as the command line says; prints the figures as JSON.
+    """Call a function for the number of inputs on the command line, and print the figures as JSON.
 
-    The processor's time of the calls alone counts. Memory is what is resident after each tenth.
+    Only the processor time of the calls counts. Memory is the resident memory after each tenth.
     """
     total = int(sys.argv[1])
     spent, resident = 0.0, list[float]()

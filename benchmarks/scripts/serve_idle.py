@@ -1,4 +1,4 @@
-"""A server with nothing to do: how soon it is ready, and what it holds.
+"""Measure the startup time and the memory of an idle server.
 
 ``python benchmarks/scripts/serve_idle.py embedded|kubernetes``: the last line is JSON, seconds and MiB.
 """
@@ -18,7 +18,7 @@ from backend_plugin.shell import discovery
 from benchmarks.scripts.empty_api_server import served
 
 PATIENCE = 60.0
-# Long enough for what is done once, at start.
+# Long enough for the work that a server does once at start.
 SETTLED = 3.0
 
 

@@ -1,6 +1,6 @@
-"""Jobs in a real API server as they are while they train: made by CreateTask or POSTs, or copied.
+"""Create jobs in a real API server that look as if they train: by CreateTask, POSTs or copies.
 
-Nothing is trained, and no operator runs: what it and kubelets would have written is written here.
+There is no training and no operator. This module writes the objects of the operator and the kubelets.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def train(epochs: int) -> float:
 
 
 class Work:
-    """One task, in as many executions as are asked for."""
+    """One task, in any number of executions."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "train.py").write_text(_TASK)
@@ -58,21 +58,21 @@ class Work:
         self.namespace = f"{self._template.id.project}-{self._template.id.domain}"
 
     def request(self, name: str) -> admin.CreateTaskRequest:
-        """What propeller asks in an execution of this name."""
+        """Return the request of FlytePropeller for an execution with this name."""
         node = road.Node(template=self._template, inputs=LiteralMap(), store=self._store, execution=name)
         return node.request(0)
 
     def run(self, name: str) -> Run:
-        """The first attempt of the execution's node."""
+        """Return the first attempt of the Flyte node in the execution."""
         asked = self.request(name)
         return execution.run_of(asked.task_execution_metadata, asked.output_prefix)
 
     def job_name(self, name: str) -> str:
-        """Of the execution's job."""
+        """Return the name of the job of the execution."""
         return names.job_name(self.run(name))
 
     def reference(self, name: str, uid: str | None = None) -> bytes:
-        """What CreateTask answers."""
+        """Return the reference in the response of CreateTask."""
         run = self.run(name)
         return job_ref.encode(
             JobRef(
@@ -87,7 +87,7 @@ class Work:
 
 @contextmanager
 def api_server(folder: Path, processors: set[int]) -> Iterator[ControlPlane]:
-    """One on these processors that knows PyTorchJobs, and nobody who makes anything of them."""
+    """Start an API server with the PyTorchJob CRD on these processors, without controllers."""
     plane = ControlPlane(folder, Options(controllers=False))
     with ExitStack() as stack:
         with running_on(processors):
@@ -99,14 +99,14 @@ def api_server(folder: Path, processors: set[int]) -> Iterator[ControlPlane]:
 
 @contextmanager
 def serving(plane: ControlPlane, folder: Path, work: Work) -> Iterator[tuple[psutil.Process, "Caller"]]:
-    """A server of ours that is ready, and who asks it."""
+    """Start our server, and yield it with a client when it is ready."""
     folder.mkdir()
     with Backend(plane, folder, known={"KFPYTORCH_ACCEPT_UNSIGNED": "true"}) as server:
         yield psutil.Process(server.process.pid), Caller(server.endpoint, work)
 
 
 class Caller:
-    """What propeller asks of one server."""
+    """A client that sends the requests of FlytePropeller to one server."""
 
     def __init__(self, endpoint: str, work: Work) -> None:
         self._channel = grpc.aio.insecure_channel(endpoint)
@@ -121,12 +121,12 @@ class Caller:
         )
 
     async def create(self, request: admin.CreateTaskRequest) -> None:
-        """Have a job made; a refusal is an error."""
+        """Create a job; a rejection is an error."""
         answer = await self._create(request)
         assert job_ref.decode(answer.resource_meta).refusal is None, answer
 
     async def phase(self, reference: bytes) -> int:
-        """Of a task, as it is told now."""
+        """Return the current phase of a task."""
         category = admin.TaskCategory(name="pytorch", version=1)
         asked = admin.GetTaskRequest(
             task_type="pytorch", resource_meta=reference, task_category=category, output_prefix="file:///"
@@ -134,12 +134,12 @@ class Caller:
         return int((await self._get(asked)).resource.phase)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._channel.close(None)
 
 
 class Bare:
-    """A client of the API server that does nothing but what it is told; its user is our server's."""
+    """A minimal client of the API server, with the user of our server."""
 
     def __init__(self, plane: ControlPlane, user: str) -> None:
         self._server = plane.server
@@ -150,26 +150,26 @@ class Bare:
         )
 
     async def post(self, path: str, body: Mapping[str, Any]) -> None:
-        """Make an object; strict about its fields."""
+        """Create an object with strict validation of its fields."""
         parameters = {"fieldManager": "bare", "fieldValidation": "Strict"}
         async with self._session.post(self._server + path, json=body, params=parameters) as answer:
             assert answer.ok, await answer.text()
             await answer.read()
 
     async def patch(self, path: str, body: Mapping[str, Any]) -> None:
-        """Merge into an object."""
+        """Merge a patch into an object."""
         kind = {"Content-Type": "application/merge-patch+json"}
         async with self._session.patch(self._server + path, json=body, headers=kind) as answer:
             assert answer.ok, await answer.text()
             await answer.read()
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._session.close()
 
 
 class Official:
-    """The official package, as it comes; its user is our server's."""
+    """A client with the official package, with the user of our server."""
 
     def __init__(self, plane: ControlPlane, user: str, namespace: str) -> None:
         said = client.Configuration(host=plane.server, ssl_ca_cert=str(plane.authority.certificate))
@@ -180,7 +180,7 @@ class Official:
         self._namespace = namespace
 
     async def post(self, body: Mapping[str, Any]) -> None:
-        """Make a PyTorchJob; strict about its fields."""
+        """Create a PyTorchJob with strict validation of its fields."""
         await self._objects.create_namespaced_custom_object(
             "kubeflow.org",
             "v1",
@@ -192,12 +192,12 @@ class Official:
         )
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._client.close()  # type: ignore[no-untyped-call]
 
 
 async def at_once(asked: Sequence[Callable[[], Awaitable[object]]]) -> float:
-    """Do all, so many at a time; how many seconds it took."""
+    """Make all calls, `AT_ONCE` at a time, and return the seconds that they took."""
     waiting = list(reversed(asked))
 
     async def work() -> None:
@@ -210,13 +210,13 @@ async def at_once(asked: Sequence[Callable[[], Awaitable[object]]]) -> float:
 
 
 def processor(process: psutil.Process) -> float:
-    """Seconds of a processor since its start."""
+    """Return the processor seconds since the start of the process."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
 
 def play(plane: ControlPlane, path: str, *, running: bool) -> None:
-    """Give a job what an operator and kubelets would have: four pods, and states."""
+    """Write the objects of the operator and the kubelets for a job: four pods and the statuses."""
     job = plane.admin.get(path)
     assert job is not None
     name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
@@ -229,7 +229,7 @@ def play(plane: ControlPlane, path: str, *, running: bool) -> None:
 
 
 class Copies:
-    """Copies of one execution's job and pods; `pattern` and a copy's name are a letter and a number."""
+    """Copies of the job and pods of one execution; their names are a letter and a number, as in `pattern`."""
 
     def __init__(self, etcd: Etcd, work: Work, pattern: str) -> None:
         self._etcd, self._work, self._pattern = etcd, work, pattern
@@ -237,15 +237,15 @@ class Copies:
         assert len(self._made) == 5, f"a job and four pods, not {list(self._made)}"
 
     def name(self, number: int) -> str:
-        """Of an execution."""
+        """Return the name of the execution of a copy."""
         return f"{self._pattern[0]}{number:07}"
 
     def make(self, numbers: range) -> None:
-        """All five objects of each."""
+        """Create all five objects of each copy."""
         self._etcd.copy(self._made, self._words, numbers)
 
     def move_masters(self, numbers: range) -> None:
-        """The first pod of each to another node."""
+        """Move the first pod of each copy to another node."""
         masters = {key: value for key, value in self._made.items() if b"-master-" in key}
         self._etcd.copy(masters, lambda number: {**self._words(number), _NODE: f"{_NODE[:-1]}2"}, numbers)
 

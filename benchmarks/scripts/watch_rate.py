@@ -1,10 +1,10 @@
-"""What following a Kubernetes costs one core: changes of pods, pages of lists, as an API server sends them.
+"""Measure the cost of Kubernetes watches on one core: changes of pods, and pages of lists.
 
 ``python benchmarks/scripts/watch_rate.py CHANGES``, with ``tests`` on PYTHONPATH
 
-Prints JSON: milliseconds of processor time per change, from the bytes of the stream to the record that a sink
-is given; seconds for a list of 10,000 jobs and 40,000 pods; resident memory before and after. The network is
-left out. Pods are as large as they are in clusters, 8 kB, and come as protobuf.
+Prints JSON: processor milliseconds per change, from the bytes of the stream to the record that a sink
+receives; seconds for a list of 10,000 jobs and 40,000 pods; resident memory before and after. The network
+is not included. Pods have the size that is usual in clusters, 8 kB, and are encoded as protobuf.
 """
 
 import json
@@ -31,7 +31,7 @@ _TAIL = "-n0-0-0123456789ab"
 
 
 class Nowhere:
-    """A sink that keeps what it is told, as the server's own does."""
+    """A sink that keeps all records, as that of the server does."""
 
     def __init__(self) -> None:
         self.there: dict[tuple[type[Record], str], Record] = {}
@@ -50,9 +50,9 @@ class Nowhere:
 
 
 def a_pod(number: int, phase: str) -> dict[str, Any]:
-    """As an API server sends it: most of it is of no interest."""
+    """Return a pod as an API server sends it, mostly with fields that are not read."""
     job, index = divmod(number, PODS_PER_JOB)
-    # Those of a job start together.
+    # The pods of a job start together.
     seen = pod(f"f{job}{_TAIL}", "worker", index, phase, job % 5_000)
     env = [{"name": f"VARIABLE_{each}", "value": f"some value of the variable {each}"} for each in range(40)]
     fields: dict[str, Any] = {f"f:field-{each}": {".": {}, "f:sub": {}, "f:other": {}} for each in range(40)}
@@ -73,7 +73,7 @@ def a_pod(number: int, phase: str) -> dict[str, Any]:
 
 
 def a_job(number: int) -> dict[str, Any]:
-    """With a template for each role."""
+    """Return a job with a pod template for each replica role."""
     template = {"spec": a_pod(number, "Running")["spec"]}
     return {
         "metadata": {
@@ -107,7 +107,7 @@ def page_of(record: type[Record], items: list[Any]) -> bytes:
 
 
 def watched(total: int) -> float:
-    """Milliseconds for each change of a pod."""
+    """Return the milliseconds for each change of a pod."""
     part, parser = Gathering(Nowhere(), Pod).part(), parser_of(Pod)
     parts = parser.parts(1 << 24)
     part.replace(())
@@ -129,7 +129,7 @@ def watched(total: int) -> float:
 
 
 def listed() -> tuple[float, int]:
-    """Seconds for all jobs and pods, and the bytes that were read."""
+    """Return the seconds for all jobs and pods, and the bytes that were read."""
     spent, size, sink = 0.0, 0, Nowhere()
     for record, make, total in (
         (Job, a_job, JOBS),

@@ -1,6 +1,5 @@
-"""Processes from a server that has paid for the imports once.
+"""A fork server: child processes fork from it after it has imported the libraries.
 
-Lives here: the server (`server`), what a child does before the code it was started for (`child`),
-the caller's end (`client`) and the messages between them (`messages`). Standard library only.
-Does not live here: what the children are for; see `flytekitplugins.kfpytorch.worker`.
+The modules are the server (`server`), the setup of a child (`child`), the client (`client`) and the messages
+(`messages`). Standard library only.
 """

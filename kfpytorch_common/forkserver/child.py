@@ -1,4 +1,4 @@
-"""From a fork of the server (or a fresh interpreter) to the process that was asked for."""
+"""Set up a child of the fork server, from a fork or a new interpreter, and run its target."""
 
 import atexit
 import contextlib
@@ -27,13 +27,13 @@ from kfpytorch_common.forkserver.messages import Message
 from kfpytorch_common.loaded_modules import get_loaded
 
 EXIT_BROKEN: Final = 70
-"""The child could not even start what it was asked for (EX_SOFTWARE of sysexits.h)."""
+"""The exit code of a child that could not run its target (EX_SOFTWARE of sysexits.h)."""
 
 ASK_WHERE: Final = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else None
 """The signal that requests the stack of a process; a child ignores it until its target handles it."""
 
 _FILE: Final = io.IOBase.__mro__[-2]
-"""The C type under all file objects; `io.IOBase` is an abstract class over it."""
+"""The C base type of all file objects; `io.IOBase` is an abstract class derived from it."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _RESET: Final = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD")
@@ -41,21 +41,21 @@ _RESET: Final = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD")
 
 @dataclass(frozen=True)
 class Start:
-    """What a target function receives."""
+    """The argument of a target function."""
 
     args: Mapping[str, Any]
     fds: Sequence[int]
-    """Descriptors beyond standard input, output and error, in the order they were sent."""
+    """Descriptors after standard input, output and error, in the order of the request."""
     server: socket.socket | None
-    """A connection of its own to the server, when one was asked for."""
+    """A separate connection to the server, if the request asked for one."""
     inherited: Any
-    """The value that the server was started with; None in a fresh interpreter."""
+    """The inherited value of the server; None in a new interpreter."""
 
 
 def can_fork() -> bool:
-    """Whether children are forks: on Linux, unless FLYTE_KFPYTORCH_FORK=0 says otherwise.
+    """True if children are forks: on Linux, unless FLYTE_KFPYTORCH_FORK=0 is set.
 
-    macOS frameworks may start threads that do not survive a fork.
+    macOS frameworks may start threads, which do not survive a fork.
     """
     return sys.platform == "linux" and os.environ.get("FLYTE_KFPYTORCH_FORK") != "0"
 
@@ -68,20 +68,20 @@ def run(
     inherited: Any = None,
     begun: int | None = None,
 ) -> NoReturn:
-    """Become the process that `job` describes, run its target, end with its exit code.
+    """Set up this process for `job`, run its target, and end with its exit code.
 
     Args:
         job: The request.
         fds: Standard input, output and error, then extras.
-        server: A connection to the server for this process alone.
-        inherited: The value that the server was started with.
-        begun: Closed when this process has its own group and its own signal handlers.
+        server: A separate connection to the server for this process.
+        inherited: The inherited value of the server.
+        begun: Descriptor to close when this process has its own group and signal handlers.
     """
     if os.getsid(0) != os.getpid():
         os.setsid()
     _own_signals()
     if begun is not None:
-        os.close(begun)  # The server waits for this: from now on a signal to the group arrives.
+        os.close(begun)  # The server waits for this; a signal to the group now arrives.
     for number in range(3):
         os.dup2(fds[number], number)
         os.close(fds[number])
@@ -102,7 +102,7 @@ def run(
 
 
 def end_with(parent: int) -> None:
-    """Have this process killed when its parent ends; end now if it has."""
+    """Make the kernel kill this process when its parent ends; exit now if it has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -110,7 +110,7 @@ def end_with(parent: int) -> None:
 
 
 def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
-    """Start `job` in a fresh interpreter; the process id."""
+    """Start `job` in a new interpreter, and return the process id."""
     reader, writer = os.pipe()
     passed = [*fds, *([server.fileno()] if server else []), reader]
     command = f"from kfpytorch_common.forkserver import child; child.main({reader})"
@@ -119,14 +119,14 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
     process = subprocess.Popen(
         interpreter("import sys; sys.path[:] = " + repr(job["path"]) + "; " + command),
         pass_fds=passed,
-        # `run` attaches them too; until then they show why an interpreter cannot start.
+        # `run` sets them as well. Until then they show why an interpreter does not start.
         stdin=fds[0],
         stdout=fds[1],
         stderr=fds[2],
         env=job["env"],
         cwd=job["cwd"],
         start_new_session=True,
-        # What the server ignores, a new program would go on ignoring.
+        # A new program would keep ignoring the signals that the server ignores.
         preexec_fn=_own_signals,  # noqa: PLW1509 - the server has one thread.
     )
     os.close(reader)
@@ -137,7 +137,7 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
 
 
 def main(fd: int) -> NoReturn:
-    """The entry of a fresh interpreter that `spawn` made."""
+    """Run the request of `spawn` in a new interpreter."""
     with os.fdopen(fd) as pipe:
         body = json.load(pipe)
     sock = None if body["server"] is None else socket.socket(fileno=body["server"])
@@ -146,7 +146,7 @@ def main(fd: int) -> NoReturn:
 
 
 def interpreter(code: str) -> list[str]:
-    """A command that runs `code` in an interpreter with this one's flags."""
+    """Return a command that runs `code` in an interpreter with the flags of this one."""
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return [sys.executable, *flags, "-c", code]
 
@@ -157,25 +157,25 @@ def _call(target: str, start: Start) -> int:
         code: int = getattr(importlib.import_module(module), name)(start)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-    except BaseException:  # noqa: BLE001 - the last frame of a process: whatever it is, it is said.
+    except BaseException:  # noqa: BLE001 - the last frame of a process prints every error.
         traceback.print_exc()
         return EXIT_BROKEN
     return code
 
 
 def _finish(code: int) -> NoReturn:
-    """End as an interpreter does: threads joined, exit handlers run, open files flushed."""
+    """End as an interpreter does: join threads, run exit handlers, flush open files."""
     steps = (threading._shutdown, atexit._run_exitfuncs, multiprocessing.util._exit_function, _flush_files)  # type: ignore[attr-defined]
     for step in steps:
-        with contextlib.suppress(BaseException):  # The target has ended: nothing here changes its code.
+        with contextlib.suppress(BaseException):  # The target has returned; its code does not change.
             step()
     os._exit(code)
 
 
 def _flush_files() -> None:
-    """Flush the files that are still open; no other object of the user is touched.
+    """Flush the files that are still open, without access to other objects of the user.
 
-    `isinstance` reads `__class__`, which runs code of the object: a dead `weakref.proxy` and a lazy
+    `isinstance` reads `__class__`, which may run code of the object: a dead `weakref.proxy` and a lazy
     module raise. `type` does not.
     """
     for thing in gc.get_objects():
@@ -185,7 +185,7 @@ def _flush_files() -> None:
 
 
 def _own_signals() -> None:
-    """What a new interpreter does on each signal."""
+    """Set the signal handlers of a new interpreter."""
     for name in _RESET:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -195,7 +195,7 @@ def _own_signals() -> None:
 
 
 def _forget_parent() -> None:
-    """Drop what the server's process had planned for its own end; a new interpreter plans anew."""
+    """Remove the exit handlers of the server's process, and register those of a new interpreter."""
     atexit._clear()
     atexit.register(logging.shutdown)
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
@@ -206,16 +206,16 @@ def _forget_parent() -> None:
 
 
 def _own_streams() -> None:
-    """Text streams on the new descriptors that lose no line when the process is killed."""
+    """Open text streams on the new descriptors, line-buffered, so that a kill loses no line."""
     sys.stdin = open(0, closefd=False)
     sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")
     sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
     for name in ("stdin", "stdout", "stderr"):
-        setattr(sys, f"__{name}__", getattr(sys, name))  # What `input` and debuggers compare with.
+        setattr(sys, f"__{name}__", getattr(sys, name))  # `input` and debuggers compare with these.
 
 
 def _apply_threads() -> None:
-    """Give torch the thread count that it would have read from the environment when imported."""
+    """Set torch's thread count to the value that it would read from the environment at import."""
     torch = get_loaded("torch")
     if torch is None:
         return

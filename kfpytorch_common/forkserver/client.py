@@ -1,4 +1,4 @@
-"""The caller's end of a fork server: start children, signal them, hear of their end."""
+"""The client of a fork server: starts children, sends signals to them and receives their exit codes."""
 
 import atexit
 import contextlib
@@ -19,13 +19,13 @@ from kfpytorch_common import loaded_modules
 from kfpytorch_common.forkserver import child, messages, server
 from kfpytorch_common.held_signals import held
 
-# Read once, when the server, torch, its libraries or the interpreter start: a fork cannot change them.
+# Variables that are read only when an interpreter or a library starts; a fork cannot change them.
 _READ_AT_IMPORT = (
     "ATEN_", "DYLD_", "FLYTE_KFPYTORCH_FORK", "FLYTE_SDK_LOGGING", "GOMP_", "KMP_", "LD_", "MALLOC_",
     "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH_",
 )  # fmt: skip
 _APPLIED_LATER = (
-    "KMP_INIT_AT_FORK",  # torch sets it when it is imported.
+    "KMP_INIT_AT_FORK",  # torch sets it at import.
     "OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "PYTHONUNBUFFERED", "TORCH_ELASTIC_",
     "TORCH_FR_", "TORCH_GLOO_", "TORCH_NCCL_",
 )  # fmt: skip
@@ -33,13 +33,13 @@ _GONE = "the process that starts the workers is gone; it may have been killed fo
 
 
 class ServerGone(ConnectionError):
-    """The fork server died (the kernel may have killed it for lack of memory)."""
+    """The fork server ended; the kernel may have killed it for lack of memory."""
 
 
 def import_path() -> list[str]:
-    """`sys.path`, and before it where this process found modules that are not on it any more.
+    """Return `sys.path`, preceded by directories from which modules were loaded but that are not on it.
 
-    `pyflyte run` has the script's directory in front only while it loads the script.
+    `pyflyte run` has the directory of the script on the path only while it loads the script.
     """
     path: list[str] = []
     for name, file in loaded_modules.list_files().items():
@@ -57,13 +57,13 @@ class Job:
     """A process to start."""
 
     target: str
-    """``module:function``; called with a `child.Start`, its result is the exit code."""
+    """``module:function``, called with a `child.Start`; its result is the exit code."""
     args: Mapping[str, Any]
-    """Plain JSON."""
+    """The arguments as plain JSON."""
     env: Mapping[str, str] | None
-    """The whole environment; None keeps the server's."""
+    """The complete environment; None keeps that of the server."""
     serve: bool = False
-    """Give the process a connection of its own to the server."""
+    """True to give the process a separate connection to the server."""
     cwd: str = field(default_factory=os.getcwd)
     path: Sequence[str] = field(default_factory=import_path)
     argv: Sequence[str] = field(default_factory=lambda: list(sys.argv))
@@ -80,17 +80,17 @@ class Client:
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
-        """For `select`: readable when there may be exits to collect."""
+        """Return the descriptor for `select`; it is readable if exits may have arrived."""
         return self._sock.fileno()
 
     def start(self, job: Job, fds: Sequence[int]) -> tuple[int, int]:
         """Start a process with `fds` as its standard streams (the first three) and extras.
 
         Returns:
-            The number by which this client knows the child, and its process id.
+            The number of the child for this client, and its process id.
 
         Raises:
-            ServerGone: The server does not answer.
+            ServerGone: The server does not reply.
         """
         number, self._next = self._next, self._next + 1
         self._send({"op": "start", "child": number, **vars(job)}, fds)
@@ -100,48 +100,48 @@ class Client:
                 return number, message["pid"]
 
     def kill(self, number: int, signum: int) -> None:
-        """Signal the child and all processes of its group; nothing if it has ended."""
+        """Send a signal to the process group of the child, unless the child has ended."""
         self._send({"op": "kill", "child": number, "signal": int(signum)})
 
     def poke(self, number: int, signum: int) -> None:
-        """Signal the child alone, not the processes that it started; of an agent, its workers instead."""
+        """Send a signal to the child alone, not to its group; for an agent, to its workers instead."""
         self._send({"op": "poke", "child": number, "signal": int(signum)})
 
     def release(self, number: int) -> None:
-        """Kill what is left of the child's group and forget the child."""
+        """Kill the rest of the child's process group, and forget the child."""
         self._send({"op": "release", "child": number})
 
     def connect(self) -> "Client":
-        """One more connection to the server, for a run that may be one of several at a time."""
+        """Return one more connection to the server, because several runs may use it at a time."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             self._send({"op": "connect"}, [theirs.fileno()])
         return Client(ours)
 
     def keep(self, path: str) -> None:
-        """Leave a directory that was announced by `scratch`."""
+        """Keep a directory that was registered with `scratch`."""
         self._scratch.remove(path)
         self._send({"op": "keep", "path": path})
 
     def settle(self) -> None:
-        """Wait until the server has carried out all that was asked."""
+        """Wait until the server has handled all previous messages."""
         self._send({"op": "settle"})
         while self._receive()["op"] != "settled":
             pass
 
     def scratch(self, path: str) -> None:
-        """Have the directory removed when the caller is gone, however it went."""
+        """Register a directory that the server removes when the connection closes."""
         self._scratch.append(path)
         self._send({"op": "scratch", "path": path})
 
     def exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
-        """Children that ended since the last call, with their exit codes; waits for the first.
+        """Return the children that ended since the last call, with exit codes; wait for the first.
 
         Args:
-            timeout: The longest wait, in seconds.
+            timeout: Maximum time to wait, in seconds.
 
         Raises:
-            ServerGone: The server died.
+            ServerGone: The server ended.
         """
         while not self._exits and select.select([self._sock], [], [], timeout)[0]:
             self._receive()
@@ -151,18 +151,18 @@ class Client:
         return found
 
     def stop(self) -> None:
-        """Tell the server to end, with all children, and hang up."""
+        """Make the server end with all its children, and close the connection."""
         with contextlib.suppress(ServerGone):
             self._send({"op": "stop"})
         self.close()
 
     def remove_scratch(self) -> None:
-        """Do what a server that was stopped while it loaded could not."""
+        """Remove the directories that a server left because it was stopped while it loaded."""
         for path in self._scratch:
             shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
-        """Hang up: the server ends all children of this client."""
+        """Close the connection; the server then ends all children of this client."""
         self._sock.close()
 
     def _send(self, message: messages.Message, fds: Sequence[int] = ()) -> None:
@@ -183,28 +183,28 @@ class Client:
 
 @dataclass
 class Server:
-    """A running fork server and this process's connection to it."""
+    """A running fork server, with the connection of this process to it."""
 
     client: Client
     pid: int
     env: Mapping[str, str]
-    """The environment it was started with."""
+    """The environment with which the server was started."""
     owner: int = field(default_factory=os.getpid)
 
     def __post_init__(self) -> None:
         atexit.register(self.stop)
 
     def suits(self, env: Mapping[str, str]) -> bool:
-        """Whether a child of this server would be what an interpreter started with `env` is."""
+        """True if a child of this server is equivalent to an interpreter started with `env`."""
         return self.owner == os.getpid() and self._alive() and at_import(self.env) == at_import(env)
 
     def stop(self) -> None:
-        """End the server and its children, and wait until they are gone."""
+        """End the server and its children, and wait for them."""
         atexit.unregister(self.stop)
         if self.owner != os.getpid():
             return
-        # While it loads it obeys the signal; then it ignores it, and obeys the message, which arrives
-        # also when another process of ours has a copy of the socket.
+        # While the server loads, the signal ends it. Later it ignores the signal, and the message ends it,
+        # even if another process has a copy of the socket.
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGTERM)
         self.client.stop()
@@ -219,7 +219,7 @@ class Server:
 
 
 def at_import(env: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that only a new interpreter can take up."""
+    """Return the variables that only a new interpreter reads."""
     return {
         name: value
         for name, value in env.items()
@@ -228,11 +228,11 @@ def at_import(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def start_fresh(preload: Sequence[str]) -> Server:
-    """A server in a new interpreter that loads `preload` and nothing else."""
+    """Start a server in a new interpreter that loads only `preload`."""
     ours, theirs = socket.socketpair()
     home = str(Path(__file__).resolve().parents[2])
     code = (
-        # An interpreter with -c looks into the working directory first, where a user's random.py may be.
+        # With -c the working directory is first on the path, and may contain a random.py of the user.
         f"import sys; sys.path[:] = [*filter(None, sys.path), {home!r}]\n"
         "from kfpytorch_common.forkserver import server\n"
         f"server.main({theirs.fileno()}, {os.getpid()}, {list(preload)!r})"
@@ -241,7 +241,7 @@ def start_fresh(preload: Sequence[str]) -> Server:
     process = subprocess.Popen(
         child.interpreter(code),
         pass_fds=[theirs.fileno()],
-        # One thread: libraries that start theirs when imported would not survive the fork.
+        # One thread, because threads that libraries start at import do not survive a fork.
         env={**env, "OMP_NUM_THREADS": "1"},
         start_new_session=True,
     )
@@ -251,19 +251,19 @@ def start_fresh(preload: Sequence[str]) -> Server:
 
 
 def start_forked(preload: Sequence[str], inherited: Any = None) -> Server:
-    """A server that is a fork of this process, with all that it has loaded.
+    """Start a server as a fork of this process, with all its loaded modules.
 
     Args:
         preload: Modules to load in the server only.
-        inherited: A value that children receive as it is, without pickling.
+        inherited: A value that children receive without pickling.
     """
     ours, theirs = socket.socketpair()
     caller = os.getpid()
     env = dict(os.environ)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
-            stream.flush()  # What is buffered here must not be written twice.
-    # Whatever is raised in what the interpreter does around a fork is lost.
+            stream.flush()  # A fork would write buffered output a second time.
+    # The interpreter ignores exceptions in its callbacks around a fork.
     with held(signal.SIGINT, signal.SIGTERM) as signals:
         pid = os.fork()
         if pid == 0:

@@ -1,7 +1,7 @@
-"""State that libraries draw once, when they are imported, and that a fork must not share.
+"""Renew random state that libraries create at import and that forks must not share.
 
-A fork of the server has the random numbers of its siblings; a new interpreter draws its own. Python
-renews the functions of `random`, `tempfile` and OpenSSL by itself.
+All forks of the server would have the same random numbers, unlike new interpreters. Python itself renews
+the functions of `random`, `tempfile` and OpenSSL.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from typing import Final
 
 from kfpytorch_common.loaded_modules import get_loaded
 
-# torch draws a seed of 64 bits for itself; a seed below this one was set by the user.
+# torch's own seed has 64 bits; a smaller seed was set by the user.
 _SEEDS_OF_USERS: Final = 1 << 32
 
 
 def list_generators() -> list[random.Random]:
-    """Return the generators that the loaded libraries made for themselves, such as flytekit's for paths."""
+    """Return the random generators that loaded libraries created, such as flytekit's for paths."""
     return [thing for thing in gc.get_objects() if type(thing) is random.Random]
 
 
@@ -33,15 +33,15 @@ def renew(generators: Sequence[random.Random]) -> None:
     for generator in generators:
         generator.seed()
     _renew_key()
-    tempfile.tempdir = None  # Derived from the server's environment.
+    tempfile.tempdir = None  # It depends on the environment of the server.
     if numpy := get_loaded("numpy"):
         numpy.random.seed()
     if torch := get_loaded("torch"):
-        torch.default_generator.seed()  # A GPU's generator is made in the child and draws its own seed.
+        torch.default_generator.seed()  # A GPU's generator is created and seeded in the child.
 
 
 def renew_unseeded() -> None:
-    """Renew the random state of a fork of the user's process, except where the user has set a seed."""
+    """Renew the random state of a fork of the user's process, unless the user has set a seed."""
     _renew_key()
     if flytekit := get_loaded("flytekit.interfaces.random"):
         flytekit.random.seed()
@@ -52,7 +52,7 @@ def renew_unseeded() -> None:
 
 
 def _is_seeded(numpy: object) -> bool:
-    """True if the user has seeded numpy: it then drops the sequence that it has drawn at import."""
+    """True if the user has seeded numpy, which then drops its seed sequence from the import."""
     with contextlib.suppress(AttributeError):
         return numpy.random.mtrand._rand._bit_generator._seed_seq is None  # type: ignore[attr-defined]
     return False

@@ -13,10 +13,10 @@ _MOST_DESCRIPTORS = 253  # SCM_MAX_FD of Linux.
 
 
 def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one message; the receiver gets its own copies of `fds`.
+    """Send one message; the receiver gets duplicates of `fds`.
 
     Raises:
-        OSError: The other end is gone.
+        OSError: The other end is closed.
     """
     body = json.dumps(message).encode()
     header = _HEADER.pack(len(body))
@@ -28,7 +28,7 @@ def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None
 
 
 def receive(sock: socket.socket) -> tuple[Message, list[int]] | None:
-    """The next message and its descriptors, waiting for it; None when the other end is gone."""
+    """Wait for the next message, and return it with its descriptors; None if the other end is closed."""
     try:
         header, fds, _, _ = socket.recv_fds(sock, _HEADER.size, _MOST_DESCRIPTORS)
         header += _exactly(sock, _HEADER.size - len(header)) if header else b""

@@ -1,8 +1,8 @@
-"""The server: imports once, then forks a child for each request.
+"""The fork server: imports modules once, then forks a child for each request.
 
-It has one thread and runs nobody's code but the modules it was told to load, so that a fork of it
-is as good as a new interpreter. It knows three ways to end, and each takes all its children along:
-its caller hangs up, its caller dies, or it is killed (the children ask the kernel to die with it).
+It has one thread and runs no code except the modules to load, so that a fork of it is equivalent to a new
+interpreter. It ends with all its children when its caller closes the connection, when its caller ends, or
+when it is killed (the kernel then kills the children).
 """
 
 import contextlib
@@ -21,35 +21,35 @@ from typing import Any, NoReturn
 
 from kfpytorch_common.forkserver import child, fork_state, messages
 
-# A caller that was killed while another process still holds a copy of its socket is
-# noticed by its process id, at this interval (seconds).
+# Interval for checking the process id of the caller (seconds). A killed caller does not close the connection
+# if another process has a copy of its socket.
 _ORPHAN_CHECK = 1.0
 
 
 def main(fd: int, parent: int, preload: Sequence[str]) -> NoReturn:
-    """Serve the socket `fd` until it closes; the entry of a fresh interpreter."""
+    """Serve the socket `fd` until it closes. This is the entry point of a new interpreter."""
     serve(socket.socket(fileno=fd), parent, preload)
 
 
 def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited: Any = None) -> NoReturn:
-    """Load `preload`, then answer requests until `control` closes or the process `parent` is gone.
+    """Load `preload`, then handle requests until `control` closes or the process `parent` ends.
 
     Args:
-        control: The caller's connection.
-        parent: Process id of the caller.
-        preload: Names of modules to import first; one that cannot be imported is left to the
-            children, who will say why.
-        inherited: A value of this process that children started with `inherit` receive.
+        control: The connection of the caller.
+        parent: The process id of the caller.
+        preload: Names of modules to import first. An import error is ignored here, because the children
+            report it.
+        inherited: A value of this process that all children receive.
     """
     _quiet()
-    # The collector would walk all modules again and again while they load, and a later
-    # collection in a child would copy every page that it touches.
+    # The collector would repeatedly scan all modules while they load. A later collection in a child would
+    # copy every page that it touches.
     gc.disable()
-    for name in preload if child.can_fork() else ():  # A new interpreter would gain nothing.
+    for name in preload if child.can_fork() else ():  # A new interpreter would not benefit.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     generators = fork_state.list_generators() if inherited is None else None
-    gc.freeze()  # What little is garbage by now is cheaper to keep than to find.
+    gc.freeze()  # Keeping the little garbage is cheaper than finding it.
     gc.enable()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     server = _Server(control, parent, inherited, generators)
@@ -61,24 +61,24 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
 
 
 def _quiet() -> None:
-    """Detach from the caller's terminal: whoever reads the caller's output must not wait for us."""
+    """Detach from the caller's terminal, so that a reader of the caller's output does not wait for us."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     os.close(null)
     for name in ("SIGINT", "SIGHUP", "SIGQUIT"):
-        # The caller decides when its group ends; a signal to the whole terminal is not an order to us.
+        # The caller decides when its group ends; a signal to the whole terminal is not for the server.
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Until there are children, the quickest way out.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Until there are children, the fastest way to end.
 
 
 @dataclass
 class _Client:
     sock: socket.socket
     children: dict[int, int] = field(default_factory=dict)
-    """Process ids by the number that the client gave."""
+    """Process ids by the number that the client chose."""
     scratch: list[str] = field(default_factory=list)
-    """Directories to remove when it hangs up."""
+    """Directories to remove when the connection closes."""
 
 
 @dataclass
@@ -86,7 +86,7 @@ class _Child:
     client: _Client
     number: int
     served: _Client | None
-    """Its own connection, if it has one: what it starts ends with it."""
+    """The separate connection of the child, if any; its own children end with it."""
     exited: bool = False
 
 
@@ -122,10 +122,10 @@ class _Server:
 
     def end(self) -> None:
         for client in list(self._clients):
-            self._hang_up(client)  # One may take others along.
+            self._hang_up(client)  # This may disconnect other clients.
 
     def _serve(self, client: _Client) -> bool:
-        """Carry out one request; False when the caller itself has hung up."""
+        """Handle one request; return False if the caller has closed its connection or requested the end."""
         received = messages.receive(client.sock)
         if received is None:
             if client is self._control:
@@ -186,7 +186,7 @@ class _Server:
         return pid
 
     def _forget(self) -> None:
-        """In a child: let go of everything of the server's."""
+        """Close the descriptors of the server in a child."""
         signal.set_wakeup_fd(-1)
         self._selector.close()
         for fd in self._own_fds:
@@ -195,7 +195,7 @@ class _Server:
             client.sock.close()
 
     def _renew_state(self) -> None:
-        """In a child: replace the state that libraries drew in the server."""
+        """Replace the random state of the server in a child."""
         if self._generators is None:  # The server is a fork of the user's process.
             fork_state.renew_unseeded()
         else:
@@ -217,7 +217,7 @@ class _Server:
                 send(pid, message["signal"])
 
     def _poke(self, client: _Client, message: messages.Message) -> None:
-        """Signal a child alone, or the children of a child that is a client itself."""
+        """Send a signal to a child alone, or to the children of a child that is a client itself."""
         pid = client.children.get(message["child"])
         served = self._children[pid].served if pid is not None else None
         if served is None:
@@ -227,13 +227,13 @@ class _Server:
             self._signal(os.kill, served, {**message, "child": number})
 
     def _release(self, client: _Client, number: int) -> None:
-        """End what is left of a child and of the processes that it started, and forget it."""
+        """Kill the rest of the process group of a child, and forget the child."""
         pid = client.children.pop(number, None)
         if pid is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-        # The process id was not given back until now, so the group could only be ours.
+        # The child was not reaped before, so the id of the group could not be reused.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
         served = self._children.pop(pid).served
@@ -258,8 +258,8 @@ class _Server:
 
 
 def _exit_code(pid: int) -> int | None:
-    """How `pid` ended, as `subprocess` writes it (negative: a signal); None while it lives."""
-    if sys.platform == "darwin":  # There is no waitid before Python 3.13.
+    """Return the exit code of `pid` as in `subprocess` (negative for a signal); None while it runs."""
+    if sys.platform == "darwin":  # waitid is missing before Python 3.13.
         found, status = os.waitpid(pid, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if found else None
     info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
