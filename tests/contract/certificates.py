@@ -1,4 +1,4 @@
-"""Certificates of an authority that nobody knows."""
+"""Certificates of an authority that no client trusts by default."""
 
 from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """Signs for whoever asks."""
+    """A certificate authority."""
 
     def __init__(self, name: str = "authority") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -20,7 +20,9 @@ class Authority:
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, name: str, certificate: Path, key: Path, age: timedelta = timedelta(0)) -> None:
-        """A certificate for 127.0.0.1 and `server.test`, and its key; younger ones are valid for a day."""
+        """Write a certificate for 127.0.0.1 and `server.test`, and its key. It is valid until its age is one
+        day.
+        """
         secret = ec.generate_private_key(ec.SECP256R1())
         signed = self._signed(_name(name), secret, age, authority=False)
         certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))

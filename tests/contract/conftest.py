@@ -1,1 +1,1 @@
-"""Makes what stands in this folder known to the folders in it."""
+"""Adds this folder to the import path for its subfolders."""

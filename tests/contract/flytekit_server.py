@@ -1,4 +1,4 @@
-"""What `pyflyte serve connector` puts together, less its web hooks: those want an HTTP client."""
+"""The gRPC server of `pyflyte serve connector`, without its web hooks, which require an HTTP client."""
 
 import asyncio
 import importlib

@@ -1,4 +1,4 @@
-"""Requests of an author who wants to occupy the server, each with about as many bytes as asked for."""
+"""Requests of an author who tries to occupy the server, each with about the requested number of bytes."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,6 +1,6 @@
-"""Valid requests → requests that nobody sends, but for somebody who means harm, or a peer that is broken.
+"""Turns valid requests into invalid ones, as a hostile or broken client would send them.
 
-Everything follows from the dice, so that a failure can be looked at again.
+All changes derive from the random generator, so that a failure can be reproduced.
 """
 
 import random
@@ -40,7 +40,7 @@ TEXTS: Final = (
 HUGE: Final = "y" * 100_000
 INTEGERS: Final = (0, 1, -1, 2, 127, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63))
 DOUBLES: Final = (0.0, -1.0, 0.5, 1e308, 1e-320, float("inf"), float("-inf"), float("nan"), 2.0**53 + 2)
-# As deep as protobuf reads; `bottomless` goes on.
+# The depth that protobuf still parses; `bottomless` exceeds it.
 DEPTH = 25
 
 
@@ -61,7 +61,7 @@ def cut(message: Message, dice: random.Random) -> bytes:
 
 
 def spliced(message: Message, dice: random.Random) -> bytes:
-    """A part of it a second time, somewhere."""
+    """Insert a copy of a random part at a random place."""
     data = message.SerializeToString()
     begin, end = sorted(dice.randrange(len(data) + 1) for _ in range(2))
     place = dice.randrange(len(data) + 1)
@@ -73,12 +73,12 @@ def noise(message: Message, dice: random.Random) -> bytes:
 
 
 def doubled(message: Message, dice: random.Random) -> bytes:
-    """Every field twice: of a single one the last counts, lists and maps grow."""
+    """Repeat all fields: the last value of a single field counts, lists and maps grow."""
     return message.SerializeToString() * dice.choice((2, 3, 8))
 
 
 def bottomless(message: Message, dice: random.Random) -> bytes:
-    """A list in a list in a list, as the last of its Structs, or beside them where it has none."""
+    """Add a deeply nested list to the `custom` field of the template."""
     value = _field(3, b"deep")
     for _ in range(dice.choice((90, 1_000))):
         value = _field(6, _field(1, value))
@@ -88,7 +88,7 @@ def bottomless(message: Message, dice: random.Random) -> bytes:
 
 
 def _field(number: int, data: bytes) -> bytes:
-    """Of a length-delimited kind."""
+    """Return a length-delimited protobuf field."""
     length, tail = len(data), b""
     while length > 127:
         tail += bytes([length & 127 | 128])
@@ -100,7 +100,7 @@ def _field(number: int, data: bytes) -> bytes:
 
 
 def changed(message: Message, dice: random.Random) -> bytes:
-    """One to five fields, anywhere in it, are dropped, repeated, or say something else."""
+    """Drop, repeat or change one to five random fields at any depth."""
     copy = type(message)()
     copy.CopyFrom(message)
     for _ in range(dice.choice((1, 1, 1, 2, 5))):
@@ -126,12 +126,12 @@ MUTATIONS: Final[tuple[Mutate, ...]] = (
 
 
 def mutated(message: Message, dice: random.Random) -> bytes:
-    """Something like it."""
+    """Apply a random mutation."""
     return dice.choice(MUTATIONS)(message, dice)
 
 
 def _places(message: Message) -> Iterator[tuple[Message, FieldDescriptor]]:
-    """Every field of it and of what it holds, set or not."""
+    """Yield every field of the message and of its nested messages, set or not."""
     for field in message.DESCRIPTOR.fields:
         yield message, field
         if field.message_type is None or (not field.is_repeated and not message.HasField(field.name)):
@@ -186,7 +186,7 @@ def _extend(held: Any, field: FieldDescriptor, dice: random.Random) -> None:
 
 
 def _message(field: FieldDescriptor, dice: random.Random) -> Message:
-    """A message of that type, empty or with something in it."""
+    """Return a message of the type of this field, empty or with random values."""
     made = field.message_type._concrete_class()
     if isinstance(made, struct_pb2.Value):
         return _value(dice)
@@ -214,7 +214,7 @@ def _scalar(field: FieldDescriptor, dice: random.Random) -> Any:
 
 
 def _value(dice: random.Random) -> struct_pb2.Value:
-    """Anything that JSON can say, or cannot."""
+    """Return a random value, including values that JSON does not allow."""
     made = struct_pb2.Value()
     match dice.randrange(6):
         case 0 | 1 | 2:

@@ -1,4 +1,4 @@
-"""A store of objects that speaks as much of S3 as is asked of it: list below a prefix, read a range."""
+"""An object store with the part of the S3 API that the server uses: list below a prefix, read a range."""
 
 import threading
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _ERROR = "<Error><Code>{0}</Code><Message>{0}</Message></Error>"
 
 
 class Bucket(ThreadingHTTPServer):
-    """One bucket, whatever it is called: its objects, and what it was asked."""
+    """A bucket with any name: its objects and the requests that it received."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
@@ -74,7 +74,7 @@ def _listing(objects: dict[str, bytes], prefix: str) -> str:
 
 @contextmanager
 def served() -> Iterator[Bucket]:
-    """A bucket while inside."""
+    """Run a bucket server."""
     with Bucket() as bucket:
         thread = threading.Thread(target=lambda: bucket.serve_forever(poll_interval=0.02))
         thread.start()

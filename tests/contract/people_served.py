@@ -1,4 +1,4 @@
-"""The people's service on a real port, in a loop of its own, so that the blocking client can be asked."""
+"""The job service on a real port with its own event loop, so that tests can use the blocking client."""
 
 import asyncio
 import threading
@@ -34,7 +34,7 @@ def at(seconds: float) -> str:
 
 
 class TalkingCluster(ScriptedCluster):
-    """One whose pods write, with the times that a test says, and may go on writing."""
+    """A scripted cluster whose pods write logs with given times, and can continue to write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class TalkingCluster(ScriptedCluster):
 
 
 class FewNodes:
-    """Nodes as an embedded cluster has them."""
+    """The nodes of an embedded cluster."""
 
     def __init__(self, *names: str) -> None:
         self.states = dict.fromkeys(names, "ready")
@@ -99,7 +99,7 @@ class FewNodes:
 
 
 def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **said: Any) -> dict[str, Any]:
-    """A job of an attempt that its name tells: ``<execution>-<node>-<attempt>-...``."""
+    """Return a job of an attempt that its name contains: `<execution>-<node>-<attempt>-...`."""
     execution, node, attempt = (*name.split("-"), "n0", "0")[:3]
     run = Run(
         output_prefix=f"s3://bucket/{name}",
@@ -168,7 +168,7 @@ def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **said
 
 @dataclass
 class Served:
-    """A server that is up."""
+    """A server that is running."""
 
     endpoint: str
     cluster: TalkingCluster
@@ -176,7 +176,7 @@ class Served:
     _loop: asyncio.AbstractEventLoop = field(repr=False)
 
     def do(self, change: Callable[[], T]) -> T:
-        """Something that happens in the cluster."""
+        """Change the cluster in the event loop of the server."""
 
         async def done() -> T:
             return change()
@@ -215,7 +215,7 @@ def serving_people(
         await server.stop(0)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
-        # Calls that were cut off end a turn later; the loop must not be gone by then.
+        # Cancelled calls end one iteration later, and need the loop until then.
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         if rest:
             await asyncio.wait(rest, timeout=5)

@@ -1,4 +1,6 @@
-"""A cluster at the border: it holds what it is given, refuses what any cluster refuses, and has bad days."""
+"""A scripted cluster behind the cluster protocol: stores objects, rejects as a cluster does, injects
+faults.
+"""
 
 import asyncio
 import itertools
@@ -22,23 +24,23 @@ _READERS = {"PyTorchJob": read_job, "Pod": read_pod, "Event": read_event}
 
 
 class ScriptedCluster:
-    """Holds objects by kind, namespace and name; tells its sinks of every change, unless it is deaf."""
+    """Stores objects by kind, namespace and name, and sends every change to its sinks."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Any] = {}
         self.calls: list[str] = []
         self.awaited: list[str] = []
-        """Of the edits and deletions those that somebody waits for."""
+        """The names of the patches and deletions that a caller waits for."""
         self.away = False
-        """Every question ends in `Unavailable`."""
+        """All requests raise `Unavailable`."""
         self.slow = asyncio.Event()
-        """While it is clear, questions wait."""
+        """While it is clear, requests wait before they are processed."""
         self.slow.set()
         self.late = asyncio.Event()
-        """While it is clear, what is asked is done, and answers wait."""
+        """While it is clear, requests are processed, and their responses wait."""
         self.late.set()
         self.deaf = False
-        """Changes are not told, as by a watch that hangs."""
+        """Changes are not sent, as with a watch that hangs."""
         self.blind = False
         """Pods may not be listed."""
         self.refusal: Exception | None = None
@@ -48,10 +50,10 @@ class ScriptedCluster:
         self._sinks: list[Sink] = []
         self._uids = itertools.count(1)
 
-    # ---- what a test does
+    # ---- changes by tests
 
     def put(self, manifest: Any) -> Any:
-        """As the operator, the kubelet or a person would."""
+        """Store an object, as the operator, a kubelet or a user does."""
         metadata = {
             "uid": f"uid-{next(self._uids)}",
             "creationTimestamp": ago(0),
@@ -64,14 +66,14 @@ class ScriptedCluster:
         return stored
 
     def _owned(self, manifest: Any) -> Any:
-        """Return the owner that the operator writes on a replica; a test may write another one."""
+        """Return the owner reference that the operator writes to a replica; a test may write another one."""
         name = manifest["metadata"].get("labels", {}).get(JOB_NAME)
         job = self.objects.get(("PyTorchJob", manifest["metadata"]["namespace"], name))
         owners = [{"kind": "PyTorchJob", "name": name, "uid": job["metadata"]["uid"]}] if job else []
         return {"ownerReferences": owners} if manifest["kind"] == "Pod" and owners else {}
 
     def status(self, name: str, status: Any) -> None:
-        """The operator writes a job's status."""
+        """Write the status of a job, as the operator does."""
         (stored,) = (each for key, each in self.objects.items() if key[0] == "PyTorchJob" and key[2] == name)
         self.put({**stored, "status": status})
 
@@ -81,7 +83,7 @@ class ScriptedCluster:
             self._say(lambda sink: sink.drop({"PyTorchJob": Job, "Pod": Pod}[kind], gone))
 
     def relist(self) -> None:
-        """A watch that was cut off begins again with a list."""
+        """Send a new list, as after a broken watch."""
         for sink in self._sinks:
             self._list(sink)
 
@@ -106,7 +108,7 @@ class ScriptedCluster:
         if self.away:
             raise Unavailable("connection refused")
 
-    # ---- what the service asks
+    # ---- requests of the server
 
     async def create(self, manifest: Manifest) -> Manifest:
         await self._asked("create")

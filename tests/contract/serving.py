@@ -1,4 +1,4 @@
-"""The service on a real channel, around a scripted cluster and a store of files."""
+"""The connector service on a real channel, with a scripted cluster and a file store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -67,7 +67,7 @@ def metadata(attempt: int = 0, execution: str = "f1") -> admin.TaskExecutionMeta
 
 @dataclass
 class Served:
-    """A server that is up, and what is around it."""
+    """A running server and its environment."""
 
     cluster: ScriptedCluster
     cache: Cache
@@ -106,7 +106,7 @@ class Served:
         await self.call("DeleteTask", admin.DeleteTaskRequest(resource_meta=meta), admin.DeleteTaskResponse)
 
     def leave(self, name: str, data: bytes = b"", attempt: int = 0) -> None:
-        """A task's own pod writes below its output prefix."""
+        """Write a file below the output prefix, as the task's pod does."""
         folder = self.store / "f1" / "n0" / "data" / str(attempt)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
@@ -163,7 +163,7 @@ async def serving(
 
 
 async def until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 30) -> None:
-    """Wait for something that is to come about by itself."""
+    """Wait until a condition is true."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:

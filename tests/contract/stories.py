@@ -1,4 +1,4 @@
-"""What happens around a service, in a test's own words."""
+"""Helpers to write a scenario around the service."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -58,5 +58,5 @@ async def is_phase(served: Served, meta: bytes, phase: str) -> bool:
 
 
 def forged(meta: bytes, **said: str) -> bytes:
-    """Return a reference to something else with a good signature, as by a server with another mistake."""
+    """Return a reference to something else with a valid signature, as from a server with another defect."""
     return job_ref.encode(replace(job_ref.decode(meta), **said), RING.keys)  # type: ignore[arg-type]

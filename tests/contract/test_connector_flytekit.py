@@ -1,4 +1,4 @@
-"""The server behind flytekit's own, as a stock connector image starts it."""
+"""Our connector in flytekit's own server, as a stock connector image starts it."""
 
 import os
 import signal
@@ -104,6 +104,6 @@ def test_it_does_not_let_everybody_run_commands_unless_told_to(tmp_path: Path) -
         env=environ(tmp_path / "state"),
     )
     assert done.returncode == 1
-    said = " ".join(done.stderr.split())  # flytekit has it folded.
+    said = " ".join(done.stderr.split())  # flytekit wraps its output.
     assert "NotHere: pyflyte serve connector listens at all addresses" in said
     assert "use kfpytorch serve, or set KFPYTORCH_OPEN_TO_ALL=true" in said

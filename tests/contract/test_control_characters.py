@@ -1,4 +1,4 @@
-"""Text that people are shown holds no characters that their terminal or browser obeys."""
+"""Text for users contains no control characters that a terminal or browser interprets."""
 
 import asyncio
 import io

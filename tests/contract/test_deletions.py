@@ -1,4 +1,4 @@
-"""What becomes of a job whose deletion the cluster has accepted."""
+"""Deletions that the cluster has accepted but not completed."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ WORD = "deleted 0.3 s ago, and kept by its finalizers: example.com/audit, exampl
 
 
 class Keeping(ScriptedCluster):
-    """One in which somebody has finalizers on every job, until he has `let_go`."""
+    """A cluster in which every job has finalizers until `let_go` is called."""
 
     async def delete(self, name: Name, *, awaited: bool = False) -> None:
         await self._asked("delete")
@@ -33,7 +33,7 @@ class Keeping(ScriptedCluster):
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a minute is longer than a test should take."""
+    """Shorten the delay before a remaining job is reported."""
     monkeypatch.setattr(keepers, "LEAVING", (0.1, 0.2))
 
 
@@ -64,7 +64,7 @@ def test_who_keeps_a_deleted_job_is_told_once_and_its_order_ends_when_it_is_gone
         cluster.calls.clear()
         begun = loop.time()
         await served.delete(meta)
-        assert loop.time() - begun < 0.3  # Nobody waits for it.
+        assert loop.time() - begun < 0.3  # The call does not wait for the finalizers.
         await until(lambda: WORD in said(caplog))
         await asyncio.sleep(1.5)
         assert (cluster.calls, said(caplog)) == (["get", "delete", "get"], [WORD])
@@ -114,7 +114,7 @@ def test_that_a_job_is_gone_is_asked_only_where_nobody_tells(
 
 
 class Full(ScriptedCluster):
-    """One whose disk is full while `is_full`: it forgets at a restart what it cannot write."""
+    """A cluster whose disk is full while `is_full`: a restart forgets what it cannot write."""
 
     is_full = True
 
@@ -133,7 +133,7 @@ def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
 
     async def story(served: Served) -> None:
         meta = await served.create()
-        for _ in "twice":  # Flyte calls again, and the order is one.
+        for _ in "twice":  # Flyte calls again, but there is only one background operation.
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await served.delete(meta)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -1,4 +1,4 @@
-"""What the doctor says of a connector that it cannot speak with: which end is wrong, and what to do."""
+"""The doctor's messages about a connector that it cannot reach: which side is wrong, and the remedy."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ def nobody_runs_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def unused() -> Iterator[int]:
-    """A port that is held, and not listened at."""
+    """A bound port on which no server listens."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
@@ -66,7 +66,7 @@ def told(
     credentials: grpc.ServerCredentials | None = None,
     certificate: Path | str = "",
 ) -> tuple[str, str]:
-    """The trouble and the remedy, with PORT in place of the port."""
+    """Return the problem and the remedy, with PORT in place of the port."""
 
     async def asked() -> Tried:
         async with listening(credentials) as port:
@@ -105,14 +105,14 @@ def test_a_file_that_cannot_be_trusted_by_is_told_and_not_the_server(
 
 @pytest.fixture
 def resetting() -> Iterator[int]:
-    """The port of a server that closes every connection once it was spoken to."""
+    """The port of a server that closes every connection after the first byte."""
 
     def serve() -> None:
         with suppress(OSError):
             while True:
                 connection, _ = listening.accept()
                 with connection, suppress(OSError):
-                    connection.recv(1)  # What is left unread makes the end of it a reset.
+                    connection.recv(1)  # Unread data turns the close into a reset.
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = threading.Thread(target=serve)
@@ -150,7 +150,7 @@ print(asyncio.run(outside.tried(Facts(namespace="any"), (), sys.argv[1])).connec
 
 
 def test_what_is_proposed_for_an_unknown_authority_helps(tmp_path: Path) -> None:
-    """gRPC reads it once in a process."""
+    """gRPC reads the variable once per process, so this test uses another process."""
 
     async def asked() -> str:
         async with listening(secured(tmp_path)) as port:

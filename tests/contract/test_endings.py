@@ -1,4 +1,4 @@
-"""What the cluster says of a failed job's pods, where it is asked, and what was told meanwhile."""
+"""Reading the pods of a failed job from the cluster, and changes that arrive in the meantime."""
 
 from serving import NAMESPACE, Served, until
 from stories import is_phase, name_of, pod, status, tell, terminated
@@ -11,7 +11,9 @@ def failed(job: str, replica: str, code: int):
 
 
 async def asked(served: Served, *pods: str) -> tuple[bytes, str]:
-    """A job that has failed: the cluster is asked for its pods, which are said to run, and answers later."""
+    """Let a job fail while its pods are shown as running; return while the request for its pods is
+    pending.
+    """
     meta = await served.create()
     name = name_of(meta)
     for replica in pods:
@@ -111,7 +113,7 @@ def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
         async def broken(*_: str) -> None:
             raise KeyError("x")
 
-        served.cluster.pods = broken  # type: ignore[method-assign] - no cluster does that.
+        served.cluster.pods = broken  # type: ignore[method-assign] - no real cluster raises this.
         meta = await served.create()
         served.cluster.status(name_of(meta), status("Failed"))
         await until(lambda: all(entry.read for entry in served.cache))
@@ -130,7 +132,7 @@ def test_pods_of_a_job_that_has_succeeded_go_until_none_is_left(tmp_path):
         served.cluster.status(name, status("Running", "Succeeded"))
         await until(lambda: is_phase(served, meta, "SUCCEEDED"))
         await until(lambda: [*phases(served)] == ["master-0"])
-        # The operator, or an autoscaler, may create one after the end.
+        # The operator, or an autoscaler, may create a pod after the job has succeeded.
         served.cluster.put(pod(name, "worker-1", "Pending"))
         await until(lambda: f"delete_pod {name}-worker-1" in served.cluster.calls)
         await until(lambda: [*phases(served)] == ["master-0"])

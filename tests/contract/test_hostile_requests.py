@@ -1,4 +1,4 @@
-"""Large requests of one author do not keep the server from answering the others."""
+"""Large requests of one author do not delay the responses to others."""
 
 import asyncio
 import time
@@ -12,13 +12,15 @@ import pytest
 from serving import ASYNC, Served, serving, until
 
 SIZES = (240 * 2**10, 1_000_000)
-"""Below the limit of every part, and what most of them refuse."""
+"""One size below the limit of every part, and one that exceeds most limits."""
 LONGEST_MS = 50
-"""Processor time of the event loop's thread between two of its turns. Other load does not add to it."""
+"""The limit for one iteration of the event loop, in CPU time of its thread, so that other load does not
+count.
+"""
 
 
 class Watchdog:
-    """The longest time that a thread worked between two turns of its event loop, by what went on then."""
+    """Measures the longest CPU time between two iterations of the event loop, by activity."""
 
     def __init__(self) -> None:
         self.longest: dict[str, float] = {}
@@ -42,12 +44,12 @@ class Watchdog:
 
     @property
     def slow(self) -> dict[str, int]:
-        """What took longer than is allowed, in milliseconds."""
+        """The activities that exceeded the limit, in milliseconds."""
         return {what: int(longest) for what, longest in self.longest.items() if longest > LONGEST_MS}
 
 
 async def send(served: Served, method: str, data: bytes) -> str:
-    """Return how a call ended."""
+    """Return the status code of a call."""
     call: Any
     if method == "GetTaskLogs":
         call = served.channel.unary_stream(ASYNC + method)(data, timeout=60)

@@ -1,4 +1,4 @@
-"""Requests that nobody should send: each is answered or refused with a reason, and nothing stays of it."""
+"""Mutated requests: each is answered or rejected with a reason, and leaves no state."""
 
 import asyncio
 import gc
@@ -26,12 +26,12 @@ from backend_plugin.shell.keeper import REMEMBERED
 from kfpytorch_idl.v1 import job_ref_pb2
 
 AT_ONCE = 32
-# In the first round the allocator takes what it then keeps.
+# The allocator keeps the memory of the first round.
 MOST_GROWN = 30 * 2**20
 OK, INVALID = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT
-TOO_MUCH = grpc.StatusCode.RESOURCE_EXHAUSTED  # Longer than gRPC's own limit.
-DENIED = grpc.StatusCode.PERMISSION_DENIED  # A reference with a wrong signature.
-OVER = grpc.StatusCode.FAILED_PRECONDITION  # Rarely a broken prefix is that of a task's next attempt.
+TOO_MUCH = grpc.StatusCode.RESOURCE_EXHAUSTED  # The message exceeds gRPC's own limit.
+DENIED = grpc.StatusCode.PERMISSION_DENIED  # The reference has an invalid signature.
+OVER = grpc.StatusCode.FAILED_PRECONDITION  # A mutated prefix may equal that of the next attempt.
 POD = {
     "containers": [
         {
@@ -68,14 +68,14 @@ TEMPLATES = [
 
 
 class AdmittingCluster(ScriptedCluster):
-    """Takes what a real one would, as that would store it."""
+    """A cluster that admits and stores jobs as the API server does."""
 
     async def create(self, manifest: Manifest) -> Manifest:
         return await super().create(admit(manifest))
 
 
 class Sender:
-    """Sends bytes, and counts what they came to."""
+    """Sends bytes and counts the results."""
 
     def __init__(self, served: Served, dice: random.Random) -> None:
         self.served = served
@@ -84,7 +84,7 @@ class Sender:
         self.executions = itertools.count()
 
     def request(self) -> Message:
-        """What propeller may well send, of an execution that there was not before."""
+        """Return a request that propeller could send, for a new execution."""
         execution, attempt = f"f{next(self.executions)}", self.dice.randrange(3)
         return admin.CreateTaskRequest(
             template=self.dice.choice(TEMPLATES),
@@ -93,7 +93,7 @@ class Sender:
         )
 
     async def send(self, method: str, data: bytes) -> bytes | None:
-        """The answer, or None where it was refused; anything else is a failure of the test."""
+        """Return the response, or None for an expected rejection; fail the test on any other status."""
         ask = self.served.channel.unary_unary(ASYNC + method)
         call = ask(data, timeout=60)
         code = await call.code()
@@ -104,7 +104,9 @@ class Sender:
         return await call if code is OK else None
 
     async def live(self) -> None:
-        """The life of a task whose CreateTask was tampered with; then its reference is."""
+        """Run the life of a task with a mutated CreateTask request, and then send mutated references to
+        it.
+        """
         answer = await self.send("CreateTask", mutated(self.request(), self.dice))
         if answer is None:
             return
@@ -112,7 +114,7 @@ class Sender:
         resource = await self.get(meta)
         phase = TaskExecution.Phase.Name(resource.phase)
         self.came_to[phase] += 1
-        # Rarely a broken prefix is that of another task: then it may be over.
+        # A mutated prefix may equal that of another task, which may have ended.
         assert phase != "UNDEFINED"
         assert resource.message
         await self.send("GetTask", self.forged(_get(meta)))
@@ -125,7 +127,7 @@ class Sender:
         return admin.GetTaskResponse.FromString(answer).resource
 
     def forged(self, request: Any) -> bytes:
-        """The same, broken, or with a reference that is."""
+        """Return a mutated request, or one with a mutated reference."""
         if self.dice.random() < 0.5:
             return mutated(request, self.dice)
         ref = job_ref_pb2.JobRef.FromString(request.resource_meta)
@@ -141,14 +143,14 @@ def _delete(meta: bytes) -> admin.DeleteTaskRequest:
 
 
 async def one_round(sender: Sender, number: int, clock: list[datetime]) -> int:
-    """Returns the memory that is held afterwards."""
+    """Return the memory in use after the round, in bytes."""
     for _ in range(0, number, AT_ONCE):
         await asyncio.gather(*(sender.live() for _ in range(AT_ONCE)))
     return await forgotten(sender.served, clock)
 
 
 async def forgotten(served: Served, clock: list[datetime]) -> int:
-    """The memory in bytes that is held when everything is over, and long ago."""
+    """Return the memory in use, in bytes, after everything has ended and has been forgotten."""
     await until(lambda: len(served.orders) == 0, 60)
     clock[0] += 2 * REMEMBERED
     for entry in served.cache:
@@ -168,7 +170,7 @@ def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, size: int
 ) -> None:
     caplog.set_level(logging.ERROR)
-    # A forged reference names a place that may not be read: said each time, and kept by pytest.
+    # Each reference to a path that may not be read logs an error, and pytest would keep all of them.
     caplog.set_level(logging.CRITICAL, logger="backend_plugin.shell.endings")
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""What was ordered, and the server, or the loop, that it was ordered in ends."""
+"""Background operations that are pending when the server or its event loop ends."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def test_a_deletion_that_the_end_of_a_loop_interrupts_is_made_before_it_ends() -
             await orders.finish("delete", 20)
 
     async def hosted() -> None:
-        """Ends while its tasks go on, as flytekit's server does: `asyncio.run` cancels all of them."""
+        """Return while tasks are running, as flytekit's server does: `asyncio.run` cancels all of them."""
         cluster.away = True
         tasks.add(asyncio.create_task(life()))
         await begun.wait()
@@ -67,7 +67,7 @@ def test_who_pauses_for_long_is_asked_again_before_the_end() -> None:
         orders = Orders(Metrics())
         cluster.away = True
         orders.give(("delete", NAME), lambda: cluster.delete(NAME), {})
-        while cluster.calls.count("delete") < 4:  # The next time would be 1.6 s later.
+        while cluster.calls.count("delete") < 4:  # The next retry would be 1.6 s later.
             await asyncio.sleep(0.01)
         cluster.away = False
         await orders.settle(0.5)

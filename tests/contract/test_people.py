@@ -1,4 +1,4 @@
-"""What people's commands are answered, by the real client over a real channel."""
+"""The job service, called by the real client over a real channel."""
 
 import os
 import re
@@ -15,13 +15,13 @@ from backend_plugin.shell import discovery
 
 pytestmark = pytest.mark.timeout(30)
 
-# Without conditions of a container that matter, a replica is one of these.
+# The state of a container in a failed replica.
 EXITED = {"terminated": {"exitCode": 1, "reason": "Error", "startedAt": at(5), "finishedAt": at(50)}}
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    """A server that all look at, and nobody changes."""
+    """A server that no test changes."""
     with serving_people() as served:
         served.put(
             a_job("f1-n0-0-aaa", "Running", made=0),
@@ -37,7 +37,7 @@ def served() -> Iterator[Served]:
         yield served
 
 
-# ---- looking
+# ---- list and get
 
 
 def test_jobs_are_listed_the_newest_first_with_the_phase_that_flyte_is_told(served: Served) -> None:
@@ -100,7 +100,7 @@ def test_who_asks_for_many_is_told_them(served: Served) -> None:
         client.get_job("g", server=served.endpoint)
 
 
-# ---- watching
+# ---- watch
 
 
 def test_all_jobs_are_watched_as_they_are_then_as_they_change() -> None:
@@ -301,7 +301,7 @@ def test_a_log_that_breaks_off_says_so() -> None:
             list(client.read_logs("f1", server=served.endpoint))
 
 
-# ---- changing
+# ---- changes
 
 
 def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
@@ -314,7 +314,7 @@ def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
     assert (done.job.flyte.phase, done.was_over, again.was_over) == ("RUNNING", False, True)
     assert (after.flyte.phase, after.flyte.reason, after.flyte.retry) == ("FAILED", "Cancelled", False)
     assert after.flyte.message == "cancelled by a person, with `kfpytorch cancel`: wrong data"
-    # The operator is asked to stop the pods.
+    # The operator stops the pods of a job with these fields.
     assert (policy["activeDeadlineSeconds"], policy["cleanPodPolicy"]) == (1, "Running")
     assert served.cluster.awaited == ["patch"]
 
@@ -346,12 +346,12 @@ def test_only_an_embedded_cluster_has_nodes(served: Served) -> None:
         client.list_nodes(server=served.endpoint)
 
 
-# ---- finding the server
+# ---- server discovery
 
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state directory of the test's own, and nothing else that names a server."""
+    """Use a separate state directory, and remove all variables that name a server."""
     monkeypatch.setenv(discovery.STATE, str(tmp_path))
     monkeypatch.delenv(client.SERVER, raising=False)
     monkeypatch.delenv(client.TOKEN, raising=False)

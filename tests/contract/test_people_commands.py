@@ -1,4 +1,4 @@
-"""What ``kfpytorch jobs, logs, cancel, nodes`` print of a server, and how they end."""
+"""The output and exit codes of `kfpytorch jobs, logs, cancel, nodes`."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def typed(*arguments: str) -> Result:
 
 
 def printed(*arguments: str) -> str:
-    """What a command prints that succeeds, without ages, which go on."""
+    """Return the output of a successful command, with ages replaced because they change."""
     told = typed(*arguments)
     assert told.exit_code == 0, told.output
     return re.sub(r"\b\d+[smhd]\b", "AGE", told.stdout)

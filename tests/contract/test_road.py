@@ -1,4 +1,4 @@
-"""Propeller's rules, as the demo walks by them, against a connector that answers by script."""
+"""Propeller's rules in the demo, against a scripted connector."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,7 @@ ARGS = [
 
 @dataclass
 class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
-    """Answers each GetTask with the next of its attempt's answers, the last one again and again."""
+    """Returns the scripted responses of each attempt in order, and then repeats the last one."""
 
     script: Sequence[Sequence[Any]]
     created: list[admin.CreateTaskRequest] = field(default_factory=list)
@@ -40,14 +40,14 @@ class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
     refusal: str = ""
     asked: int = 0
 
-    def CreateTask(self, request: admin.CreateTaskRequest, context: Any) -> admin.CreateTaskResponse:  # noqa: N802 - gRPC calls it so.
+    def CreateTask(self, request: admin.CreateTaskRequest, context: Any) -> admin.CreateTaskResponse:  # noqa: N802 - the name of gRPC
         if self.refusal:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refusal)
         self.created.append(request)
         self.asked = 0
         return admin.CreateTaskResponse(resource_meta=str(len(self.created) - 1).encode())
 
-    def GetTask(self, request: admin.GetTaskRequest, context: Any) -> admin.GetTaskResponse:  # noqa: N802 - gRPC calls it so.
+    def GetTask(self, request: admin.GetTaskRequest, context: Any) -> admin.GetTaskResponse:  # noqa: N802 - the name of gRPC
         answers = self.script[int(request.resource_meta)]
         answer = answers[min(self.asked, len(answers) - 1)]
         self.asked += 1
@@ -58,7 +58,7 @@ class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
         resource = admin.Resource(phase=TaskExecution.Phase.Value(phase), message=message, log_links=logs)
         return admin.GetTaskResponse(resource=resource)
 
-    def DeleteTask(self, request: admin.DeleteTaskRequest, context: Any) -> admin.DeleteTaskResponse:  # noqa: N802 - gRPC calls it so.
+    def DeleteTask(self, request: admin.DeleteTaskRequest, context: Any) -> admin.DeleteTaskResponse:  # noqa: N802 - the name of gRPC
         self.deleted.append(request.resource_meta)
         return admin.DeleteTaskResponse()
 
@@ -148,7 +148,7 @@ def test_a_passing_failure_is_deleted_and_tried_again_until_the_last(tmp_path: P
         0,
         1,
     ]
-    # The last attempt is nobody's to delete.
+    # The last attempt is not deleted.
     assert scripted.deleted == [b"0"]
 
 

@@ -1,4 +1,4 @@
-"""One client cannot take the memory, the threads or the time of the others."""
+"""Limits that keep one client from using up the memory, threads or time of others."""
 
 import asyncio
 import socket
@@ -31,7 +31,7 @@ def test_requests_that_are_answered_have_a_size_together() -> None:
             alive = await health(channel, "liveness")
             served.tiny.go_on.set()
             await asyncio.gather(*running)
-            # A large one is answered when it is alone.
+            # A large request is accepted if no other one is running.
             return [refused, len(small), alive, len(await served.say(channel, b"x" * 3_000))]
 
     assert asyncio.run(run()) == [EXHAUSTED, 100, "SERVING", 3_000]
@@ -62,7 +62,7 @@ def test_slow_clients_of_the_metrics_do_not_add_up() -> None:
     before = threading.active_count()
     with metrics.shown(metrics.Metrics(), "127.0.0.1", 0) as port:
         slow = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(100)]
-        # Connections are accepted in order: once the last has been closed all were seen.
+        # Connections are accepted in order: when the last one is closed, all have been handled.
         assert slow[-1].recv(1) == b""
         assert threading.active_count() - before <= metrics_page.CONNECTIONS + 1
         for each in slow:

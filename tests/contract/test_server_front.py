@@ -1,4 +1,4 @@
-"""Who is let in, how many at once, and what is counted of them."""
+"""Authentication, concurrency limits and metrics of the gRPC server."""
 
 import asyncio
 import os
@@ -81,7 +81,7 @@ def test_a_token_that_is_replaced_in_its_file_is_replaced_in_the_server(tmp_path
             grpc.aio.insecure_channel(served.address) as channel,
         ):
             assert await served.say(channel, metadata=bearer("first")) == b"hello"
-            file.write_text("")  # Nobody's token: what was there before goes on.
+            file.write_text("")  # An empty file is not a token, so the previous token stays valid.
             await asyncio.sleep(1.1)
             assert await served.say(channel, metadata=bearer("first")) == b"hello"
             file.write_text("second")

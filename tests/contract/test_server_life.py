@@ -1,4 +1,4 @@
-"""A server from its start to its end, seen by its clients."""
+"""The life cycle of a server, as clients observe it."""
 
 import asyncio
 import signal
@@ -116,7 +116,7 @@ def test_no_call_notices_that_a_server_is_replaced_if_propeller_is_told_what_the
             over.set()
             return await asking
 
-    # Each time about one of the six comes in the wrong moment.
+    # In each replacement, about one of the six callers has a call in progress.
     assert all(asyncio.run(replaced(8)))
 
 
@@ -195,7 +195,7 @@ def test_a_signal_lets_what_runs_end(word: signal.Signals) -> None:
     with program(drain=1.0) as (process, address), grpc.insecure_channel(address) as channel:
         running = waiting(process, channel)
         process.send_signal(word)
-        # It never ends by itself: the deadline is what cuts it off, not the signal.
+        # The call does not end by itself, so the drain deadline cancels it, not the signal.
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
         assert process.wait(timeout=10) == 0
@@ -205,7 +205,7 @@ def test_a_signal_lets_what_runs_end(word: signal.Signals) -> None:
 
 
 def waiting(process: "subprocess.Popen[str]", channel: grpc.Channel) -> Any:
-    """A call that has reached the server, and stays there."""
+    """Return a call that the server has received and does not answer."""
     running = channel.unary_unary("/tiny.Tiny/Wait").future(b"x", timeout=30)
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"

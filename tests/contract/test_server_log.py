@@ -1,4 +1,4 @@
-"""What a server writes down of jobs, in lines that a platform's people read."""
+"""The log messages of a server about jobs."""
 
 import asyncio
 import logging
@@ -78,7 +78,7 @@ def test_a_failed_create_is_logged_with_its_execution_and_counted(
 def test_a_job_is_looked_at_when_something_has_come_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_PAUSE", 60.0)  # No round comes between.
+    monkeypatch.setattr(keeper, "_PAUSE", 60.0)  # Prevents a periodic pass during the test.
     caplog.set_level(logging.INFO, logger="backend_plugin.shell.keeper")
     cluster = ScriptedCluster()
 
@@ -107,5 +107,5 @@ def test_a_job_of_which_nothing_comes_is_looked_at_in_a_round(
 
 
 def _by_keeper(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What it has said; other loggers may have been told by other tests to speak, too."""
+    """Return the messages of this logger only, because other tests may enable other loggers."""
     return [record.getMessage() for record in caplog.records if record.name == keeper.__name__]

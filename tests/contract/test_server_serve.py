@@ -1,4 +1,4 @@
-"""``kfpytorch serve``, as a process: what it tells, to whom, and how it ends."""
+"""`kfpytorch serve` as a process: its output, its access control and its exit."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ ENVIRON = {name: value for name, value in os.environ.items() if not name.startsw
 
 @contextmanager
 def serve(state: Path, *said: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any], list[str]]]:
-    """The process, what it has written down for others, and what it has said until it was ready."""
+    """Start a server; yield the process, its `server.json` and its log lines until it was ready."""
     command = [str(KFPYTORCH), "serve", "--state", str(state), "--port", "0", *said]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRON) as process:
         assert process.stderr is not None
@@ -114,7 +114,7 @@ def test_commands_get_in_with_a_token_that_was_replaced(tmp_path: Path) -> None:
         assert (here["token"], here["token_file"]) == ("", str(file))
         assert listed(here["endpoint"], "first") == ["pytorch", "pytorch"]
         file.write_text("second\n")
-        time.sleep(1.1)  # So long the server does not ask the disk.
+        time.sleep(1.1)  # The server reads the file at most once a second.
         done = jobs(tmp_path / "state")
         assert (done.returncode, done.stderr) == (0, "")
         file.unlink()

@@ -1,4 +1,4 @@
-"""What tasks have left in a store of objects, over HTTP as S3 speaks it."""
+"""Task outputs in an object store, over HTTP with the S3 API."""
 
 import asyncio
 from collections.abc import Iterator

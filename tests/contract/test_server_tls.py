@@ -1,4 +1,4 @@
-"""Who the server says it is, and what it asks of its clients."""
+"""Server certificates and client authentication."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ async def secured(said: Tls) -> AsyncIterator[Served]:
 
 
 async def asked(served: Served, root: bytes, key: bytes | None = None, chain: bytes | None = None) -> bytes:
-    """Over a connection of its own."""
+    """Call the server over a new connection."""
     credentials = grpc.ssl_channel_credentials(root, key, chain)
     async with grpc.aio.secure_channel(served.address, credentials) as channel:
         return await served.say(channel)
@@ -127,7 +127,7 @@ def test_files_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None
 
 @contextmanager
 def as_somebody_else() -> Iterator[int]:
-    """Root may read everything, so not as root."""
+    """Run without root privileges, because root can read every file."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(NOBODY)

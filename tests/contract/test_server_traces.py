@@ -1,4 +1,4 @@
-"""What a collector of OpenTelemetry's is sent."""
+"""The spans that an OpenTelemetry collector receives."""
 
 import asyncio
 import os

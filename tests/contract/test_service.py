@@ -1,4 +1,4 @@
-"""What FlytePropeller is answered, over a real channel."""
+"""The responses that FlytePropeller gets over a real channel."""
 
 import asyncio
 from datetime import timedelta
@@ -30,7 +30,7 @@ def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_being_deleted_is_nobodys_attempt(tmp_path: Path) -> None:
-    """Its finalizers keep it for a moment; then the same attempt may have one."""
+    """A job with finalizers is deleted later; after that, the same attempt can create one."""
 
     async def story(served: Served) -> None:
         await served.create()
@@ -211,7 +211,7 @@ def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
             served.cluster.remove("Pod", NAMESPACE, f"{name}-{replica}")
         assert (await served.get(meta)).message == said
         assert served.cluster.calls.count("patch") == 1
-        assert served.cluster.awaited == []  # Nobody waits for what is written down.
+        assert served.cluster.awaited == []  # The update is stored, so no call waits for it.
         await served.delete(meta)
         assert served.cluster.awaited == ["delete"]
 
@@ -240,7 +240,8 @@ def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(tmp_pa
             assert entry.steady is None
             served.cluster.put(pod(name, "worker-0", "Running", containerStatuses=began))
             await until(lambda: entry.steady is not None)
-            # Beyond what is known to hold, and before the deadline; what the pods do is no change of the job.
+            # Later than the verdict is known to be stable, but before the deadline. Pod changes do not change
+            # the job.
             clock[0] += timedelta(minutes=20)
             served.cluster.put(pod(name, "worker-0", "Running", containerStatuses=began, hostIP="10.0.0.2"))
             await until(lambda: entry.steady is not None and entry.steady[1] > clock[0])
@@ -414,7 +415,7 @@ def test_a_job_that_went_before_its_making_was_answered_is_gone(tmp_path: Path) 
 
 
 class _OneByOne:
-    """In place of a cluster's `late`: as many answers go out as are let go."""
+    """Replaces `late` of the cluster: releases a given number of responses."""
 
     def __init__(self) -> None:
         self._let = asyncio.Semaphore(0)

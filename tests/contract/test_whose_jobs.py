@@ -1,4 +1,4 @@
-"""Jobs of other attempts, and of others: what is taken for ours, begun, and deleted."""
+"""Jobs of other attempts and of others: which are adopted, started and deleted."""
 
 import asyncio
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def test_a_made_up_reference_deletes_nothing_also_later(tmp_path: Path, said: An
         served.cluster.put({**mine, "metadata": {**mine["metadata"], "namespace": "kube-system"}})
         foreign = {"name": "foreign", "namespace": NAMESPACE, "uid": "foreign"}
         served.cluster.put({"kind": "PyTorchJob", "metadata": foreign})
-        for entry in served.cache:  # What is not in memory is asked of the cluster.
+        for entry in served.cache:  # The server requests jobs from the cluster that are not in its cache.
             served.cache.forget(entry)
         before = dict(served.cluster.objects)
         served.cluster.away = away

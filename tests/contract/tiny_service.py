@@ -1,4 +1,4 @@
-"""A service of a few words, and a server around it; run as a program it serves until it is told to stop."""
+"""A minimal gRPC service and a server for it; as a program, it serves until it is stopped."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Tiny:
-    """``Say`` answers, ``Wait`` does when told to, ``Count`` never ends, ``Break`` breaks."""
+    """`Say` echoes, `Wait` waits for `go_on`, `Count` never ends, `Break` fails."""
 
     def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
         self._tell = tell
@@ -99,7 +99,7 @@ async def health(channel: grpc.aio.Channel, service: str = "") -> str:
 async def serving(
     *, limit: int = 10, streams: int = 10, token: Any = None, request_bytes: int = REQUEST_BYTES, **said: Any
 ) -> AsyncIterator[Served]:
-    """A server while inside, stopped at once at the end."""
+    """Run a server, and stop it immediately on exit."""
     tiny, metrics, ready = Tiny(), Metrics(), asyncio.Event()
     described = {FLYTE: "flyteidl.service.agent_pb2", "grpc.health.v1.Health": "grpc_health.v1.health_pb2"}
     front = Front((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams, request_bytes)
@@ -118,7 +118,7 @@ async def serving(
 
 
 async def until(true: Callable[[], Awaitable[bool] | bool]) -> None:
-    """Wait for something that is to come about by itself."""
+    """Wait until a condition is true."""
     for _ in range(500):
         said = true()
         if said if isinstance(said, bool) else await said:
@@ -128,7 +128,7 @@ async def until(true: Callable[[], Awaitable[bool] | bool]) -> None:
 
 
 async def code_of(answer: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
-    """How a call ended that was to fail."""
+    """Return the status code and details of a call that must fail."""
     try:
         await answer
     except grpc.aio.AioRpcError as error:

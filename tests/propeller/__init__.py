@@ -1,7 +1,7 @@
-"""The tests' own propeller: what FlytePropeller 1.16 does to a connector, by the rules it was seen to follow.
+"""A model of FlytePropeller 1.16 for tests: it calls a connector by the rules that the real one follows.
 
-`arrival` makes the requests, `wire` sends them, `attempt` follows one attempt, `execution` goes from attempt
-to attempt, `record` is what came of it. Nothing of ours is imported: it is the other side.
+`arrival` builds requests, `wire` sends them, `attempt` follows one attempt, `execution` runs all attempts,
+and `record` has the results. It imports none of our code, because it represents the other side.
 """
 
 from propeller.execution import Execution, Propeller, Settings

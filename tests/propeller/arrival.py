@@ -1,6 +1,6 @@
-"""A task and its inputs → the requests that arrive at a connector, and what lies in the store by then.
+"""Builds the requests that a connector receives for a task, and writes its inputs to the store.
 
-A container's args are rendered and nothing else; of a pod the whole spec is.
+Propeller renders only the arguments of a container task, but the whole spec of a pod task.
 """
 
 import json
@@ -24,7 +24,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 PROJECT, DOMAIN, VERSION = "project", "development", "v1"
 NODE = "n0"
-# What admin gives to a task that asks for nothing.
+# The requests that flyteadmin sets for a task without any.
 PLATFORM = {"cpu": "500m", "memory": "1Gi"}
 
 
@@ -36,7 +36,7 @@ class Asked:
     inputs: literals_pb2.LiteralMap
     store: Path
     task: PythonTask | None = None
-    """Knows the types of the outputs."""
+    """The task with the types of the outputs."""
     execution: str = field(default_factory=lambda: f"f{uuid.uuid4().hex[:19]}")
     environment: Mapping[str, str] = field(default_factory=dict)
     interruptible: bool = False
@@ -55,15 +55,15 @@ class Asked:
         return self.store / "metadata" / "propeller" / folder / NODE / "data"
 
     def output(self, attempt: int) -> Path:
-        """The directory that the output prefix of this attempt names."""
+        """Return the directory of the output prefix of this attempt."""
         return self.data / str(attempt)
 
     def name(self, attempt: int) -> str:
-        """The name that propeller would have given to a pod of its own."""
+        """Return the name that propeller gives to a pod of this attempt."""
         return f"{self.execution}-{NODE}-{attempt}"
 
     def raw(self, attempt: int) -> str:
-        """Two characters keep the store's prefixes apart."""
+        """Return the raw output prefix; its first folder has two characters, as propeller shards prefixes."""
         return (self.store / "ab" / self.name(attempt)).as_uri()
 
     @cached_property
@@ -138,10 +138,10 @@ class Asked:
         return metadata
 
     def values(self, outputs: literals_pb2.LiteralMap) -> dict[str, Any]:
-        """The outputs as the author's types."""
+        """Return the outputs as Python values."""
         if self.task is None:
             return {}
-        # flytekit opens no file by its URL.
+        # flytekit does not open file URLs.
         read = _replaced(MessageToDict(outputs), {'"uri": "file://': '"uri": "'})
         literals = LiteralMap.from_flyte_idl(ParseDict(read, literals_pb2.LiteralMap()))
         context = FlyteContextManager.current_context()
@@ -149,7 +149,9 @@ class Asked:
 
 
 def asked(task: PythonTask, inputs: Mapping[str, Any], store: Path, **said: Any) -> Asked:
-    """A node that runs this task with these inputs; its image is `image`, if said."""
+    """Return a node that runs this task with these inputs. `said` may contain `image` and fields of
+    `Asked`.
+    """
     image = said.pop("image", "image:1")
     settings = SerializationSettings(
         project=PROJECT,
@@ -164,7 +166,7 @@ def asked(task: PythonTask, inputs: Mapping[str, Any], store: Path, **said: Any)
 
 
 def _replaced(value: Any, replacements: Mapping[str, str]) -> Any:
-    """The same JSON, with these texts in place of those."""
+    """Return the JSON value with these texts replaced."""
     text = json.dumps(value)
     for old, new in replacements.items():
         text = text.replace(old, new)
@@ -176,7 +178,7 @@ def _in_json(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _finished(spec: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """The spec as ToK8sPodSpec leaves it, where the platform configures nothing."""
+    """Return the spec as ToK8sPodSpec returns it on a platform without plugin settings."""
     env = [{"name": name, "value": value} for name, value in variables.items()]
     containers = [_container(container, env) for container in spec["containers"]]
     said = {"restartPolicy": "Never", "serviceAccountName": "default", "affinity": {}}

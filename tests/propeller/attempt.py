@@ -1,6 +1,6 @@
-"""One attempt: CreateTask, then GetTask again and again, from a cache that refreshes itself.
+"""A task attempt: CreateTask, then repeated GetTask calls from a self-refreshing cache.
 
-Calls may overlap; whichever ends last is what counts, as in propeller's own cache.
+Calls may overlap. The last one to complete counts, as in propeller's cache.
 """
 
 import threading
@@ -19,15 +19,15 @@ from propeller.wire import Wire, delete_request, get_request
 
 @dataclass(frozen=True, kw_only=True)
 class Polling:
-    """How often is asked, and how much trouble is borne."""
+    """The polling interval and the number of tolerated errors."""
 
     resync: float = 0.2
-    """Seconds; propeller's own least is 5."""
+    """The interval in seconds; propeller's minimum is 5."""
     max_system_failures: int = 5
 
 
 class Follower:
-    """Follows one attempt."""
+    """Follows an attempt."""
 
     def __init__(self, wire: Wire, asked: Asked, record: Attempt, polling: Polling) -> None:
         self.record = record
@@ -49,22 +49,30 @@ class Follower:
 
     @property
     def is_frozen(self) -> bool:
-        """Failures are counted and never forgotten; at the sixth the cache asks no more."""
+        """True after too many errors. Errors are never reset, and propeller's cache stops after the sixth."""
         return self.failures > self._polling.max_system_failures
 
     def create(self) -> None:
-        """Raises: grpc.RpcError."""
+        """Write the inputs and call CreateTask.
+
+        Raises:
+            grpc.RpcError: If the call fails.
+        """
         self._asked.write_inputs()
         self.record.meta = self._wire.create(self._asked.create(self.record.number))
 
     def delete(self) -> None:
-        """Raises: grpc.RpcError."""
+        """Call DeleteTask.
+
+        Raises:
+            grpc.RpcError: If the call fails.
+        """
         assert self.record.meta is not None
         self._wire.delete(delete_request(self.record.meta))
         self.record.deleted = True
 
     def poll(self) -> None:
-        """Ask if it is time to; the answer comes when it comes."""
+        """Call GetTask if the interval has passed, without waiting for the response."""
         now = time.monotonic()
         if now < self._due or self.is_frozen or self._has_ended():
             return
@@ -76,7 +84,7 @@ class Follower:
 
     def _has_ended(self) -> bool:
         latest = self.latest
-        # A retryable failure is no end to the cache, which may well ask once more.
+        # The cache may poll again after a retryable failure.
         return latest is not None and phase_of(latest) in ENDS - {"RETRYABLE_FAILED"}
 
     def _noting(self, reached: int) -> Callable[[Any], None]:
@@ -96,7 +104,7 @@ class Follower:
 
     def _failed(self, error: Any) -> None:
         if not isinstance(error, grpc.RpcError):
-            return  # The channel was closed by us.
+            return  # Closing the channel cancels its calls.
         with self._lock:
             self.failures += 1
             self.trouble = f"{error.code().name}: {error.details()}"

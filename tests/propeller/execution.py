@@ -1,4 +1,4 @@
-"""From attempt to attempt, to an end: the rules by which propeller reads a connector's answers."""
+"""Runs the attempts of a node until its end, by the rules with which propeller interprets responses."""
 
 import threading
 import time
@@ -22,27 +22,27 @@ _NEVER_POLLED = "AutoRefreshCacheFailed"
 
 
 class Stuck(AssertionError):
-    """The execution does not end; what is known of it stands in the message."""
+    """The execution does not end; the message has its state."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Propeller's own, in its words."""
+    """Propeller's settings, with propeller's names."""
 
     polling: Polling = field(default_factory=Polling)
     reevaluate: float = 0.05
-    """Seconds between two looks at the cache; answers between them are lost."""
+    """Seconds between two evaluations of the cache; responses that are replaced in between are lost."""
     max_workflow_retries: int = 10
 
 
 class Execution:
-    """One node's run; a thread of its own drives it."""
+    """The execution of one node, driven by a separate thread."""
 
     def __init__(self, wire: Wire, asked: Asked, settings: Settings) -> None:
         self.asked = asked
         self.attempts: list[Attempt] = []
         self.calls: list[str] = []
-        """What was asked of the connector beside GetTask, in order: `CreateTask 0`, `DeleteTask 0`."""
+        """The calls other than GetTask, in order: `CreateTask 0`, `DeleteTask 0`."""
         self._wire = wire
         self._settings = settings
         self._follower: Follower | None = None
@@ -53,18 +53,18 @@ class Execution:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._drive, daemon=True)
 
-    # ---- what a test does
+    # ---- methods for tests
 
     def start(self) -> "Execution":
         self._thread.start()
         return self
 
     def abort(self) -> None:
-        """As when somebody terminates the execution."""
+        """Abort the execution, as a user does."""
         self._aborting.set()
 
     def delete(self, attempt: int) -> None:
-        """A DeleteTask beside the rules; raises what the call does."""
+        """Call DeleteTask outside of propeller's rules. Raises the error of the call."""
         meta = self.attempts[attempt].meta
         assert meta is not None
         self._wire.delete(delete_request(meta))
@@ -82,7 +82,7 @@ class Execution:
         return self._ended.is_set()
 
     def until(self, *phases: str, seconds: float = 60) -> Attempt:
-        """The attempt that first shows one of these phases."""
+        """Wait for one of these phases, and return the attempt that first reports it."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             for attempt in list(self.attempts):
@@ -93,7 +93,7 @@ class Execution:
             time.sleep(_TICK)
         raise Stuck(f"{phases} not shown: {self.attempts}, {self._outcome or self._crash}")
 
-    # ---- rounds
+    # ---- evaluation
 
     def _drive(self) -> None:
         try:
@@ -109,7 +109,7 @@ class Execution:
                     evaluated = time.monotonic()
                     self._evaluate()
                 self._aborting.wait(_TICK)
-        except BaseException as error:  # noqa: BLE001 - for whoever waits.
+        except BaseException as error:  # noqa: BLE001 - raised again by `wait`
             self._crash = error
         finally:
             self._ended.set()
@@ -124,10 +124,10 @@ class Execution:
         except grpc.RpcError as error:
             record.refusals.append(f"CreateTask {error.code().name}")
             said = f"rpc error: code = {error.code().name} desc = {error.details()}"
-            # Nothing was persisted, so nothing is deleted.
+            # No task was stored, so none is deleted.
             self._retry("TaskFailedWithError", f"failed to create task from connector with {said}")
             return
-        # QUEUED itself is used up by this; the connector's own is never seen.
+        # This counts as QUEUED, so the QUEUED of the connector is never published.
         record.show(Shown("QUEUED", "launched"))
 
     def _evaluate(self) -> None:
@@ -161,10 +161,10 @@ class Execution:
             "UNDEFINED": lambda _: self._retry("TaskFailedWithError", "failed to run the job.\n"),
         }
 
-    # ---- ends
+    # ---- end of an attempt
 
     def _read_files(self) -> None:
-        """Where nothing is declared nothing is read: success is final."""
+        """Read the outputs. A task without declared outputs succeeds without reading files."""
         if not self.asked.has_outputs:
             self._end("SUCCEEDED")
             return
@@ -185,7 +185,7 @@ class Execution:
             self._fail(error.code, error.message)
 
     def _retry(self, code: str, message: str) -> None:
-        """With an attempt left: DeleteTask, then the next; else the end, and nothing is deleted."""
+        """Delete the task and start the next attempt. After the last attempt, fail without a deletion."""
         spent = len(self.attempts)
         self.attempts[-1].show(Shown("RETRYABLE_FAILED", message))
         if spent > self.asked.retries:
@@ -203,7 +203,7 @@ class Execution:
             self._end("ABORTED", error="Workflow aborted.")
 
     def _deleted(self) -> bool:
-        """A DeleteTask that fails is repeated at once, and soon costs the workflow its life."""
+        """Delete the task; repeat a failing call immediately, and fail the workflow after too many errors."""
         assert self._follower is not None
         if self._follower.record.meta is None:
             return True
@@ -246,7 +246,7 @@ def _publish(record: Attempt, resource: agent_pb2.Resource) -> None:
 
 
 class Propeller:
-    """Runs tasks through a connector."""
+    """Runs tasks with a connector."""
 
     def __init__(self, wire: Wire, store: Path, settings: Settings | None = None) -> None:
         self.wire = wire
@@ -254,12 +254,12 @@ class Propeller:
         self._settings = settings or Settings()
 
     def ask(self, task: PythonTask, inputs: dict[str, Any] | None = None, **said: Any) -> Execution:
-        """An execution that is yet to be started."""
+        """Return an execution that is not started."""
         return Execution(self.wire, asked(task, inputs or {}, self._store, **said), self._settings)
 
     def start(self, task: PythonTask, **inputs: Any) -> Execution:
         return self.ask(task, inputs).start()
 
     def run(self, task: PythonTask, **inputs: Any) -> Outcome:
-        """From beginning to end."""
+        """Run a task to its end."""
         return self.start(task, **inputs).wait()

@@ -1,4 +1,4 @@
-"""What a user would see of an execution, and what a reviewer of its connector would."""
+"""Records of an execution: what a user sees, and violations of the connector protocol."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from flyteidl.core import execution_pb2
 
 ORDER: Final = ("QUEUED", "WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
 ENDS: Final = frozenset({"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"})
-# Everything else says something only with words; RUNNING's words are never shown.
+# All other phases require a message. The message of RUNNING is never published.
 _WORDLESS: Final = frozenset({"QUEUED", "RUNNING", "SUCCEEDED"})
 PASSING: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A phase as it was published."""
+    """A published phase."""
 
     phase: str
     message: str = ""
@@ -29,22 +29,22 @@ def phase_of(resource: agent_pb2.Resource) -> str:
 
 
 def rank(phase: str) -> int:
-    """How far it is; an end is farther than anything."""
+    """Return the position of a phase; terminal phases come last."""
     return ORDER.index(phase) if phase in ORDER else len(ORDER)
 
 
 @dataclass
 class Attempt:
-    """One attempt, from CreateTask on."""
+    """The record of an attempt."""
 
     number: int
     meta: bytes | None = None
-    """None until CreateTask has answered."""
+    """None until CreateTask has returned."""
     shown: list[Shown] = field(default_factory=list)
     answers: list[agent_pb2.Resource] = field(default_factory=list)
-    """Of GetTask, in the order in which they came, shown or not."""
+    """The GetTask responses in order of arrival, published or not."""
     refusals: list[str] = field(default_factory=list)
-    """Errors of calls, each with the method and the status code."""
+    """The errors of calls, with the method and the status code."""
     deleted: bool = False
 
     @property
@@ -52,19 +52,19 @@ class Attempt:
         return [each.phase for each in self.shown]
 
     def message(self, phase: str) -> str:
-        """What was shown with this phase."""
+        """Return the message that was published with this phase."""
         (found,) = [each.message for each in self.shown if each.phase == phase]
         return found
 
     def show(self, shown: Shown) -> None:
-        """Each phase is sent once in an attempt; what comes later is dropped before anybody sees it."""
+        """Publish a phase unless the attempt has published it already, as propeller does."""
         if shown.phase not in self.phases:
             self.shown.append(shown)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What an execution came to."""
+    """The result of an execution."""
 
     phase: str
     """SUCCEEDED, FAILED, ABORTED or TIMED_OUT."""
@@ -72,9 +72,9 @@ class Outcome:
     outputs: Mapping[str, Any]
     code: str = ""
     error: str = ""
-    """As the node shows it."""
+    """The error message of the node."""
     violations: Sequence[str] = ()
-    """What a connector must not do, and did."""
+    """Violations of the connector protocol."""
 
     @property
     def last(self) -> Attempt:
@@ -82,7 +82,7 @@ class Outcome:
 
 
 def against_the_rules(resource: agent_pb2.Resource, floor: int) -> list[str]:
-    """What is wrong with an answer to a question that was asked when `floor` had been reached."""
+    """Return the violations in a response to a call that started when the rank `floor` had been reached."""
     phase = phase_of(resource)
     wrong = []
     if phase in ("UNDEFINED", "ABORTED"):

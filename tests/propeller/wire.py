@@ -1,4 +1,4 @@
-"""The connector's two services, as propeller calls them: raw gRPC, a deadline, the settings of our chart."""
+"""The gRPC services of a connector, called as propeller does with the settings of our chart."""
 
 import json
 from pathlib import Path
@@ -13,15 +13,15 @@ DEADLINE: Final = 10.0
 CONNECTOR: Final = yaml.safe_load(
     (Path(__file__).parents[2] / "charts/kfpytorch-backend/files/connector.yaml").read_text()
 )
-"""What our chart has propeller know of a connector, but for where it is."""
+"""Propeller's connector settings in our chart, except for the address."""
 SERVICE_CONFIG: Final = json.loads(CONNECTOR["defaultConnector"]["defaultServiceConfig"])
-"""Without it a moment's outage kills workflows."""
-# A server that comes back is to be found at once; gRPC's own patience grows to minutes.
+"""The gRPC retry settings; without them a short outage fails workflows."""
+# Reconnect soon after a restart of the server; the default backoff grows to minutes.
 _RECONNECT: Final = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
 
 
 class Wire:
-    """A connection to a connector; survives that one's restarts."""
+    """A connection to a connector, which survives restarts of the server."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Wire:
         deadline: float = DEADLINE,
     ) -> None:
         config = [("grpc.service_config", json.dumps(service_config))] if service_config else []
-        # Channels of one process to one address otherwise share their connection, and its trouble.
+        # By default, channels of one process to the same address share a connection and its failures.
         options = [*config, *_RECONNECT, ("grpc.use_local_subchannel_pool", 1)]
         self.channel = grpc.insecure_channel(endpoint, options=options)
         self.deadline = deadline
@@ -41,11 +41,11 @@ class Wire:
         self._about = agent_pb2_grpc.AgentMetadataServiceStub(self.channel)
 
     def create(self, request: agent_pb2.CreateTaskRequest) -> bytes:
-        """The reference under which the task is known from now on."""
+        """Create a task and return its reference."""
         return bytes(self._call(self._tasks.CreateTask, request).resource_meta)
 
     def get(self, request: agent_pb2.GetTaskRequest) -> Any:
-        """A call that is under way."""
+        """Start a GetTask call and return its future."""
         return self._tasks.GetTask.future(request, timeout=self.deadline, metadata=self.metadata)
 
     def delete(self, request: agent_pb2.DeleteTaskRequest) -> None:

@@ -1,6 +1,6 @@
-"""The controller and admission against what the real training-operator 1.9.3 was seen to do.
+"""Compares the embedded operator and admission with recorded behaviour of training-operator 1.9.3.
 
-Each history was played several times; each outcome that was seen must be one that ours may have.
+Each history was played several times. Each recorded outcome must be possible in the embedded cluster.
 """
 
 import gzip
@@ -15,7 +15,7 @@ from explaining import History, unexplained
 with gzip.open(Path(__file__).with_name("pytorchjob-histories.jsonl.gz"), "rt") as lines:
     HISTORIES: list[History] = [json.loads(line) for line in lines]
 
-# Of these some outcome hangs on a moment, not only on the order of roles and the time of a retry.
+# Histories with an outcome that depends on an exact time, and not only on the order of roles and retries.
 GLIMPSED = "the operator saw a pod without a node between its deletion and its end"
 BETWEEN = "the operator looked between the ends of two pods that end in one step"
 STALE = "a pass began before the last one's status had reached the operator's cache"
@@ -34,7 +34,7 @@ def short(history: History) -> str:
 
 
 def plays(history: History) -> list[Sequence[Mapping[str, Any]]]:
-    """What was observed at each step, in each play that went its own way."""
+    """Return the observed states of each distinct play of a history."""
     return [[step["observed"] for step in history["steps"]], *history.get("alternatives", [])]
 
 
