@@ -17,7 +17,7 @@ Observed = Mapping[str, Any]
 
 
 def unexplained(history: History, observed: Sequence[Observed], *, closely: bool) -> int | None:
-    """Return the index of the first step whose observed end is not possible here, or None."""
+    """Return the index of the first step with an observed end that is not possible here, or None."""
     index, worlds = _followed(history, observed, closely=closely)
     return None if worlds else index
 

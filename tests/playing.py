@@ -1,8 +1,8 @@
 """Simulation of a history with the controller, in every possible order of events.
 
-The operator visits the replica roles in any order in each pass, and retries a rejected pass at any time. This
-explains most recordings. The others depend on timing. The operator reconciles between two changes of one
-step, reads its cache before its own last write arrives, or meets a quota that still counts an ended pod.
+The operator visits the replica roles in any order in each pass, and retries a rejected pass at any time.
+This explains most recordings. The others depend on timing: a pass may run between two changes of one step,
+or read the cache before the operator's last write arrives, or meet a quota that still counts an ended pod.
 """
 
 import json

@@ -45,7 +45,7 @@ class World:
     services: dict[str, Manifest] = field(default_factory=dict)
     incarnations: dict[str, int] = field(default_factory=dict)
     times: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """All start and completion times until now."""
+    """The start and completion times until now."""
     most_pods: int | None = None
     made: int = 0
     uid: str = ""

@@ -121,7 +121,7 @@ def pod_of(pod: Manifest, world: Whose) -> Manifest:
 
 
 def _appended(container: Manifest) -> list[list[str]]:
-    """Return the environment variables from the operator, the first of which is PYTHONUNBUFFERED."""
+    """Return the operator's environment variables, which start with PYTHONUNBUFFERED."""
     variables = [[each["name"], each.get("value", "")] for each in container.get("env", ())]
     begins = [index for index, (name, _) in enumerate(variables) if name == "PYTHONUNBUFFERED"]
     return variables[begins[-1] :] if begins else []

@@ -39,7 +39,7 @@ TEXTS = {"labels", "annotations", "nodeSelector", "matchLabels"}
 
 @dataclass(frozen=True)
 class Found:
-    """One field in which the two jobs differ."""
+    """A field in which the two jobs differ."""
 
     case: Json
     path: str

@@ -46,7 +46,7 @@ from predicates import (
 
 @dataclass(frozen=True)
 class Difference:
-    """One field that differs intentionally."""
+    """A field that differs intentionally."""
 
     path: str
     """Pattern of the path: `*` matches anything; brackets contain names."""

@@ -236,7 +236,7 @@ def primary_template(found: Found) -> bool:
 
 
 def native_sidecar(found: Found) -> bool:
-    """True for a role that requests resources with an init container that runs beside the training."""
+    """True for a role that requests resources if an init container runs during the training."""
     pods = (
         found.case["template"].get("k8sPod"),
         found.case["metadata"].get("overrides", {}).get("podTemplate"),

@@ -1,7 +1,7 @@
 """A fixed set of generated configs, in every form that upstream accepts.
 
-Left out are cases in which ours differs intentionally (docs/decisions): invalid values, more processes than
-GPUs, pod templates for which upstream mounts shared memory in the wrong container, and placeholder images.
+Cases in which ours differs intentionally (docs/decisions) are left out. These are invalid values, more
+processes than GPUs, shared memory that upstream mounts in the wrong container, and placeholder images.
 """
 
 import random

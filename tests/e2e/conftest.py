@@ -1,4 +1,4 @@
-"""Real runs: `pyflyte` in a process of its own, watched from outside for what it leaves behind."""
+"""Runs of `pyflyte` in a separate process, with checks for remaining processes and files."""
 
 import functools
 import importlib.util
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-# All of it trains; the interpreter matrix installs no torch.
+# All of these tests train, and some test environments have no torch.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
 
 PYFLYTE = Path(sys.executable).with_name("pyflyte")
@@ -24,7 +24,7 @@ FAILURES = Path(__file__).parent / "failures"
 
 @dataclass
 class Ran:
-    """What a run showed."""
+    """The result of a run."""
 
     code: int
     out: str
@@ -36,7 +36,7 @@ class Ran:
 
     @property
     def report(self) -> list[str]:
-        """From the line that says what failed to the end."""
+        """The lines from the failure message to the end."""
         lines = self.err.splitlines()
         starts = [number for number, line in enumerate(lines) if line.startswith("✗")]
         return lines[starts[0] :] if starts else []
@@ -44,7 +44,7 @@ class Ran:
 
 @dataclass
 class Pyflyte:
-    """Starts `pyflyte run` and knows all its processes and files."""
+    """A `pyflyte run` command that tracks its processes and files."""
 
     home: Path
     env: dict[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Pyflyte:
             text=True,
             errors="replace",
             start_new_session=True,
-            # Whoever runs the tests may ignore it, as nohup does.
+            # The caller of pytest may ignore SIGHUP, as nohup does.
             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
         )
         self.callers.append(process.pid)
@@ -75,7 +75,7 @@ class Pyflyte:
         return Ran(process.returncode, out, err)
 
     def processes(self) -> list[int]:
-        """Living processes of any run of this one's."""
+        """Return the running processes of all runs of this object."""
         entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
         return [
             int(entry.name) for entry in entries if int(entry.name) != os.getpid() and self._is_ours(entry)
@@ -84,16 +84,16 @@ class Pyflyte:
     def _is_ours(self, entry: Path) -> bool:
         try:
             return f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes()
-        except OSError:  # Gone, or somebody else's.
+        except OSError:  # The process has ended or belongs to another user.
             return False
 
     def files(self) -> list[str]:
-        """Files of ours that are left, on disk and in memory."""
+        """Return the remaining files of the runs, on disk and in memory."""
         shared = [path for pid in self.callers for path in Path("/dev/shm").glob(f"kfpytorch-{pid}-*")]
         return [path.name for path in [*(self.home / "tmp").glob("kfpytorch-*"), *shared]]
 
     def left(self, patience: float = 3.0) -> tuple[list[int], list[str]]:
-        """What is left after `patience` seconds at most: processes and files."""
+        """Wait up to `patience` seconds, and return the remaining processes and files."""
         deadline = time.monotonic() + patience
         while (self.processes() or self.files()) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -112,7 +112,7 @@ def pyflyte(tmp_path: Path) -> Iterator[Pyflyte]:
 
 @pytest.fixture(scope="session")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ran]:
-    """What each program that must fail showed, and that it left nothing; each runs once."""
+    """Return a function that runs a failing program once. The run must not leave processes or files."""
 
     @functools.cache
     def run(name: str) -> Ran:

@@ -1,4 +1,4 @@
-"""However a run ends, the right rank is named and nothing is left: no process, no file."""
+"""After every kind of end, the report names the right rank and no process or file remains."""
 
 import os
 import random
@@ -60,7 +60,7 @@ def test_nothing_is_left_when_the_caller_is_stopped(
     chance = random.Random(seed)
     (tmp_path / "pids").mkdir()
     started = pyflyte.start(BUSY, TASKS[seed % len(TASKS)], PIDS=str(tmp_path / "pids"))
-    # In some runs before there are any ranks, in most while they train.
+    # In some cases the signal arrives before the ranks exist, in most cases while they train.
     if chance.random() < 0.7 or seed == 0:
         pids(tmp_path / "pids")
     time.sleep(chance.uniform(0, 1.5))

@@ -1,4 +1,4 @@
-"""Every example runs as its first lines say, and shows what they promise."""
+"""Every example runs with the command in its first lines and prints the expected output."""
 
 import json
 import re
@@ -33,7 +33,7 @@ for task in (example.train_on_replicas, example.train_elastically):
 
 
 ENOUGH = r"^Score\(accuracy=(0\.9[5-9]\d*|1\.0), loss="
-# What a run of each example must show, beyond a good end.
+# The required output of each example, in addition to exit code 0.
 SHOWN = {
     ("01_digits_elastic", "train"): [
         ": 2 nodes x 2 on this machine",
@@ -58,7 +58,7 @@ SHOWN = {
 
 
 def commands() -> dict[tuple[str, str], list[str]]:
-    """What the first lines of each example say it is run with."""
+    """Return the commands in the first lines of each example."""
     return {
         (path.stem, words.split()[0]): words.split()
         for path in NUMBERED

@@ -1,4 +1,4 @@
-"""A failure fits on one screen: the cause first, the right rank, little else. The outputs are in the docs."""
+"""Reports of failing programs fit on one screen, with the root cause and the right rank first."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ MOST_IN_REPORT, MOST_IN_ALL = 25, 35
 
 
 class Expected(NamedTuple):
-    """What the first four lines of the report hold."""
+    """The expected content of the first four lines of the report."""
 
     rank: int | None
     cause: str

@@ -1,4 +1,4 @@
-"""`docs/reference/failures.md` shows each failing program as it is, and what it really prints.
+"""`docs/reference/failures.md` shows the source and the real output of each failing program.
 
 ``UPDATE=1 pytest tests/e2e/test_failures_doc.py`` writes programs and outputs into the page.
 """
@@ -23,9 +23,9 @@ SECTION = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 LOGS = re.compile(r"\S+/[\d-]+-(\S+/rank\d+\.log)")
-# Seconds and process ids are never the same.
+# Durations and process ids vary between runs.
 PASSING = re.compile(r"after \d+(\.\d)? ?(s|ms|seconds)\b|process \d+")
-# How each of the others found out is a matter of milliseconds; who they are is not.
+# The other ranks are always the same, but the failures that they observe depend on timing.
 OTHERS = re.compile(r"^  others +(.*)$", re.MULTILINE)
 
 
@@ -42,7 +42,7 @@ def sections() -> Iterator[tuple[str, Shown]]:
 
 
 def printed(ran: Ran) -> str:
-    """What a person sees, with the default place of the logs."""
+    """Return the visible output, with the default log directory."""
     text = "".join(line + "\n" for line in (ran.out + ran.err).splitlines() if line.strip())
     return LOGS.sub(r"~/.local/state/kfpytorch/runs/…-\1", text)
 

@@ -1,6 +1,6 @@
-"""The Python snippets of the published guide, unchanged, pasted into one file, run by `pyflyte run`.
+"""The Python snippets of the published guide, unchanged and in one file, run by `pyflyte run`.
 
-The copies below are to the letter; the last is a fragment of a call, which happens to be a statement, too.
+The copies below are exact. The last one is a fragment of a call that is also a valid statement.
 """
 
 from pathlib import Path
@@ -118,17 +118,17 @@ def pasted(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("entity", "layout", "printed"),
     [
-        ("single_node_training", "2 replicas", "2.0"),  # The master is one, too.
+        ("single_node_training", "2 replicas", "2.0"),  # The master counts as a replica.
         ("single_node_wf", "2 replicas", "2.0"),
         ("distributed_training", "5 replicas", "2.0"),  # The mean of 0, 1, 2, 3 and 4.
         ("distributed_wf", "5 replicas", "2.0"),
-        ("elastic_training", "2 nodes x 4", "0.0"),  # GPUs that rank 0 sees.
+        ("elastic_training", "2 nodes x 4", "0.0"),  # The number of GPUs that rank 0 detects.
     ],
 )
 def test_the_guide_runs_unchanged(
     pyflyte: Pyflyte, pasted: Path, entity: str, layout: str, printed: str
 ) -> None:
-    # Whatever this machine has, it shows no GPU and starts all ranks.
+    # Hide all GPUs and start all ranks, so that the result does not depend on the machine.
     ran = pyflyte.run(pasted, entity, CUDA_VISIBLE_DEVICES="", FLYTE_KFPYTORCH_LOCAL="8")
     assert ran.code == 0, ran.err
     assert f": {layout} on this machine (CPU, gloo)" in ran.err

@@ -1,4 +1,4 @@
-"""With FLYTE_KFPYTORCH_FORK=0, as on macOS, ranks are new interpreters: the same tests, a part of them."""
+"""Some of the tests with FLYTE_KFPYTORCH_FORK=0, as on macOS, where ranks are new interpreters."""
 
 from collections.abc import Callable
 

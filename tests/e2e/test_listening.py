@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "listening.py"
 
 
 def sockets(ran: Ran) -> tuple[list[str], list[str]]:
-    """The addresses inside and outside of the loopback interface, as the task returned them."""
+    """Return the addresses inside and outside of the loopback interface from the output of the task."""
     assert ran.code == 0, ran.err
     inside, outside = json.loads(ran.out.strip().splitlines()[-1].replace("'", '"'))
     return inside, outside
@@ -34,7 +34,7 @@ def test_no_process_of_a_run_listens_outside_of_loopback(
 ) -> None:
     inside, outside = sockets(pyflyte.run(SCRIPT, task, timeout=150, **env))
 
-    # The store of the process group is one of them.
+    # This includes the store of the process group.
     assert inside
     assert outside == []
 

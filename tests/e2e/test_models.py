@@ -1,4 +1,4 @@
-"""Models are results and inputs of tasks, with every release of torch."""
+"""Models as results and inputs of tasks, with every supported release of torch."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 
 class Net(nn.Module):
-    """A model of the user, with one weight."""
+    """A user's model with one weight."""
 
     def __init__(self, weight: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What ranks write arrives: whole lines, all of them, each with its rank."""
+"""The output of ranks arrives completely, as whole lines with the rank."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ RANKS = 4
 
 
 def ranks_of(text: str, pattern: str) -> Counter[int]:
-    """How many lines of each rank match, each behind the prefix of that rank."""
+    """Return the number of matching lines of each rank that have the prefix of that rank."""
     return Counter(
         int(rank) for rank in re.findall(rf"^\[r(\d)\] rank \1 {pattern} end$", text, re.MULTILINE)
     )

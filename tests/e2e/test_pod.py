@@ -1,4 +1,4 @@
-"""In a pod: pyflyte-execute in the environment that the training operator gives, two pods on this machine."""
+"""pyflyte-execute in the environment of the training operator, with two pods on this machine."""
 
 import os
 import re
@@ -24,7 +24,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 
 @dataclass
 class Pod:
-    """A pod of a job: its process, and what it left in the store."""
+    """A pod of a job: its process, and its files in the store."""
 
     process: subprocess.Popen[str]
     output: Path
@@ -49,7 +49,7 @@ class Pod:
 
 
 def environment(task: str, index: int, port: int) -> dict[str, str]:
-    """What the operator and Flyte give pod `index` of two."""
+    """Return the environment that the operator and Flyte set for pod `index` of two."""
     flyte = {
         "FLYTE_INTERNAL_EXECUTION_ID": "f123",
         "FLYTE_FAIL_ON_ERROR": "true",

@@ -54,7 +54,7 @@ def running(folder: Path, task: str, fork: str) -> Iterator["subprocess.Popen[st
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # A shell ignores SIGINT in what it starts in the background, and the run would inherit that.
+        # A shell ignores SIGINT in background processes, and the run would inherit this.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     ) as run:
         try:
@@ -64,7 +64,7 @@ def running(folder: Path, task: str, fork: str) -> Iterator["subprocess.Popen[st
 
 
 def wait_for_positions(run: "subprocess.Popen[str]", folder: Path) -> list[str]:
-    """Return what `kfpytorch stacks` prints of the run once both ranks are in their places."""
+    """Return the output of `kfpytorch stacks` once both ranks have reached their positions."""
     while True:
         command = [BIN / "kfpytorch", "stacks", str(run.pid)]
         shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout

@@ -1,4 +1,4 @@
-"""Programs of users give the same under the fork server, in fresh interpreters and under plain torchrun."""
+"""User programs give equal results with the fork server, with fresh interpreters and with torchrun."""
 
 import json
 import os
@@ -22,7 +22,7 @@ WAYS = {
 }
 NO_PROGRAMS = {"driver", "ranks"}
 NAMES = [*sorted({path.stem for path in PROGRAMS.glob("*.py")} - NO_PROGRAMS), "packaged.flow"]
-# `make test` runs these, and `make soak` all.
+# `make test` runs these programs, and `make soak` runs all.
 QUICK = ("data_loader", "packaged.flow", "randomness")
 GIVEN = {"PROGRAM_GIVEN": "given", "_FSEC_TEAM_TOKEN": "hush", "FLYTE_KFPYTORCH_LOCAL": "replicas"}
 

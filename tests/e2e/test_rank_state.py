@@ -37,7 +37,7 @@ def read_state(server: client.Server, directory: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Two processes of each kind."""
+    """Return the states of two processes of each kind."""
     directory = tmp_path_factory.mktemp("temporary")
     found = {}
     for kind, preload in ((FORKS, prestart.PRELOAD), (INTERPRETERS, ())):
@@ -84,11 +84,11 @@ def test_ranks_and_runs_have_seeds_of_their_own(start_method: str) -> None:
 
         path = int(FileAccessProvider.get_random_string(), 16)
         drawn = [float(torch.rand(())), float(torch.initial_seed()), float(path)]
-        if start_method == "spawn":  # A fork keeps the seed that another test of this process has set.
+        if start_method == "spawn":  # A fork keeps the seed that another test of this process set.
             drawn.append(float(np.random.rand()))
         return [number for each in gather(drawn) for number in each]
 
-    torch.seed()  # As above: this is a seed that nobody has chosen.
+    torch.seed()  # Replace a seed that another test set.
     drawn = [*draw(), *draw()]
     assert len(set(drawn)) == len(drawn)
 

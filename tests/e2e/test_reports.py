@@ -1,4 +1,4 @@
-"""A report is complete wherever it is read, and whatever the surroundings lack."""
+"""A report is complete without a writable log directory, and in a notebook."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Functions that are unkind to their process, and surroundings that are unkind to ours."""
+"""Functions that misuse their process, and unusual environments."""
 
 import re
 import signal

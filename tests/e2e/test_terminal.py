@@ -1,4 +1,4 @@
-"""Rank 0 has the terminal, when there is one."""
+"""Rank 0 uses the terminal if one exists."""
 
 import os
 from pathlib import Path

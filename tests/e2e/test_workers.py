@@ -1,4 +1,4 @@
-"""What a function finds in a worker, and what comes back from it; called as from Python."""
+"""The environment and the result of a function in a worker, in direct calls from Python."""
 
 import os
 import subprocess
@@ -182,7 +182,7 @@ def test_a_large_tensor_comes_back_as_it_was_and_can_be_written_to() -> None:
     back["whole"][1500] = -1.0
 
     assert back["whole"].shape == (4_000_000,)
-    assert back["part"][500].item() == -1.0  # They still share their memory.
+    assert back["part"][500].item() == -1.0  # The views still share their memory.
     assert float(back["whole"][:1500].sum()) == sum(range(1500))
 
 
@@ -299,7 +299,7 @@ def test_an_exit_is_noticed_long_before_the_monitor_interval() -> None:
     def quick() -> int:
         return 1
 
-    quick()  # The fork server is there from now on.
+    quick()  # The fork server runs from here on.
     began = time.monotonic()
     quick()
 
@@ -335,7 +335,7 @@ def test_a_function_of_the_main_module_is_shipped_by_value(tmp_path: Path) -> No
         "def helper() -> int:\n    return LIMIT + int(os.environ['WORLD_SIZE'])\n"
         "@task(task_config=Elastic(nproc_per_node=2))\n"
         "def run() -> int:\n    return helper()\n"
-        "print(run())\n"  # No guard: workers do not run the main module again.
+        "print(run())\n"  # A main guard is not necessary, because workers do not run the main module again.
     )
 
     ran = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""An emulated cluster for a test: made, followed, waited for, and jobs that are shell commands."""
+"""Helpers that open an embedded cluster, observe it, and build jobs from shell commands."""
 
 import asyncio
 import contextlib
@@ -16,12 +16,12 @@ Manifest = dict[str, Any]
 Found = TypeVar("Found")
 
 PATIENCE = 20.0
-"""Seconds until a test gives up; whatever it waits for is a matter of tenths."""
+"""Seconds until a wait fails. Most waits take tenths of a second."""
 OURS = "kfpytorch.flyte.org/job"
 
 
 class Seen:
-    """A sink: what a follower of the cluster knows, and everything that it was told."""
+    """A sink with the current objects and all received changes."""
 
     def __init__(self) -> None:
         self.records: dict[type[Record], dict[tuple[str, str], Record]] = {}
@@ -34,7 +34,7 @@ class Seen:
             self.put(namespace, record)
 
     def put(self, namespace: str, record: Record) -> None:
-        # Events have no name that we read; each is kept as it was told.
+        # The records of events have no name, so each event is kept.
         name = getattr(record, "name", "") if not isinstance(record, Event) else str(len(self.told))
         self.records[type(record)][namespace, name] = record
         self.told.append(record)
@@ -62,33 +62,33 @@ class Seen:
         return [each for each in self.told if isinstance(each, Event) and each.reason == reason]
 
     def states(self, name: str = "j") -> dict[str, bool]:
-        """The conditions of a job, the first written first."""
+        """Return the conditions of a job, in the order in which they were written."""
         job = self.job(name)
         return {} if job is None else {each.type: each.true for each in job.conditions}
 
     async def until(self, what: Callable[[], Found]) -> Found:
-        """The first true answer."""
+        """Wait for the first true result and return it."""
         give_up = time.monotonic() + PATIENCE
         while not (found := what()):
             assert time.monotonic() < give_up, f"still {self.records}"
             self._news.clear()
-            # Not everything that is waited for is news of the cluster.
+            # Some awaited conditions change without an event of the cluster.
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._news.wait(), 0.05)
         return found
 
     async def state(self, kind: str, name: str = "j") -> None:
-        """Wait until a job says so."""
+        """Wait until a job has this condition."""
         await self.until(lambda: self.states(name).get(kind))
 
     async def phase(self, phase: str, *pods: str) -> None:
-        """Wait until these pods are in it."""
+        """Wait until these pods have this phase."""
         await self.until(lambda: all(self.phases.get(each) == phase for each in pods))
 
 
 @contextlib.asynccontextmanager
 async def opened(state: Path, **options: Any) -> AsyncIterator[tuple[EmbeddedCluster, Seen]]:
-    """The cluster of that state, followed; closed at the end."""
+    """Open the cluster with this state, follow it, and close it at the end."""
     cluster = await EmbeddedCluster.open(state, EmbeddedOptions(**{"lost_after": 0.1, **options}))
     seen = Seen()
     following = asyncio.create_task(cluster.follow(seen))
@@ -101,7 +101,7 @@ async def opened(state: Path, **options: Any) -> AsyncIterator[tuple[EmbeddedClu
 
 
 def job(name: str = "j", *, run_policy: Manifest | None = None, **roles: Manifest) -> Manifest:
-    """A job of ours with these roles."""
+    """Build a job with our label and these replica roles."""
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -120,7 +120,7 @@ def labelled(template: Manifest, name: str) -> Manifest:
 
 
 def role(command: str, replicas: int = 1, restart_policy: str = "Never", **more: Any) -> Manifest:
-    """Replicas that each run a shell command; what is named like a field of a container goes there."""
+    """Build replicas that run a shell command. `resources`, `image` and `env` apply to the container."""
     container = {"name": "pytorch", "image": "train", "command": ["/bin/sh", "-c", command]}
     for field in ("resources", "image", "env"):
         if field in more:
@@ -138,5 +138,5 @@ def named(name: str = "j") -> Name:
 
 
 async def lines(cluster: EmbeddedCluster, pod: str) -> list[str]:
-    """What the training container of a pod has written."""
+    """Return the log lines of the training container of a pod."""
     return [line.text async for line in cluster.log(named(pod), LogRequest(container="pytorch"))]

@@ -1,4 +1,4 @@
-"""Tasks that people watch; pods find them as `e2e.embedded.people_tasks`."""
+"""Tasks for the tests of user commands; pods import this module as `e2e.embedded.people_tasks`."""
 
 import os
 import time
@@ -13,7 +13,7 @@ FOREVER = 600.0
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=Resources(cpu="100m", mem="400Mi"), retries=2)
 def talks(folder: str) -> int:
-    """Each rank says one line when it is its turn, and then goes on for ever."""
+    """Print one line per rank, in the order of the ranks, and then run until stopped."""
     rank = int(os.environ["RANK"])
     while len(list(Path(folder).glob("turn.*"))) < rank:
         time.sleep(0.02)

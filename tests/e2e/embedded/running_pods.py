@@ -1,4 +1,4 @@
-"""A kubelet for a test, what it reports, and pods that are shell commands or lines of Python."""
+"""A kubelet for tests, a recorder of its reports, and pods that run shell commands or Python code."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ Manifest = dict[str, Any]
 Found = TypeVar("Found")
 
 PATIENCE = 20.0
-"""Seconds until a test gives up; whatever it waits for is a matter of tenths."""
+"""Seconds until a wait fails. Most waits take tenths of a second."""
 QUICK = BackOff(first=0.05, most=0.1)
 NUMBERS = itertools.count()
 
 
 class Told:
-    """Whom a kubelet reports to."""
+    """A recorder of the kubelet's reports."""
 
     def __init__(self) -> None:
         self.statuses: dict[str, list[Manifest]] = {}
@@ -42,7 +42,7 @@ class Told:
         self._news.set()
 
     async def until(self, what: Callable[[], Found]) -> Found:
-        """The first true answer."""
+        """Wait for the first true result and return it."""
 
         async def waiting() -> Found:
             while not (found := what()):
@@ -57,7 +57,7 @@ class Told:
 
 
 class Node:
-    """A kubelet and what it has told."""
+    """A kubelet with its recorder."""
 
     def __init__(self, root: Path, **options: Any) -> None:
         self.root = root
@@ -69,7 +69,7 @@ class Node:
             await self.kubelet.run(each)
 
     async def ran(self, *pods: Manifest) -> Manifest:
-        """The last status of the last of these pods, when it is over."""
+        """Run these pods, and return the final status of the last one."""
         await self.run(*pods)
         return await self.phase(pods[-1], "Succeeded", "Failed")
 
@@ -77,7 +77,7 @@ class Node:
         return await self.when(pod, lambda status: status["phase"] in phases)
 
     async def when(self, pod: Manifest, what: Callable[[Manifest], object]) -> Manifest:
-        """The first status of which this is so, from now on."""
+        """Wait for a status that meets the condition, and return it."""
 
         def last() -> Manifest | None:
             said = self.told.statuses.get(uid(pod), [])
@@ -99,7 +99,7 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def node(root: Path, **options: Any) -> AsyncIterator[Node]:
-    """One whose pods are all dead at the end."""
+    """Yield a node, and check at the end that no process of a pod remains."""
     found = Node(root / "pods", **options)
     try:
         yield found
@@ -109,7 +109,7 @@ async def node(root: Path, **options: Any) -> AsyncIterator[Node]:
 
 
 def marked(root: Path) -> list[int]:
-    """The processes that were started for pods below a directory."""
+    """Return the processes of pods below a directory."""
     uids = [path.name for path in root.iterdir()] if root.exists() else []
     found = []
     for each in psutil.process_iter():
@@ -124,7 +124,7 @@ def uid(pod: Manifest) -> str:
 
 
 def shell(script: str, name: str = "main", **fields: Any) -> Manifest:
-    """A container; in its script a dollar is a dollar."""
+    """Build a container that runs a shell script. Each `$` is escaped."""
     return {"name": name, "image": "i", "command": ["sh", "-c", script.replace("$", "$$")], **fields}
 
 
@@ -140,7 +140,7 @@ def pod(*containers: Manifest, policy: str = "Never", **spec: Any) -> Manifest:
 
 
 def replica(role: str, *containers: Manifest, job: str = "j", **spec: Any) -> Manifest:
-    """A pod of a job; the first of its role."""
+    """Build the first pod of a replica role of a job."""
     found = pod(*containers, **spec)
     labels = {"job-name": job, "replica-type": role, "replica-index": "0"}
     found["metadata"]["name"] = f"{job}-{role}-0"
@@ -149,12 +149,12 @@ def replica(role: str, *containers: Manifest, job: str = "j", **spec: Any) -> Ma
 
 
 def ended(status: Manifest, number: int = 0) -> Manifest:
-    """How a container ended."""
+    """Return the terminated state of a container."""
     return status["containerStatuses"][number]["state"]["terminated"]
 
 
 def waits(status: Manifest, number: int = 0) -> tuple[str, str]:
-    """Why a container waits."""
+    """Return the reason and the message of a waiting container."""
     said = status["containerStatuses"][number]["state"].get("waiting", {})
     return said.get("reason", ""), said.get("message", "")
 
@@ -167,5 +167,5 @@ def is_alive(pid: int) -> bool:
 
 
 def shim_of(pid: int) -> int:
-    """The process that has started the first one of a container."""
+    """Return the pid of the shim that started the first process of a container."""
     return psutil.Process(pid).ppid()

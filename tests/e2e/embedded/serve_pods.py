@@ -1,6 +1,6 @@
-"""A server that does nothing but keep pods, to be killed: ``ROOT PODS durable|not``.
+"""A server that only runs pods, for tests that kill it: ``ROOT PODS durable|not``.
 
-It adopts the pods of a file and says each status in a line; it ends with its standard input.
+It adopts the pods of a file, prints each status as a line, and ends when its standard input closes.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Jobs in an emulated cluster: real processes, from the manifest to the end."""
+"""Jobs in an embedded cluster with real processes, from the manifest to the end."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from backend_plugin.core.observed import Pod
 from backend_plugin.shell.cluster import AlreadyExists
 from e2e.embedded.emulated import cpus, job, lines, named, opened, role
 
-# Runs until its file appears: a test says when.
+# Runs until its file appears, so that a test controls the end.
 WAIT = "while ! [ -e {} ]; do sleep 0.02; done"
 
 
@@ -21,7 +21,7 @@ def state(tmp_path):
 def test_a_job_runs_to_its_success(state):
     async def run():
         async with opened(state) as (cluster, seen):
-            # Workers begin when their master is there to be found.
+            # Workers start when the name of their master resolves.
             master = role(f"{WAIT.format(state / 'go')}; echo I am $RANK of $WORLD_SIZE")
             created = await cluster.create(job(Master=master, Worker=role("echo I am $RANK", 2)))
             await seen.phase("Succeeded", "j-worker-0", "j-worker-1")
@@ -209,7 +209,7 @@ def test_a_name_is_given_once_also_while_the_first_is_ending(state):
             await cluster.delete(named())
             await cluster.create(job(Worker=role("exit 0")))
             assert await cluster.get(named()) != first
-            # Its pod has to wait for the name, as it would in a cluster.
+            # The pod waits until the name is free, as in a real cluster.
             await seen.until(lambda: seen.events("FailedCreatePod"))
             assert seen.events("FailedCreatePod")[0].message == (
                 'Error creating: pods "j-worker-0" already exists'
@@ -290,7 +290,7 @@ def test_deleting_a_job_ends_its_processes(state, tmp_path):
     async def run():
         async with opened(state) as (cluster, seen):
             alive = tmp_path / "alive"
-            # A grandchild that does not hear of the end; only killing the whole group ends it.
+            # A grandchild that ignores SIGTERM, so that only a signal to its process group ends it.
             command = f"(trap '' TERM; while :; do date +%N > {alive}; sleep 0.02; done) & sleep 60"
             await cluster.create(job(Worker=role(command, terminationGracePeriodSeconds=0)))
             await seen.until(alive.exists)

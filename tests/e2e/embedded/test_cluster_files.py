@@ -1,4 +1,4 @@
-"""How many files may be open: the server has as many as it may, pods have what they would have without it."""
+"""Limits on open files: the server raises its own limit, and pods have the original limit."""
 
 import asyncio
 import resource
@@ -10,7 +10,7 @@ from e2e.embedded.emulated import job, lines, opened, role
 
 @pytest.fixture
 def limits():
-    """Sets the limit of this process, which gets its own back."""
+    """Yield a function that sets the soft limit of this process, and restore the limit at the end."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield lambda soft: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
     resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,4 +1,4 @@
-"""A machine without room: what cannot be done or written now is done and written later."""
+"""A machine without resources or disk space: failed actions and writes are repeated later."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def test_a_pod_that_finds_no_room_starts_when_there_is_some_though_nobody_could_
             await cluster.create(job(Master=role("exit 0")))
             await seen.until(lambda: seen.events("FailedCreatePodSandBox"))
             cluster._store._execute("PRAGMA query_only = 1")
-            await asyncio.sleep(2.5)  # It is tried again, and that it fails cannot be written either.
+            await asyncio.sleep(2.5)  # The retries fail, and their failures cannot be recorded either.
             cluster._store._execute("PRAGMA query_only = 0")
             (state / "pods").unlink()
             (state / "pods").mkdir()
@@ -32,7 +32,7 @@ def test_a_pod_that_finds_no_room_starts_when_there_is_some_though_nobody_could_
 
 
 class Room:
-    """Whether the disk takes a status that counts restarts; all else it takes."""
+    """A disk that can reject updates with a restart count. It accepts all other writes."""
 
     def __init__(self, cluster):
         self.is_there = True
@@ -64,7 +64,7 @@ def test_a_pod_that_is_made_anew_counts_once_whenever_that_can_be_written(state,
             room.is_there = False
             await cluster.create(job(Worker=worker))
             await seen.until(lambda: room.refused > 1)
-            # Nobody may think that it has gone, and count it no more.
+            # The failed pod must stay visible, or its restart would not count.
             assert seen.phases == {"j-worker-0": "Failed"}
             if server == "goes on":
                 room.is_there = True
@@ -77,7 +77,7 @@ def test_a_pod_that_is_made_anew_counts_once_whenever_that_can_be_written(state,
 
 
 def test_of_many_pods_that_are_made_anew_a_part_at_a_time_each_counts_though_the_server_ends(state):
-    """None of them finds a place on its node, so that they fail and no process is started."""
+    """Create pods that their node rejects, so that they fail without a process."""
     many = jobs.AT_ONCE + 10
     worker = role("exit 0", many, "OnFailure", resources=cpus("64"), nodeName="node-1")
 
@@ -95,7 +95,7 @@ def test_of_many_pods_that_are_made_anew_a_part_at_a_time_each_counts_though_the
         async with opened(state, **room) as (cluster, seen):
             await seen.state("Failed")
             status = (await cluster.get(named()))["status"]["replicaStatuses"]["Worker"]
-            # All but those of the last time.
+            # Every pod counts as a restart, except the pods of the last round.
             assert 0 < len(made | uids(seen)) - status["restarts"] <= many
 
     asyncio.run(run())

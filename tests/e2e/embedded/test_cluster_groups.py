@@ -1,4 +1,4 @@
-"""What stands beside a job of the emulated cluster, and what is said of it: kept, and told of."""
+"""Companion objects and job events in the embedded cluster."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from e2e.embedded.emulated import OURS, job, named, opened, role
 
 
 def beside(made: Any) -> Any:
-    """The group of a job, as our server makes it."""
+    """Build the pod group of a job, as the server creates it."""
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
     (manifest,) = companions.of(read_job(companions.carried(made, [group])))
     return manifest
@@ -29,7 +29,7 @@ def test_a_group_is_kept_and_goes_with_its_job(tmp_path: Path) -> None:
             with pytest.raises(AlreadyExists):
                 await cluster.create(group)
             await seen.until(lambda: seen.records[PodGroup])
-            # Nobody here reads it: the pods are placed one by one.
+            # No gang scheduler reads the pod group, so the pods are scheduled one at a time.
             await seen.phase("Running", "j-worker-0", "j-worker-1")
             await cluster.delete(named())
             await seen.until(lambda: not seen.records[PodGroup])
@@ -49,7 +49,7 @@ def test_what_is_said_of_a_job_is_told_beside_what_its_operator_says(tmp_path: P
             about = {"kind": "PyTorchJob", "namespace": "a", "name": "j", "uid": made["metadata"]["uid"]}
             said = {"reason": "Resumed", "message": "1 of 1 replicas ready", "type": "Normal"}
             await cluster.record({**said, "involvedObject": about})
-            # A later job of the name is another.
+            # A later job of the same name has another uid.
             await cluster.record({**said, "involvedObject": {**about, "uid": "other"}})
             (event,) = await seen.until(lambda: seen.events("Resumed"))
             assert (event.kind, event.name, event.message) == ("PyTorchJob", "j", said["message"])

@@ -1,4 +1,4 @@
-"""Servers that are killed at any moment: every replica runs once, every job comes to its end."""
+"""Every replica runs once and every job ends, although servers are killed at any moment."""
 
 import asyncio
 import random
@@ -24,10 +24,10 @@ asyncio.run(finish(Path(sys.argv[1])))
 
 
 async def finish(directory: Path) -> dict[str, dict[str, bool]]:
-    """Ask for all jobs, as somebody does who has not been answered, and see them to their end."""
+    """Create all missing jobs, and return the final conditions of all jobs."""
     async with opened(directory / "state", durable=True) as (cluster, seen):
         for name in names():
-            # The master waits for its workers: a name that nobody can find any more lets no worker begin.
+            # The master waits for its workers, because workers cannot start after its name is removed.
             waits = f"while ! [ -e {directory}/{name}-{WORKERS}.end ]; do sleep 0.02; done"
             master, worker = (
                 role(f"{waits}; {counts(directory, name)}"),
@@ -44,7 +44,7 @@ def names() -> list[str]:
 
 
 def counts(directory: Path, name: str) -> str:
-    # In turn, so that the last worker is the last to end.
+    # Staggered, so that the last worker ends last.
     me = f"{directory}/{name}-$RANK"
     return f"echo once >> {me}.runs; sleep 0.$RANK; echo end >> {me}.end"
 

@@ -1,4 +1,4 @@
-"""Jobs of many replicas: whoever asks for something else meanwhile gets an answer."""
+"""Jobs with many replicas do not block other requests."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def state(tmp_path):
 
 
 def many(replicas=MANY):
-    """None of them finds a place, so that no process is started."""
+    """Build a job that fits on no node, so that no process starts."""
     return job(Worker=role("exit 0", replicas, resources=cpus("64")))
 
 
@@ -37,7 +37,7 @@ def test_they_are_made_and_waited_for_a_part_at_a_time(state):
                 now = changes(seen)
                 most, before = max(most, now - before), now
             assert len(seen.pods) == MANY
-            # In one turn of the loop some may be made and others be looked at for a node.
+            # One iteration of the event loop may create some pods and schedule others.
             assert most <= jobs.AT_ONCE + scheduler.AT_ONCE
 
     asyncio.run(run())

@@ -160,7 +160,7 @@ def test_a_node_that_has_no_room_rejects_a_pod_that_was_sent_there(state):
             assert [each.message for each in seen.events("OutOfnvidia.com/gpu")] == [said]
             while await lines(cluster, "k-worker-0") != ["0"]:
                 await asyncio.sleep(0.01)
-            # What waits for the scheduler gets none that was taken without it.
+            # The scheduler does not assign GPUs that a pod received without the scheduler.
             await cluster.create(job("m", Worker=role("exit 0", resources=gpu)))
             waits = await seen.until(lambda: (pod := seen.pod("m-worker-0")) and pod.scheduled)
             assert "Insufficient nvidia.com/gpu" in waits.message
@@ -190,7 +190,7 @@ def test_a_pod_sent_to_a_node_that_is_not_there_waits_and_is_removed(state):
             await cluster.create(job(Worker=role("exit 0", restart_policy="OnFailure", nodeName="node-9")))
             first = await seen.until(lambda: seen.pod("j-worker-0"))
             assert first.phase == "Pending"
-            # And the next one is made, as there.
+            # The controller creates a replacement, as in a real cluster.
             await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid)
             said = [each for each in seen.told if getattr(each, "uid", "") == first.uid][-1]
             assert (said.phase, said.disrupted.reason) == ("Failed", "DeletionByPodGC")

@@ -1,4 +1,4 @@
-"""The state of a cluster opened again: after a proper end, and after a server that was killed."""
+"""The state of a reopened cluster, after a shutdown and after its server was killed."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from backend_plugin.embedded.state_lock import StateUnusable
 from e2e.embedded.emulated import job, lines, named, opened, role
 
 COUNTED = "echo once >> {0}/runs; " + "while ! [ -e {0}/go ]; do sleep 0.02; done; echo done"
-# In a manifest `$$` is a dollar, so this is the shell's own process.
+# In a manifest `$$` is an escaped `$`, so this is the pid of the shell.
 PID = "echo $$$$ >> {}/pids"
 SERVER = f"""
 import asyncio, sys
@@ -41,7 +41,7 @@ def state(tmp_path):
 
 @contextlib.contextmanager
 def serving(state, *said):
-    """A server of its own process whose two workers run; killed at the end."""
+    """Start a server process with two running workers, and kill it at the end."""
     server = subprocess.Popen([sys.executable, "-c", SERVER, state, *said], stdout=subprocess.PIPE, text=True)
     with server:
         try:
@@ -133,7 +133,7 @@ def test_a_deletion_that_was_ordered_is_finished_by_the_next_server(tmp_path, st
 
 
 def test_a_closed_cluster_goes_on_where_it_was(state):
-    """Made, and nothing else of it: no node takes a pod until there is one."""
+    """Close the cluster before a pod starts. Pods stay pending without nodes."""
 
     async def begin():
         async with opened(state, nodes=0) as (cluster, seen):

@@ -1,4 +1,4 @@
-"""Pods of real processes: what they run in, how they end, what is said of them."""
+"""Pods of real processes: environment, end and status."""
 
 import asyncio
 import stat
@@ -168,7 +168,7 @@ def test_a_log_is_followed_through_restarts_until_the_end(tmp_path):
 
     async def run():
         async with node(tmp_path) as kubelet:
-            assert await kubelet.lines(of, follow=True) == []  # There is no such pod yet.
+            assert await kubelet.lines(of, follow=True) == []  # The pod does not exist yet.
             await kubelet.run(of)
             follower = asyncio.create_task(kubelet.lines(of, follow=True))
             data = kubelet.root / uid(of) / "volumes/data"

@@ -1,4 +1,4 @@
-"""Shims that hear nothing, and a machine that lets nobody tell them: pods end all the same."""
+"""Pods end although their shims are stopped or the server cannot open files."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ PATIENCE = {"shim_patience": 0.3}
 
 @contextlib.contextmanager
 def no_more_files():
-    """Nobody in this process may open one more."""
+    """Prevent this process from opening files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
@@ -29,7 +29,7 @@ def no_more_files():
 
 
 async def stopped(kubelet, of):
-    """A pod that runs, and whose shim does nothing any more."""
+    """Run a pod and stop its shim."""
     await kubelet.run(of)
     await kubelet.phase(of, "Running")
     os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
@@ -98,7 +98,7 @@ def test_a_stopped_shim_of_an_earlier_server_is_found_and_killed_and_nobody_else
             await first.kubelet.close()
             async with node(tmp_path, **PATIENCE) as second:
                 await second.kubelet.adopt([of, other])
-                # Somebody who looks at it, and has the pod's path among its words, too.
+                # Another process with the pod's path in its arguments, which must survive.
                 words = [sys.executable, "-c", "import time; time.sleep(600)", str(second.root / uid(of))]
                 with subprocess.Popen(words) as reader:
                     status = await second.terminated(of, 0)
@@ -129,7 +129,7 @@ def test_an_end_that_nobody_can_be_told_of_now_is_told_later(tmp_path, how):
     asyncio.run(run())
 
 
-@pytest.mark.linux  # It looks for the shim in /proc.
+@pytest.mark.linux  # The search for the shim requires /proc.
 def test_a_gate_that_is_full_of_orders_opens_when_there_is_room(tmp_path):
     master, worker = replica("master", shell("sleep 600")), replica("worker", shell("sleep 600"))
     worker["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "i"}]
@@ -159,7 +159,7 @@ def fill(pipe: Path) -> None:
 
 
 def holder(lock: Path) -> int:
-    """The process that has this file open."""
+    """Return the pid of the process that has this file open."""
     inode = lock.stat().st_ino
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

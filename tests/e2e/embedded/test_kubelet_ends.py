@@ -1,4 +1,4 @@
-"""Whatever a container has started dies with it, and none holds more memory than it may."""
+"""Processes of a container end with it, and its memory limit applies."""
 
 import asyncio
 import json
@@ -13,10 +13,10 @@ from e2e.embedded.running_pods import ended, is_alive, marked, node, pod, python
 DATA = {"name": "data", "emptyDir": {}}
 AT = [{"name": "data", "mountPath": "/data"}]
 
-# Elsewhere what has left its parents is found by its environment.
+# On other systems, the environment identifies a process that left its parents.
 KEPT = "{}" if sys.platform == "linux" else "os.environ"
 
-# Leaves its parent, its session, its environment and its pipes; then says who it is.
+# Leave the parent, the session, the environment and the pipes, then report the pid.
 DAEMON = f"""
 import os, sys, time
 if os.fork(): os._exit(0)
@@ -26,7 +26,7 @@ os.closerange(0, 3)
 code = "import os, time; os.mkdir('/data/' + str(os.getpid())); time.sleep(600)"
 os.execve(sys.executable, [sys.executable, "-c", code], {KEPT})
 """
-# A shell that has it as grandchild and waits until it is there.
+# Start the daemon as a grandchild of a shell, and wait until it runs.
 DAEMONIZE = 'python -c "$DAEMON"; while ! ls /data/[0-9]* >/dev/null 2>&1; do sleep 0.01; done'
 
 
@@ -36,7 +36,7 @@ def with_daemon(script, **fields):
 
 
 def daemons(kubelet, of):
-    """In the order in which they came."""
+    """Return the pids of the daemons, in order of their start."""
     found = [each for each in (kubelet.root / uid(of) / "volumes/data").iterdir() if each.name.isdigit()]
     return [int(each.name) for each in sorted(found, key=lambda each: each.stat().st_mtime_ns)]
 
@@ -165,7 +165,7 @@ def test_who_holds_too_much_memory_is_killed_with_all_that_it_started(tmp_path, 
     asyncio.run(run())
 
 
-@pytest.mark.linux  # Elsewhere processes are only seen now and then.
+@pytest.mark.linux  # Other systems only sample the processes.
 def test_memory_that_several_processes_share_counts_once(tmp_path):
     share = """
 import os, time
@@ -188,7 +188,7 @@ time.sleep(0.8)
     asyncio.run(run())
 
 
-@pytest.mark.linux  # Elsewhere processes are only seen now and then.
+@pytest.mark.linux  # Other systems only sample the processes.
 def test_cpu_time_is_accounted_of_all_that_ran(tmp_path):
     burn = "import time\nwhile time.process_time() < 0.2: pass"
     of = pod(shell(f'python -c "{burn}"; (python -c "{burn}" &) ; sleep 1'))

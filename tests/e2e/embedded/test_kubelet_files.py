@@ -1,4 +1,4 @@
-"""Pods that put something else in place of the files of their own directory."""
+"""Pods that replace files in their own directory."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A server may be killed at any moment: its pods end with it or are found again; none is started twice."""
+"""Pods of a killed server end with it or are adopted later, and none starts twice."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ PATIENCE = 20
 
 
 class Server:
-    """A process with a kubelet."""
+    """A process that runs a kubelet."""
 
     def __init__(self, root: Path, pods: list, *, durable: bool) -> None:
         described = root / "pods.json"
@@ -51,7 +51,7 @@ class Server:
         next(self.until("ready", lambda _: True))
 
     def until(self, name, what) -> Iterator[dict]:
-        """The first thing it says of this pod of which this is so."""
+        """Yield the first status of this pod that meets the condition."""
         yield next(status for who, status in self.said() if who == name and what(status))
 
     def phase(self, name: str, *phases: str) -> dict:
@@ -76,7 +76,7 @@ def server(root: Path, *pods: dict, durable: bool = False) -> Iterator[Server]:
 
 
 def all_dead(root: Path) -> bool:
-    """Whether nothing of any pod lives, soon."""
+    """True if no process of a pod remains after a short wait."""
     deadline = time.monotonic() + PATIENCE
     while marked(root / "pods") and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -84,7 +84,7 @@ def all_dead(root: Path) -> bool:
 
 
 def end(root: Path) -> None:
-    """End whatever durable pods are left."""
+    """Kill all remaining processes of durable pods."""
     for each in marked(root / "pods"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
@@ -184,7 +184,7 @@ def test_a_pod_that_is_over_for_all_others_is_ended_silently(tmp_path):
     said = tmp_path / "said"
     of = pod(shell(f"echo said; touch {said}; sleep 600"))
     with server(tmp_path, of, durable=True) as first:
-        while not said.exists():  # Its process is there before it has written.
+        while not said.exists():  # The process starts before it writes.
             time.sleep(0.01)
         first.kill()
 
@@ -275,7 +275,7 @@ def test_a_pod_that_has_run_and_has_no_files_is_lost_and_one_that_is_over_stays_
     "rounds", [10, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(600)])]
 )
 def test_nothing_is_started_twice_whenever_the_server_is_killed(tmp_path, durable, rounds):
-    """Each server finds a pod that is to be started, and is killed while or soon after it does that."""
+    """Kill each server while it starts a pod, or soon afterwards."""
     dice = random.Random(7)
     pods = [
         pod(shell(f"echo {number} >> {tmp_path}/starts; sleep 0.3"), policy="OnFailure")
@@ -298,7 +298,7 @@ def test_nothing_is_started_twice_whenever_the_server_is_killed(tmp_path, durabl
 
 
 def ends(server, left):
-    """How these pods have ended."""
+    """Return the final statuses of these pods."""
     found = []
     while left:
         who, status = next(server.said())

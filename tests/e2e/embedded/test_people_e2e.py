@@ -1,4 +1,4 @@
-"""People's commands against `kfpytorch serve`, and the demo, with real processes."""
+"""User commands against `kfpytorch serve`, and the demo, with real processes."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def execution(served: Served, tmp_path: Path) -> Iterator[Execution]:
-    """One whose replicas have spoken, and run."""
+    """Yield an execution with two replicas that have printed their line and still run."""
     wire = served.wire()
     execution = Propeller(wire, served.store).start(people_tasks.talks, folder=str(tmp_path))
     until((tmp_path / "turn.1").exists)
@@ -64,7 +64,7 @@ def environment(served: Served) -> dict[str, str]:
 
 
 def plainly() -> dict[str, str]:
-    """Whatever the terminal of whoever tests."""
+    """Return the environment without the settings of the terminal that runs the tests."""
     return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
 
 
@@ -91,7 +91,7 @@ def test_a_job_is_watched_read_and_cancelled_for_good(served: Served, execution:
     )
     outcome = execution.wait(PATIENCE)
 
-    # No other attempt, though the task has retries.
+    # The cancelled task has retries, but no other attempt follows.
     assert (outcome.phase, len(outcome.attempts), outcome.violations) == ("FAILED", 1, ())
     assert outcome.error.endswith("cancelled by a person, with `kfpytorch cancel`: wrong data")
     assert served.left(name) == []
@@ -149,7 +149,7 @@ def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
     ]
     said, shown = done.stdout, shown_on(ROOT / "README.md")
     assert len(BOTH_START.findall(shown)) == 2
-    # Pods are made one by one, and calls are answered in between: seldom one is seen to start alone.
+    # Pods are created one at a time, and the watch may rarely show that only one of them starts.
     if len(BOTH_START.findall(said)) < 2:
         said, shown = STARTING.sub("", said), STARTING.sub("", shown)
     assert same_in_every_run(said) == same_in_every_run(shown)
@@ -157,13 +157,13 @@ def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
 
 
 def shown_on(page: Path) -> str:
-    """What the page shows below the command."""
+    """Return the output below the command on the page."""
     (block,) = re.findall(r"^```text\n\$ make demo\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     return block
 
 
 def same_in_every_run(text: str) -> list[str]:
-    """The words without hashes, times, places, digits of a loss, who got which rank, and who still stops."""
+    """Return the words without parts that vary: hashes, times, paths, losses, ranks and ending workers."""
     for pattern, same in (
         (r"\S+/bin/", "BIN/"),
         (r"in \d+\.\d s, logs of all ranks in \S+", "in TIME, logs of all ranks in LOGS"),

@@ -1,4 +1,4 @@
-"""The processes of a pod as they are found where there is no /proc and nobody inherits orphans."""
+"""Discovery of a pod's processes on systems without /proc and without a subreaper."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from backend_plugin.embedded.shim.portable_tree import PortableTree
 from e2e.embedded.running_pods import is_alive
 
 UID = f"tree-{os.getpid()}"
-# Starts one that stays below it and one that leaves it, says who they are, and waits.
+# Start a child and a process that leaves the tree, print their pids, and wait.
 FAMILY = """
 import subprocess, sys
 sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -49,7 +49,7 @@ def test_who_left_is_found_when_its_container_is_over(family):
     assert {pid: seen[pid] for pid in (parent.pid, near)} == {parent.pid: "main", near: "main"}
     parent.kill()
     parent.wait()
-    # Whoever runs the tests may have further children.
+    # The test process may have other children.
     left = tree.members({}, ["main"])
     assert {pid: left.get(pid) for pid in (near, far)} == {near: "main", far: "main"}
     portable_tree.kill([near, far], 9)

@@ -1,4 +1,4 @@
-"""A task of a notebook's cell: it is in memory only, in a ``__main__`` that has no file."""
+"""A task of a notebook cell, which exists only in memory, in a ``__main__`` without a file."""
 
 import linecache
 import sys

@@ -1,4 +1,4 @@
-"""A module of the user beside the programs: what several of them import."""
+"""Helpers that several programs import."""
 
 import os
 from datetime import timedelta

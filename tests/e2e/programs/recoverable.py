@@ -1,4 +1,4 @@
-"""An error that a retry may mend, raised by one rank."""
+"""A recoverable error that one rank raises."""
 
 from flytekit import task
 from flytekit.exceptions.user import FlyteRecoverableException

@@ -1,4 +1,4 @@
-"""Servers, and a propeller for each."""
+"""Servers, each with a FlytePropeller."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from propeller import Execution, Outcome, Propeller, Wire
 
 from e2e.road.serving import Served
 
-# The whole machine has two processors; what the emulated nodes say they have is another matter.
+# The machine has two processors, but the embedded nodes report more capacity.
 ROOM = ("--cpus", "8", "--memory", "64Gi")
 
 
 @dataclass
 class Road:
-    """A server, and who walks through it."""
+    """A running server, with a FlytePropeller that calls it."""
 
     served: Served
     wire: Wire
@@ -29,26 +29,26 @@ class Road:
         return ended(self.start(task, **inputs))
 
     def nothing_runs(self, execution: Execution) -> bool:
-        """Whether all processes of the execution have ended, after a while at most."""
+        """True if all processes of the execution end within the timeout."""
         return self.served.left(execution.asked.execution) == []
 
 
 def ended(execution: Execution, seconds: float = 60) -> Outcome:
-    """Its outcome; whatever it is, the connector kept the rules."""
+    """Return the outcome, and check that the connector followed the rules."""
     outcome = execution.wait(seconds)
     assert outcome.violations == ()
     return outcome
 
 
 def started(folder: Path, execution: Execution) -> list[str]:
-    """The starts of the user's function that were noted, as `<attempt>.<rank>`, sorted."""
+    """Return the recorded starts of the user's function, as sorted `<attempt>.<rank>`."""
     notes = folder.glob(f"started.{execution.asked.execution}.*")
     return sorted(".".join(note.name.split(".")[2:4]) for note in notes)
 
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Road]]:
-    """Starts a server with these options; at the end nothing of any is left."""
+    """Yield a function that starts a server. No process may remain at the end."""
     roads: list[Road] = []
 
     def begin(*options: str, settings: Mapping[str, object] | None = None) -> Road:
@@ -66,5 +66,5 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Ro
 
 @pytest.fixture(scope="module")
 def road(serve: Callable[..., Road]) -> Road:
-    """A server that most rows can share."""
+    """Return a server that most tests share."""
     return serve()

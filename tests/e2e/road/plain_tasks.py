@@ -1,4 +1,4 @@
-"""Tasks in words that upstream's package knows, too; its pods import this module."""
+"""Tasks that use only upstream's config fields; their pods import this module."""
 
 from flytekit import Resources, task
 

@@ -1,4 +1,4 @@
-"""`kfpytorch serve --cluster embedded` as a process: started, found, killed, started again."""
+"""`kfpytorch serve --cluster embedded` as a process that tests start, kill and restart."""
 
 import json
 import signal
@@ -15,12 +15,12 @@ from propeller import Wire
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 TESTS = Path(__file__).parents[2]
 PATIENCE = 30.0
-# One that a restart does not change.
+# A fixed token, which a restart does not change.
 TOKEN = "of-the-tests"
 
 
 class Served:
-    """A server whose state, store and pods all lie below one directory."""
+    """A server with its state, store and pods below one directory."""
 
     def __init__(self, root: Path, *options: str, settings: Mapping[str, object] | None = None) -> None:
         self.root = root
@@ -36,20 +36,20 @@ class Served:
         (root / "token").write_text(TOKEN)
         self._options = options
 
-    # ---- its life
+    # ---- lifecycle
 
     def start(self) -> "Served":
-        """Returns when it listens; on the same port as before."""
+        """Start the server and wait until it listens, on the same port as before."""
         self.begin()
         self.listen()
         return self
 
     def listen(self) -> None:
-        """Returns when it does."""
+        """Wait until the server listens."""
         self._port = int(str(self._found()["endpoint"]).rpartition(":")[2])
 
     def begin(self) -> None:
-        """Returns when the process is there."""
+        """Start the process without waiting."""
         command = [KFPYTORCH, "serve", "--cluster", "embedded", "--port", str(self._port)]
         command += ["--state", self.state, "--settings", self.root / "settings.yaml"]
         command += ["--token-file", self.root / "token", "--output-prefixes", self.store.as_uri()]
@@ -61,7 +61,7 @@ class Served:
         self.starts += 1
 
     def kill(self) -> None:
-        """As the kernel does when memory runs out."""
+        """Kill the server with SIGKILL, as the kernel does when memory runs out."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -80,7 +80,7 @@ class Served:
         return Wire(self.endpoint, TOKEN)
 
     def _found(self) -> dict[str, object]:
-        """What it wrote down for whoever looks for it."""
+        """Wait for the server file of this process and return its content."""
         assert self._process is not None
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -94,10 +94,10 @@ class Served:
             time.sleep(0.02)
         raise TimeoutError(f"the server does not listen:\n{self.log.read_text()}")
 
-    # ---- what runs
+    # ---- processes
 
     def processes(self, said: str | None = None) -> list[psutil.Process]:
-        """Living ones that were told of this text, else of this server's root; without the server."""
+        """Return other processes with this text in arguments or environment. Default: the root directory."""
         text = said or str(self.root)
         own = self._process.pid if self._process else 0
         return [
@@ -105,7 +105,7 @@ class Served:
         ]
 
     def left(self, said: str | None = None, patience: float = PATIENCE) -> list[psutil.Process]:
-        """What still runs after `patience` seconds at most."""
+        """Wait up to `patience` seconds, and return the remaining processes."""
         deadline = time.monotonic() + patience
         while (left := self.processes(said)) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -119,5 +119,5 @@ def _is_told(process: psutil.Process, text: str) -> bool:
         return text in " ".join(process.cmdline()) or any(
             text in value for value in process.environ().values()
         )
-    except (psutil.Error, OSError):  # Gone, or somebody else's.
+    except (psutil.Error, OSError):  # The process has ended or belongs to another user.
         return False

@@ -1,6 +1,6 @@
-"""Tasks that walk the road; small, because pods that do nothing but start cost enough.
+"""Small tasks for the end-to-end tests, because even an idle pod is expensive.
 
-In its own module, so that pods find it as `e2e.road.tasks`, as propeller's args say.
+The tasks have their own module, which pods import as `e2e.road.tasks`, as FlytePropeller's args specify.
 """
 
 import os
@@ -26,9 +26,9 @@ from flytekitplugins.kfpytorch import (
     Worker,
 )
 
-# Long enough to outlive every test that does not stop it.
+# Longer than every test that does not stop the task.
 FOREVER = 600.0
-# What a pod asks for; twenty of them fit on two processors.
+# The requests of a pod. Twenty pods fit on two processors.
 SMALL = Resources(cpu="100m", mem="400Mi")
 ALONE = PyTorch(worker=Worker(replicas=0))
 PAIR = PyTorch(worker=Worker(replicas=1))
@@ -53,7 +53,7 @@ def attempt() -> int:
 
 
 def note(folder: str, what: str) -> None:
-    """Leave a file that says what happened where; each is counted."""
+    """Create a file that records an event. Each call creates another file."""
     execution, rank = os.environ["FLYTE_INTERNAL_EXECUTION_ID"], os.environ.get("RANK", "0")
     name = f"{what}.{execution}.{attempt()}.{rank}.{uuid.uuid4().hex}"
     Path(folder, name).touch()
@@ -93,7 +93,7 @@ def add_ranks(value: int) -> tuple[int, dict[str, int]]:
 
 @task(task_config=Elastic(nnodes=2, nproc_per_node=1, max_restarts=2), limits=Resources(mem="2Gi"))
 def elastic_second_wind(folder: str) -> int:
-    """One of two nodes fails once; both start again together."""
+    """Fail one of two nodes once, so that both restart together."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
@@ -171,11 +171,11 @@ def runs_too_long(folder: str) -> int:
 
 @task(task_config=PAIR, requests=SMALL, retries=2)
 def is_killed_once(folder: str) -> int:
-    """The first attempt leaves a replica behind that runs on, unless somebody stops it."""
+    """Kill one replica of the first attempt. The other one runs until the connector stops it."""
     note(folder, "started")
     if attempt() == 0:
         if os.environ["RANK"] == "1":
-            while not list(Path(folder).glob("started.*.0.0.*")):  # Else there is none to be left behind.
+            while not list(Path(folder).glob("started.*.0.0.*")):  # The other replica must exist.
                 time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(FOREVER)
@@ -191,7 +191,7 @@ def is_killed_once(folder: str) -> int:
     requests=SMALL,
 )
 def restarts_in_place(folder: str) -> int:
-    """The pod is started again by its kubelet; the attempt stays the same."""
+    """Exit once, so that the kubelet restarts the container in the same attempt."""
     before = len(list(Path(folder).glob("started.*")))
     note(folder, "started")
     if before == 0:
@@ -201,7 +201,7 @@ def restarts_in_place(folder: str) -> int:
 
 @task(task_config=ALONE, requests=SMALL, retries=50)
 def counts(folder: str, seconds: float) -> int:
-    """Notes its start and its end; in between anything may happen to the server."""
+    """Record the start and the end of the task."""
     note(folder, "started")
     time.sleep(seconds)
     note(folder, "ended")

@@ -1,4 +1,4 @@
-"""An abort, in whatever phase, is taken at once and leaves nothing running."""
+"""An abort takes effect immediately in every phase, and no process remains."""
 
 import sys
 from collections.abc import Callable
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(scope="module")
 def road(serve: Callable[..., Road]) -> Road:
-    """Patient, so that nothing ends but by the abort."""
+    """Return a server on which only the abort ends a task."""
     return serve("--strict-images", "--images", f"image:1={sys.prefix}")
 
 
@@ -51,7 +51,7 @@ def test_an_abort_after_the_end_changes_nothing(road: Road) -> None:
 
 
 def test_an_aborted_attempt_can_not_come_back(road: Road, tmp_path: Path) -> None:
-    """Propeller may have sent CreateTask twice, and DeleteTask for what it knows of."""
+    """Send CreateTask twice, as FlytePropeller may do, before the abort sends one DeleteTask."""
     execution = road.start(tasks.waits, folder=str(tmp_path))
     execution.until("RUNNING")
     again = road.wire.create(execution.asked.create(0))

@@ -1,4 +1,4 @@
-"""Attempts after the first, and many tasks at once."""
+"""Attempts after the first one, and many concurrent tasks."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def test_a_new_attempt_finds_nothing_of_the_earlier_one(road: Road, tmp_path: Pa
 
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
     assert execution.calls == ["CreateTask 0", "DeleteTask 0", "CreateTask 1"]
-    # The worker of the second attempt may begin when its master has ended; nobody begins twice.
+    # The worker of the second attempt may start after its master ended. No replica starts twice.
     wait_for(lambda: {"0.0", "1.0", "1.1"} <= {*started(tmp_path, execution)})
     starts = started(tmp_path, execution)
     assert starts == sorted({*starts})
@@ -29,7 +29,7 @@ def test_a_new_attempt_finds_nothing_of_the_earlier_one(road: Road, tmp_path: Pa
 
 
 def test_an_attempt_whose_create_was_lost_leaves_nothing(road: Road, tmp_path: Path) -> None:
-    """CreateTask took effect, but propeller hung up before it heard of it: no DeleteTask will come."""
+    """Create an attempt without its response reaching FlytePropeller, so that no DeleteTask follows."""
     orphan = road.propeller.ask(tasks.waits, {"folder": str(tmp_path)})
     orphan.asked.write_inputs()
     road.wire.create(orphan.asked.create(0))

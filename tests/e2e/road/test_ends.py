@@ -1,4 +1,4 @@
-"""How a task ends, from its template to its outputs or its error; real processes all along."""
+"""Results of tasks with real processes, from the template to the outputs or the error."""
 
 import re
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ RAISED = "ValueError: batch 7 has 31 labels for 32 images"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where tasks note their starts."""
+    """Return the folder in which tasks record their starts."""
     return tmp_path_factory.mktemp("notes")
 
 
 @pytest.fixture(scope="module")
 def begun(road: Road, folder: Path) -> Mapping[str, Execution]:
-    """One execution a row, all at once: the machine has better things to do than to wait for the next row."""
+    """Start one execution per case, all at the same time, because this is faster."""
     noting, alone = {"folder": str(folder)}, tmp(folder, "restarts")
     return {
         "succeeds": road.start(tasks.types_of_replicas, scale=3.0, names=["a", "b"]),

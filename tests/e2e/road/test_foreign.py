@@ -1,4 +1,4 @@
-"""A client of somebody else's finds out by reflection what there is, and uses it."""
+"""A generic client discovers the services through reflection and calls them."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The server is killed with -9 at random moments: nothing is lost or doubled, every task ends right."""
+"""Tasks end correctly and start once per attempt, although the server is killed at random moments."""
 
 import random
 import time
@@ -16,12 +16,12 @@ from e2e.road.conftest import Road, ended, started
 pytestmark = pytest.mark.timeout(300)
 
 AT_ONCE = 6
-# As the chart's values have it: what fails while a server starts is no reason to give a task up.
+# As in the chart's values, failed calls during the start of a server do not fail a task.
 PATIENT = Settings(polling=Polling(max_system_failures=10_000))
 
 
 def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Execution]:
-    """Keep tasks coming while the server dies again and again, also before it listens."""
+    """Start tasks while the server is killed repeatedly, also before it listens."""
     dice = random.Random(kills)
     propeller = Propeller(road.wire, road.served.store, PATIENT)
     executions: list[Execution] = []
@@ -52,7 +52,7 @@ def test_every_task_ends_right(
         outcome = ended(execution, 180)
         assert outcome.phase == "SUCCEEDED", (outcome, road.served.log.read_text()[-4000:])
         assert outcome.outputs == {"o0": outcome.last.number}
-        # Once in an attempt, at most: an attempt may be lost before its pod has started.
+        # At most one start per attempt. An attempt may be lost before its pod starts.
         starts = Counter(started(tmp_path, execution))
         assert set(starts.values()) == {1}, starts
         assert f"{outcome.last.number}.0" in starts

@@ -1,4 +1,4 @@
-"""Servers of other releases gave out the references that are brought back."""
+"""Job references from servers of other releases."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from kfpytorch_idl.v1 import job_ref_pb2
 
 pytestmark = pytest.mark.timeout(240)
 
-# A field and a varint that no release of ours has: number 200, value 7.
+# An unknown field: number 200, varint 7.
 UNKNOWN = b"\xc0\x0c\x07"
 
 
@@ -25,7 +25,7 @@ def newer(meta: bytes) -> bytes:
 
 
 def older(meta: bytes) -> bytes:
-    """With what the first release needed to find a job, and nothing else."""
+    """Return a reference with only the fields that the first release needed to find a job."""
     message = job_ref_pb2.JobRef.FromString(meta)
     for field in ("version", "uid", "signature"):
         message.ClearField(field)

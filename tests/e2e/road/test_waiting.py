@@ -1,4 +1,4 @@
-"""Replicas that never start, tasks that run for too long: the platform's patience ends them."""
+"""Replicas that never start and tasks that run too long end at the platform's timeouts."""
 
 import sys
 from collections.abc import Callable
@@ -16,7 +16,7 @@ IMPATIENT = {"image-pull-backoff-grace-period": "1s", "kfpytorch": {"judging": {
 
 @pytest.fixture(scope="module")
 def strict(serve: Callable[..., Road]) -> Road:
-    """Knows one image, and does not wait for long."""
+    """Return a server with one known image and short timeouts."""
     return serve("--strict-images", "--images", f"image:1={sys.prefix}", settings=IMPATIENT)
 
 

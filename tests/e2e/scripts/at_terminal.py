@@ -1,4 +1,4 @@
-"""What rank 0 does when a person watches: a debugger, a progress bar."""
+"""Tasks in which rank 0 uses a terminal: a debugger, a progress bar."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Ranks that talk to each other until they are stopped; each says its process id."""
+"""Ranks that communicate until they are stopped. Each rank writes its process id to a file."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""A task of a notebook: only the process of the notebook has its source. Prints what IPython shows."""
+"""A notebook task, with its source only in this process. Prints the traceback that IPython shows."""
 
 import linecache
 

@@ -1,4 +1,4 @@
-"""Ranks that write much, fast, in pieces, to both streams."""
+"""Ranks that write much output quickly, in pieces, to both streams."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def flood(lines: int) -> None:
     rank = os.environ["RANK"]
     for start in range(0, lines, 1000):
         block = "".join(f"rank {rank} line {number} end\n" for number in range(start, start + 1000))
-        # A write that ends within a line, and the rest of it later.
+        # One write ends within a line, and the next write contains the rest.
         sys.stdout.write(block[:-7])
         sys.stdout.flush()
         sys.stdout.write(block[-7:])

@@ -1,4 +1,4 @@
-"""An eager workflow: flytekit runs it in a thread."""
+"""An eager workflow, which flytekit runs in a thread."""
 
 import time
 
@@ -11,7 +11,7 @@ from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 @task(task_config=PyTorch(worker=Worker(replicas=1)))
 def replicas(seconds: float) -> int:
     dist.init_process_group("gloo")
-    # Rank 0 has the store that the others join by, and may leave only when they have.
+    # Rank 0 hosts the store, so it waits until the other rank has joined.
     dist.barrier()
     print("training")
     time.sleep(seconds)

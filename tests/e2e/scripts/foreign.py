@@ -1,6 +1,6 @@
-"""A client that knows no message of ours, nor of Flyte's: all that it says it has learnt from the server.
+"""A client without generated message classes, which learns all types from the server.
 
-`foreign.py ENDPOINT TOKEN [CA]` prints JSON: the services, and what came of a few calls.
+`foreign.py ENDPOINT TOKEN [CA]` prints JSON: the services, and the results of some calls.
 """
 
 import collections
@@ -22,7 +22,7 @@ class Details(_Details, grpc.ClientCallDetails):
 
 
 class Token(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
-    """Says the token with every call."""
+    """An interceptor that adds the token to every call."""
 
     def __init__(self, token):
         self.metadata = [("authorization", f"Bearer {token}")]
@@ -45,7 +45,7 @@ class Foreigner:
         self.pool = descriptor_pool.DescriptorPool(self.known)
 
     def call(self, service, method, said):
-        """Ask in JSON, be answered in JSON."""
+        """Call a method with a JSON request, and return the response as JSON."""
         described = self.pool.FindServiceByName(service).methods_by_name[method]
         request = json_format.ParseDict(said, message_factory.GetMessageClass(described.input_type)())
         ask = self.channel.unary_unary(

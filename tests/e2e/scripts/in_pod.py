@@ -1,4 +1,4 @@
-"""Tasks as a pod runs them, under pyflyte-execute."""
+"""Tasks as a pod runs them, with pyflyte-execute."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from flytekit.exceptions.user import FlyteRecoverableException
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
-# In a process that pytest has not prepared, for `listening_sockets`.
+# The path of `listening_sockets`, which pytest does not set in this process.
 sys.path.append(str(Path(__file__).parents[2]))
 
 PATIENCE = {"join_timeout": 4, "timeout": 30}

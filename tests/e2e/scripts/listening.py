@@ -12,14 +12,14 @@ from flytekit import task
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
-# In a process that pytest has not prepared, for `listening_sockets`.
+# The path of `listening_sockets`, which pytest does not set in this process.
 sys.path.append(str(Path(__file__).parents[2]))
 
 TWO_NODES = Elastic(nnodes=2, nproc_per_node=2, max_restarts=1)
 
 
 class Planted:
-    """An object whose unpickling creates a file."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path: str) -> None:
         self.path = path

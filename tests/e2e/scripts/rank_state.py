@@ -29,7 +29,7 @@ def _torch() -> Any:
 
 
 def _batch() -> Any:
-    """Return a batch of a shuffled loader whose worker processes draw numbers."""
+    """Return a batch of a shuffled loader with worker processes that draw random numbers."""
     torch = _torch()
     loader = torch.utils.data.DataLoader(Drawn(), batch_size=16, shuffle=True, num_workers=1)
     return [batch.tolist() for batch in loader]
@@ -90,7 +90,7 @@ INDEPENDENT: dict[str, Callable[[], Any]] = {
     "temporary names": tempfile.mktemp,
     "authentication key": lambda: bytes(multiprocessing.current_process().authkey).hex(),
 }
-"""Values that two interpreters never have in common."""
+"""Values that always differ between two interpreters."""
 
 EQUAL: dict[str, Callable[[], Any]] = {
     "torch threads": lambda: [_torch().get_num_threads(), _torch().get_num_interop_threads()],
@@ -106,7 +106,7 @@ EQUAL: dict[str, Callable[[], Any]] = {
     "native threads": lambda: len([*Path("/proc/self/task").glob("*")]),
     "children": lambda: len(multiprocessing.active_children()),
     "root logger": lambda: [type(each).__name__ for each in logging.getLogger().handlers],
-    # Their order is that of the imports.
+    # Sorted, because the order depends on the imports.
     "warnings": lambda: sorted(str(each[:3]) for each in warnings.filters),
     "signals": lambda: [str(signal.getsignal(name)) for name in (signal.SIGTERM, signal.SIGCHLD)],
     "temporary directory": tempfile.gettempdir,

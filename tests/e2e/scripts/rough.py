@@ -1,4 +1,4 @@
-"""Functions that treat their process in ways that a launcher does not hope for."""
+"""Functions that misuse their process."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""No process and no directory remains after a server, its caller or a child ends."""
+"""Ends of a server, its caller or a child leave no process and no directory."""
 
 import contextlib
 import json
