@@ -22,7 +22,7 @@ setup(
         ),
     ],
     # A plain root directory makes an editable install a .pth line instead of an import hook, which would slow
-    # down every interpreter start. Hence the link kfpytorch_idl -> protos/kfpytorch_idl in the root.
+    # down every interpreter start. The root therefore has the link kfpytorch_idl -> protos/kfpytorch_idl.
     package_dir={"": "."},
     package_data={
         "backend_plugin": ["py.typed"],

@@ -1,7 +1,7 @@
 """The digits of the first example on a master and two workers: three replicas of one rank each.
 
-Shows `PyTorch`: each replica is a process here and a pod in a cluster, with resources of its own;
-there, the operator may restart each of them once. Run it:
+It uses `PyTorch`. Each replica is a process in a local run and a pod in a cluster, with separate resources.
+In a cluster the operator may restart each replica once. Run it:
 
     pyflyte run examples/02_digits_replicas.py train
 """

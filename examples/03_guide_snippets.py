@@ -1,13 +1,13 @@
-"""Every Python snippet of Flyte's published guide to this plugin, to the letter, in one file.
+"""Every Python snippet of Flyte's published guide to this plugin, unchanged, in one file.
 
-Here each replica is a process, and where there is no GPU, gloo stands in for nccl. Run one of:
+In a local run each replica is a process, and gloo replaces nccl on a machine without a GPU. Run one of:
 
     pyflyte run examples/03_guide_snippets.py single_node_wf
     pyflyte run examples/03_guide_snippets.py distributed_wf --num_epochs 5
     pyflyte run examples/03_guide_snippets.py elastic_training
 """
 
-# The guide's style is its own.
+# The snippets keep the style of the guide.
 # ruff: noqa: ARG001, C408, E402, F401, I001
 # mypy: disable-error-code="no-any-return,no-redef"
 # fmt: off

@@ -1,8 +1,8 @@
-"""A training that a failure interrupts once, and that goes on from where it was.
+"""A training that fails once and resumes from its checkpoint.
 
-Shows `max_restarts`: when a rank fails, all ranks of the node start again, and rank 0 reads the file
-that it wrote. `retries=` is for a cluster: after a `FlyteRecoverableException` that no restart
-helped, Flyte makes a new attempt in new pods, which reads Flyte's checkpoint. Run it:
+It uses `max_restarts`: when a rank fails, all ranks of the node start again, and rank 0 reads the file that
+it wrote. `retries=` is for a cluster. After a `FlyteRecoverableException` and the last restart, Flyte starts
+a new attempt in new pods, which reads Flyte's checkpoint. Run it:
 
     pyflyte run examples/04_checkpoint_resume.py train --epochs 6 --breaks_after 3
 """
@@ -23,10 +23,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class Outcome(NamedTuple):
-    """What became of the training."""
+    """The result of the training."""
 
     resumed_after: int
-    """How many epochs were done when the ranks started for the last time."""
+    """The number of epochs that were done when the ranks started for the last time."""
     loss: float
 
 
@@ -41,7 +41,7 @@ def train(epochs: int = 6, breaks_after: int = 3, folder: str = tempfile.gettemp
     model = nn.Linear(8, 1)
     done = resume(model, file)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    parallel = DistributedDataParallel(model)  # Every rank begins with the weights of rank 0.
+    parallel = DistributedDataParallel(model)  # Every rank starts with the weights of rank 0.
 
     loss = torch.zeros(())
     for epoch in range(done, epochs):
@@ -53,7 +53,7 @@ def train(epochs: int = 6, breaks_after: int = 3, folder: str = tempfile.gettemp
         optimizer.step()
         if rank == 0:
             save(model, epoch + 1, file)
-        dist.barrier()  # What is done is saved.
+        dist.barrier()  # All ranks wait until the epoch is saved.
 
     dist.destroy_process_group()
     return Outcome(done, loss.item())
@@ -64,17 +64,17 @@ def is_first_start() -> bool:
 
 
 def save(model: nn.Module, done: int, file: Path) -> None:
-    """Keep the state here, for a restart, and with Flyte, for another attempt."""
+    """Save the state in a local file, for a restart, and with Flyte, for another attempt."""
     state = BytesIO()
     torch.save({"done": done, "model": model.state_dict()}, state)
     part = file.with_suffix(".part")
     part.write_bytes(state.getvalue())
-    part.replace(file)  # Whoever reads it finds all of it.
+    part.replace(file)  # A reader finds a complete file.
     current_context().checkpoint.write(state.getvalue())
 
 
 def resume(model: nn.Module, file: Path) -> int:
-    """Bring rank 0 back to what it saved last; how many epochs are done, for every rank."""
+    """Restore the last saved state on rank 0, and return the number of epochs done on every rank."""
     done = torch.tensor(0)
     if dist.get_rank() == 0:
         saved = current_context().checkpoint.read() if is_first_start() else file.read_bytes()

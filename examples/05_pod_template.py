@@ -1,8 +1,8 @@
-"""A training in a pod of its own making: GPU nodes, and a volume for data.
+"""A training with a custom pod template: GPU nodes, and a volume for data.
 
-Shows `PodTemplate` with its pod as a plain dict and as models of the `kubernetes` package; both mean
-the same. The plugin adds shared memory for data loaders to a copy of it. Here only the functions
-run; the pods are for a cluster. Run it:
+It uses `PodTemplate` with the pod as a plain dict and as models of the `kubernetes` package. Both are
+equivalent. The plugin adds shared memory for data loaders to a copy of the template. A local run calls
+only the functions; the pods are for a cluster. Run it:
 
     pyflyte run examples/05_pod_template.py both
 """
@@ -52,7 +52,7 @@ def both() -> tuple[int, int]:
 
 
 def ranks() -> int:
-    """How many ranks answer: the place of a training."""
+    """Return the number of ranks; a real task would train here."""
     dist.init_process_group("gloo")
     answers = torch.ones(())
     dist.all_reduce(answers)

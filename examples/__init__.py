@@ -1,1 +1,1 @@
-"""What this package does, one file a thing: start with `01_digits_elastic.py`."""
+"""Examples of the plugin, one file for each feature; start with `01_digits_elastic.py`."""

@@ -1,6 +1,6 @@
-"""A small model that learns handwritten digits with as many ranks as there are.
+"""A small model that learns handwritten digits with any number of ranks.
 
-Plain PyTorch: what `torchrun` can run, too. The first two examples differ in how they start it.
+It is plain PyTorch, which `torchrun` can run as well. The first two examples start it in different ways.
 """
 
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ Digits = Subset[tuple[Tensor, ...]]
 
 
 class Score(NamedTuple):
-    """How well a model does on digits that it has not seen."""
+    """The quality of a model on digits that were not used for training."""
 
     accuracy: float
     loss: float
 
 
 def learn(epochs: int) -> Score:
-    """Train, each rank on its share of the data, and measure.
+    """Train with a share of the data on each rank, and measure the result.
 
     Raises:
-        ValueError: The model does not know enough of the digits.
+        ValueError: The accuracy of the model is below `ENOUGH`.
     """
     dist.init_process_group("gloo")
-    torch.manual_seed(0)  # The same split and the same first weights on every rank.
+    torch.manual_seed(0)  # Gives every rank the same split and the same initial weights.
     seen, unseen = random_split(digits(), [0.8, 0.2])
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -55,7 +55,7 @@ def learn(epochs: int) -> Score:
 
 
 def digits() -> TensorDataset:
-    """The 1,797 images that scikit-learn ships; rank 0 reads them for all."""
+    """Return the 1,797 images of scikit-learn; rank 0 reads them for all ranks."""
     data = [None, None]
     if dist.get_rank() == 0:
         from sklearn.datasets import load_digits
@@ -67,7 +67,7 @@ def digits() -> TensorDataset:
 
 
 def reported(epochs: range) -> Iterator[int]:
-    """The epochs; rank 0 shows a bar on a terminal, and elsewhere a line now and then."""
+    """Yield the epochs. Rank 0 shows a progress bar on a terminal, or prints every fifth epoch."""
     console = Console(quiet=dist.get_rank() != 0)
     if console.is_terminal:
         yield from track(epochs, "training", console=console)
@@ -79,7 +79,7 @@ def reported(epochs: range) -> Iterator[int]:
 
 
 def measure(model: nn.Module, unseen: Digits) -> Score:
-    """Accuracy and loss over all of `unseen`: each rank looks at its part, then they add up."""
+    """Return accuracy and loss over `unseen`; each rank evaluates a part, and the results are added."""
     part = Subset(unseen, range(dist.get_rank(), len(unseen), dist.get_world_size()))
     images, labels = next(iter(DataLoader(part, batch_size=len(part))))
     with torch.no_grad():

@@ -29,7 +29,7 @@ class Cause(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """One line of a traceback."""
+    """A line of a traceback."""
 
     file: str
     line: int
@@ -39,7 +39,7 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class Raised:
-    """One exception of a traceback."""
+    """An exception of a traceback."""
 
     exception: str
     message: str

@@ -25,7 +25,7 @@ _REDRAWN: Final = 5.0
 
 @dataclass
 class Stream:
-    """One output stream of a slot."""
+    """An output stream of a slot."""
 
     slot: "Slot"
     fd: int

@@ -49,7 +49,7 @@ class NotInCluster(RuntimeError):
 
 @dataclass
 class Run:
-    """One run of a task, with its directories and its console."""
+    """A run of a task, with its directories and its console."""
 
     task: Any
     console: Console

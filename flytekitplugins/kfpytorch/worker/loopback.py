@@ -1,6 +1,6 @@
 """Keep torch's stores on the loopback interface while all ranks of a job are on one machine.
 
-A `TCPStore` listens on all interfaces, whatever its host is, and has no authentication. It accepts a
+A `TCPStore` listens on all interfaces regardless of its host, and has no authentication. It accepts a
 listening socket: this module passes one that is bound to the address of the other ranks.
 """
 

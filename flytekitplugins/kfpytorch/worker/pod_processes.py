@@ -24,7 +24,7 @@ def count(asked: int | str, env: Mapping[str, str]) -> int:
             ordinary pod, GPUs or processors are counted.
 
     Raises:
-        NoGpu: `asked` is ``"gpu"``, and the pod has no GPU.
+        NoGpu: The argument is ``"gpu"``, and the pod has no GPU.
     """
     if not isinstance(asked, str):
         return asked

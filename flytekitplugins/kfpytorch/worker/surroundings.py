@@ -28,7 +28,7 @@ def pod_name() -> str:
 def reserved_port() -> Iterator[int]:
     """Reserve a local port until a process of this run listens on it, and yield its number."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        # With this option on both sockets, of which neither listens, the port can be bound twice.
+        # With this option on both sockets, the port can be bound twice while neither socket listens.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]

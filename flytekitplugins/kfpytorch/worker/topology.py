@@ -67,7 +67,7 @@ def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | 
         most: The number of ranks that the user set, which replaces the share for a word.
 
     Raises:
-        NoGpu: `asked` is ``"gpu"``, and the machine has no GPU.
+        NoGpu: The argument is ``"gpu"``, and the machine has no GPU.
     """
     if not isinstance(asked, str):
         return asked
