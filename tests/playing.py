@@ -1,8 +1,8 @@
 """Simulation of a history with the controller, in every possible order of events.
 
 The operator visits the replica roles in any order in each pass, and retries a rejected pass at any time.
-This explains most recordings. The others depend on timing: a pass may run between two changes of one step,
-or read the cache before the operator's last write arrives, or meet a quota that still counts an ended pod.
+This explains most recordings. The others depend on timing. A pass may run between two changes of one step.
+It may read the cache before the operator's last write arrives. A quota may still count an ended pod.
 """
 
 import json

@@ -15,7 +15,7 @@ SOURCE_LINES = 400
 TEST_LINES = 500
 DUPLICATE_PERCENT = 2.0
 
-# The modules that a task file with every kind of config loads in addition to flytekit.
+# Prints the packages that definitions of all kinds of tasks load in addition to flytekit.
 DEFINE_TASKS = """
 import sys
 import flytekit

@@ -43,7 +43,7 @@ def answer(said: str) -> agent_pb2.GetTaskResponse:
 class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
     """A connector that answers each attempt from its script, and repeats the last response.
 
-    An exception is returned as the status of the call.
+    A status code in a script aborts the call.
     """
 
     def __init__(self, *scripts: list[Any], create: list[Any] | None = None, delete: list[Any] | None = None):

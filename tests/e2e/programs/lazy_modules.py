@@ -1,4 +1,4 @@
-"""Lazy modules of flytekit, one of which is not installed."""
+"""Lazy modules of flytekit, for an installed and a missing package."""
 
 from flytekit import lazy_module, task
 from flytekitplugins.kfpytorch import Elastic
