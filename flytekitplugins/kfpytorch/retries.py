@@ -52,7 +52,8 @@ def from_roles(master: Role, worker: Role, workers: int) -> Restarts:
         )
         if policy is not RestartPolicy.NEVER
     )
-    # The sum is 0 if no replica is restarted, or if it is unlimited (FAILURE without a number).
+    # The sum is 0 if no replica is restarted, or if a role with FAILURE takes the 0 of the other role. The
+    # restarts of that role have no limit.
     return restarts._replace(backoff_limit=allowed + 1) if allowed else restarts
 
 

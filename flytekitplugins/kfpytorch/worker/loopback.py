@@ -33,7 +33,7 @@ def address() -> str | None:
 def stores_on_loopback() -> Iterator[None]:
     """Restrict each `TCPStore` that this process serves at a loopback address to that address.
 
-    Has no effect without torch, or if ranks may be on other machines according to the environment.
+    Has no effect without torch, or if the environment does not state that all ranks are on this machine.
     """
     if address() is None or importlib.util.find_spec("torch") is None:
         yield

@@ -110,6 +110,6 @@ def _host(launch: Launch) -> str:
 
 
 def _job(launch: Launch) -> str:
-    """The job's name, when the endpoint is the operator's ``<job>-worker-0``."""
+    """Return the name of the job if the endpoint is ``<job>-worker-0`` of the operator, or ""."""
     name, found, _ = _host(launch).partition(".")[0].rpartition("-worker-0")
     return name if found else ""
