@@ -36,9 +36,7 @@ def manifests() -> Sequence[dict[str, Any]]:
 
 
 def put(plane: ControlPlane, path: str, bodies: Sequence[Any], **how: str) -> Iterator[Any]:
-    """Yield the response of the API server to each body: the code, and the object or the reason and
-    message.
-    """
+    """Yield the response to each body: the code, and either the object or the reason and message."""
 
     def one(body: Any) -> tuple[int, Any]:
         answer = plane.admin.ask("POST", path, body, params={"dryRun": "All", **how})
@@ -74,9 +72,7 @@ def unknown(sent: Any, stored: Any) -> bool:
 
 
 def misses_a_class(answer: tuple[int, Any]) -> bool:
-    """True if the PriorityClass or RuntimeClass is missing, which the API server checks before everything
-    else.
-    """
+    """True if the PriorityClass or RuntimeClass is missing, which the API server checks first."""
     classes = "no PriorityClass with name|RuntimeClass .* not found"
     return answer[0] == 403 and re.search(classes, answer[1][1]) is not None
 

@@ -53,7 +53,7 @@ def test_an_abort_removes_the_job_and_its_pods(plane: ControlPlane, propeller: P
 def test_a_job_goes_with_its_execution_though_nobody_aborts_it(
     plane: ControlPlane, propeller: Propeller
 ) -> None:
-    """Garbage collection deletes the job if its FlyteWorkflow is deleted without propeller and finalizers."""
+    """Garbage collection deletes the job if its FlyteWorkflow is deleted while propeller is down."""
     execution = propeller.start(workflows.says_nothing)
     propeller.until_shown(execution, "RUNNING")
     (job,) = of(plane, jobs(NAMESPACE), execution)

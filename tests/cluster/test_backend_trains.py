@@ -1,6 +1,4 @@
-"""End-to-end tests without simulation: propeller, our server, the operator, and pods that train on two
-nodes.
-"""
+"""End-to-end tests without simulation: propeller, our server, the operator, and training on two nodes."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

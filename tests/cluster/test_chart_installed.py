@@ -111,7 +111,7 @@ def installed(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def propeller(installed: Installed) -> Iterator[Propeller]:
-    """A propeller with the configuration that the chart prints, except for the address of the Service."""
+    """A propeller with the connector configuration of the chart, except for the address of the Service."""
     folder = installed.cluster.shared / "installed"
     folder.mkdir()
     with installed.endpoint(folder) as endpoint:

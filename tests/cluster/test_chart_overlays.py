@@ -85,9 +85,7 @@ class Flyte:
         return [each for each in yaml.safe_load_all(said) if each]
 
     def propeller(self, chart: str, *files: Path) -> Mapping[str, Any]:
-        """Return the effective configuration of propeller by key: files are merged in order, keys are
-        lower-case.
-        """
+        """Return the effective configuration of propeller, merged in file order, with lower-case keys."""
         (config,) = (
             each
             for each in self.objects(chart, files)
@@ -100,9 +98,7 @@ class Flyte:
 
 
 def flat(said: Any, path: str = "") -> dict[str, Any]:
-    """Return a mapping from dotted keys to values; a list is one value, because propeller does not merge
-    lists.
-    """
+    """Return a mapping from dotted keys to values. A list is one value: propeller does not merge lists."""
     if not isinstance(said, Mapping) or (not said and path):
         return {path: said}
     return {

@@ -28,7 +28,7 @@ NAMESPACE = "doctor"
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts/kfpytorch-backend/files/rules.yaml"
 WORKFLOWS = ROOT / "tests/cluster/workflows.py"
-# The tasks of the other tiers, and the cluster examples. `greedy` is left out, because it requests too much.
+# The tasks of the other tiers, and the cluster examples. `greedy` deliberately requests too much.
 TASKS = (
     *((WORKFLOWS, name) for name in ("rank_of", "labels_do_not_fit", "well_the_second_time", "all_reduced")),
     *((WORKFLOWS, name) for name in ("all_reduced_until", "all_reduced_until_on_patient_pods")),

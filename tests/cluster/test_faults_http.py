@@ -114,9 +114,7 @@ def test_a_deletion_gets_over_a_bad_moment(
 def test_of_a_cluster_that_is_away_what_was_known_is_told(
     bare: ControlPlane, proxy: Proxy, caller: Caller
 ) -> None:
-    """Propeller fails a task after six errors, so GetTask must return no error while the API server is
-    away.
-    """
+    """GetTask returns no error while the API server is away, because propeller fails a task after six."""
     ended, lives = caller.create(), caller.create()
     finished = {"type": "Succeeded", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     caller.succeeded(ended)

@@ -1,5 +1,4 @@
-"""Thousands of calls with random faults: no job is lost or duplicated, and no wrong terminal phase is
-returned.
+"""Thousands of calls with random faults: no job is lost or duplicated, and no phase is wrong.
 
 `KFPYTORCH_SEED=random` selects other calls and faults. Their order in time depends on the machine.
 """
@@ -305,9 +304,7 @@ class Cuts:
 
 
 def settled(plane: ControlPlane, namespace: str, tasks: Tasks) -> None:
-    """Assert that, without faults, all living tasks have their job, deleted ones have none, and all ends are
-    returned.
-    """
+    """Wait until living tasks have their jobs, deleted ones have none, and all ends are returned."""
     expected = {attempt.job: attempt.uid for attempt in tasks.living}
     # After a failed create, the job may or may not exist.
     unsure = {attempt.execution for attempt in tasks.fresh}

@@ -1,6 +1,4 @@
-"""The training operator is away, is restarted or runs twice: running jobs continue, and no pod is
-duplicated.
-"""
+"""The training operator is away, restarted or runs twice: jobs continue, and no pod is duplicated."""
 
 from collections import Counter
 from collections.abc import Iterator

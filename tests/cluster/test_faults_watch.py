@@ -222,9 +222,7 @@ def test_what_happens_while_all_connections_break_is_known(bare: ControlPlane, k
     ("kind", "accept"), [(JOBS, "application/json"), (PODS, "application/json"), (PODS, envelope.ACCEPT)]
 )
 def test_a_list_of_nothing_is_one(bare: ControlPlane, kind: Kind, accept: str) -> None:
-    """An empty list has a resource version in JSON and in protobuf, which distinguishes it from other
-    responses.
-    """
+    """An empty list has a resource version in both formats, which distinguishes it from other responses."""
     path = kind.path(f"{NAMESPACE}-nothing")
 
     def asked() -> httpx.Response:

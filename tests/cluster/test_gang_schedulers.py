@@ -1,6 +1,4 @@
-"""Gangs on real schedulers: every scenario on every platform on which it is possible; see
-`gangs.scenarios`.
-"""
+"""Gangs on real schedulers: every scenario on every platform that supports it; see `gangs.scenarios`."""
 
 from collections.abc import Callable
 

@@ -20,9 +20,7 @@ class Authority:
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, name: str, certificate: Path, key: Path, age: timedelta = timedelta(0)) -> None:
-        """Write a certificate for 127.0.0.1 and `server.test`, and its key. It is valid until its age is one
-        day.
-        """
+        """Write a certificate for 127.0.0.1 and `server.test`, and its key. It expires when one day old."""
         secret = ec.generate_private_key(ec.SECP256R1())
         signed = self._signed(_name(name), secret, age, authority=False)
         certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))

@@ -1,6 +1,4 @@
-"""A scripted cluster behind the cluster protocol: stores objects, rejects as a cluster does, injects
-faults.
-"""
+"""A scripted cluster: stores objects, rejects requests as a cluster does, and injects faults."""
 
 import asyncio
 import itertools

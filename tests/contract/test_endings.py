@@ -11,9 +11,7 @@ def failed(job: str, replica: str, code: int):
 
 
 async def asked(served: Served, *pods: str) -> tuple[bytes, str]:
-    """Let a job fail while its pods are shown as running; return while the request for its pods is
-    pending.
-    """
+    """Let a job fail while its pods run, and return while the request for its pods is pending."""
     meta = await served.create()
     name = name_of(meta)
     for replica in pods:

@@ -14,9 +14,7 @@ from serving import ASYNC, Served, serving, until
 SIZES = (240 * 2**10, 1_000_000)
 """One size below the limit of every part, and one that exceeds most limits."""
 LONGEST_MS = 50
-"""The limit for one iteration of the event loop, in CPU time of its thread, so that other load does not
-count.
-"""
+"""The limit for one iteration of the event loop, in CPU time of its thread to exclude other load."""
 
 
 class Watchdog:

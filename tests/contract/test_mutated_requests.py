@@ -104,9 +104,7 @@ class Sender:
         return await call if code is OK else None
 
     async def live(self) -> None:
-        """Run the life of a task with a mutated CreateTask request, and then send mutated references to
-        it.
-        """
+        """Run the life of a task with a mutated CreateTask request, and send mutated references to it."""
         answer = await self.send("CreateTask", mutated(self.request(), self.dice))
         if answer is None:
             return

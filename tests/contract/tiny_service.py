@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Tiny:
-    """`Say` echoes, `Wait` waits for `go_on`, `Count` never ends, `Break` fails."""
+    """`Say` echoes, `Wait` waits for `go_on`, `Count` never ends, and `Refuse` fails."""
 
     def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
         self._tell = tell

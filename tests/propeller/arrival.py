@@ -149,9 +149,7 @@ class Asked:
 
 
 def asked(task: PythonTask, inputs: Mapping[str, Any], store: Path, **said: Any) -> Asked:
-    """Return a node that runs this task with these inputs. `said` may contain `image` and fields of
-    `Asked`.
-    """
+    """Return a node that runs this task with these inputs. `said` has `image` and fields of `Asked`."""
     image = said.pop("image", "image:1")
     settings = SerializationSettings(
         project=PROJECT,

@@ -1,6 +1,4 @@
-"""Context managers that break a cluster and repair it again, for breaks that need more than additional
-objects.
-"""
+"""Context managers that break a cluster and repair it again, for changes other than additional objects."""
 
 import contextlib
 import json
@@ -176,9 +174,7 @@ def old_kind(on: "Broken") -> Iterator[None]:
 
 
 def asleep(on: "Broken") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
-    """Return an old PyTorchJob without status for each list of PyTorchJobs, as if the operator did not
-    reconcile it.
-    """
+    """Answer lists of PyTorchJobs with an old job without status, as if no operator reconciled it."""
     job = made("kubeflow.org/v1", "PyTorchJob", "left", on.namespace)
     job["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
     body = json.dumps({"kind": "PyTorchJobList", "items": [job]}).encode()
@@ -250,9 +246,7 @@ def altering(namespace: str, group: str, plural: str, path: str, value: str) -> 
 
 
 def kueues_webhook(namespace: str) -> Sequence[Manifest]:
-    """Return a policy that suspends jobs with a queue name, as Kueue does if its PyTorchJob integration is
-    enabled.
-    """
+    """Return a policy that suspends jobs with a queue name, as Kueue's PyTorchJob integration does."""
     alter, bind = altering(namespace, "kubeflow.org", "pytorchjobs", "/spec/runPolicy", '{"suspend": true}')
     queued = "has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels"
     only = {"name": "queued", "expression": f"{queued} && !has(object.spec.runPolicy)"}

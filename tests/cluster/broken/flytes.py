@@ -99,7 +99,7 @@ BREAKS: Final = (
             )
         ],
     ),
-    # ---- its version
+    # ---- the version of Flyte
     Break(
         finds="flyte-old",
         remedy="helm upgrade flyte flyte-binary --repo https://flyteorg.github.io/flyte -n flyte ",

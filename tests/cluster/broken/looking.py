@@ -20,7 +20,7 @@ def wish(
     platform: Mapping[str, Any] | None = None,
     **said: Any,
 ) -> Wish:
-    """Return the doctor's input for a task with this `custom`, or without a task if neither is given.
+    """Return the doctor's input for a task, or without a task if neither `custom` nor `template` is given.
 
     Args:
         namespace: The namespace of the job.

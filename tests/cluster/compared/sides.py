@@ -34,7 +34,7 @@ class Side:
 
 @dataclass(kw_only=True)
 class Run:
-    """One execution on one side."""
+    """An execution on one side."""
 
     side: Side
     execution: Execution

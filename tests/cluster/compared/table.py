@@ -18,9 +18,7 @@ _NOT_TOLD: Final = {"QUEUED"}
 
 
 def page(pairs: Mapping[str, tuple[Told, Told]], calls: Sequence[Call]) -> str:
-    """Return the tables of messages and of cost, and the API requests of our server that are not about a
-    task.
-    """
+    """Return the tables of messages and of cost, and the requests of our server that concern no task."""
     others = Counter(each.verb for each in calls if each.user == BACKEND and not each.name)
     besides = ", ".join(f"{count} {verb}" for verb, count in sorted(others.items()))
     return (

@@ -126,9 +126,7 @@ ELASTIC: Final = Shape(
 
 
 def elastic(scene: Scene) -> None:
-    """An elastic gang starts with its minimum of two replicas. A third one fits, and the others join
-    later.
-    """
+    """An elastic gang starts with its minimum of two replicas. A third one fits; the others join later."""
     first = running(scene)
     attempt = scene.create(ELASTIC)
     scene.until_placed(attempt, 3)
@@ -149,9 +147,7 @@ def elastic_counts_all(scene: Scene) -> None:
 
 
 def queue_limit(scene: Scene) -> None:
-    """A queue with a limit of eight GPUs runs one job of six; a second one waits, although ten GPUs are
-    free.
-    """
+    """A queue with eight GPUs runs one job of six. A second one waits, although ten GPUs are free."""
     shape = asking(SMALL - 1, queue=scene.platform.smaller)
     first = running(scene, shape)
     attempt = scene.create(shape)
@@ -162,9 +158,7 @@ def queue_limit(scene: Scene) -> None:
 
 
 def queue_never(scene: Scene) -> None:
-    """Messages for a gang of ten GPUs in a queue with a limit of eight, and for a queue that does not
-    exist.
-    """
+    """Messages for a gang that exceeds its queue, and for a queue that does not exist."""
     scene.hears(scene.create(asking(queue=scene.platform.smaller)), "never")
     scene.hears(scene.create(asking(queue=f"{scene.platform.smaller}-not")), "unknown")
 

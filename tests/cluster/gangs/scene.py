@@ -128,9 +128,7 @@ class Scene:
         return sum(_holds_a_place(each) and "nodeName" in each["spec"] for each in listed)
 
     def _pods_left(self, attempt: Attempt) -> bool:
-        """True if pods of the job are left. The name of a placeholder pod has only the first part of the job
-        name.
-        """
+        """True if pods of the job are left. Names of placeholder pods start with a part of the job name."""
         return bool(attempt.job) and any(attempt.job[:28] in name for name in self.all_pods())
 
     def companions(self) -> set[str]:

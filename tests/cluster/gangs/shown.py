@@ -26,9 +26,7 @@ OURS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def deployment(*flags: str) -> Sequence[dict[str, Any]]:
-    """Return a Deployment of the operator with these flags; the real operator is a process of this
-    machine.
-    """
+    """Return a Deployment with these flags of the operator, which is really a process of this machine."""
     labels = {"control-plane": "kubeflow-training-operator"}
     container = {"name": operator.MODULE, "image": "image:1", "command": ["/manager"], "args": list(flags)}
     spec = {
@@ -41,9 +39,7 @@ def deployment(*flags: str) -> Sequence[dict[str, Any]]:
 
 
 def yunikorns_webhook(namespace: str) -> Sequence[dict[str, Any]]:
-    """Return a policy that sets the scheduler of pods that name none, as YuniKorn's admission controller
-    does.
-    """
+    """Return a policy that sets the scheduler of pods that name none, as YuniKorn's webhook does."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     patch = f'[JSONPatch{{op: "replace", path: "/spec/schedulerName", value: "{yunikorn.NAME}"}}]'
     spec = {

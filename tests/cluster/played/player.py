@@ -75,9 +75,7 @@ class Player:
         return {**seen, **{key: value for key, value in told.items() if value}, "settled": is_settled}
 
     def _settle(self, before: int, least: Callable[[Stage], float]) -> bool:
-        """Wait until the namespace is quiet and the time of `least` has come. Return False in an endless
-        loop.
-        """
+        """Wait until the namespace is quiet and the time of `least` has come; False in an endless loop."""
         end = time.monotonic() + _PATIENCE
         while True:
             stage = self._seen()

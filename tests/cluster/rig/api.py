@@ -57,9 +57,7 @@ class Api:
 
     @property
     def _client(self) -> httpx.Client:
-        """The client of this thread. With a shared pool, one thread could close a connection that another one
-        reads.
-        """
+        """The client of this thread. In a shared pool, a thread could close a connection that is in use."""
         client: httpx.Client | None = getattr(self._of_thread, "client", None)
         if client is None or client.is_closed:
             client = httpx.Client(

@@ -74,9 +74,7 @@ class Options:
         "--authorization-mode=RBAC",
         "--disable-admission-plugins=ServiceAccount",
     )
-    """Flags of the API server for a cluster in which no pod connects to it; clusters with real nodes set
-    others.
-    """
+    """Flags of the API server for a cluster in which no pod connects to it; real nodes need others."""
     place: Place = LOOPBACK
     """The place in which the programs run."""
     names: Sequence[str] = ()
@@ -160,9 +158,7 @@ class ControlPlane:
         return Api(self.server, self.authority.certificate, self.token(user))
 
     def kubeconfig(self, user: str = ADMIN, server: str | None = None) -> Path:
-        """Write a kubeconfig for a user; `server` replaces the URL of the API server, for example with a
-        proxy.
-        """
+        """Write a kubeconfig for a user; `server` replaces the URL of the API server, as for a proxy."""
         return self._kubeconfig(user, {"token": self.token(user)}, server)
 
     def certified(self, user: str, group: str = "", server: str | None = None) -> Path:

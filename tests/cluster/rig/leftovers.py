@@ -32,9 +32,7 @@ def name(number: int) -> str:
 
 @contextlib.contextmanager
 def number() -> Iterator[int]:
-    """Yield a number that no other rig uses. Remove leftovers of ended rigs before, and its own at the
-    end.
-    """
+    """Yield a number that no other rig uses, and remove its leftovers and those of ended rigs."""
     _LOCKS.mkdir(exist_ok=True)
     _bury()
     with contextlib.ExitStack() as held:

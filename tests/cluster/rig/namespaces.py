@@ -175,9 +175,7 @@ def _batch(place: Place, *commands: str) -> None:
 
 
 def _ends(number: int) -> tuple[str, str]:
-    """Return the two addresses of the link between this machine and a rig; each number has its own /30
-    network.
-    """
+    """Return the addresses of the link between this machine and a rig, a /30 network for each number."""
     high, low = divmod(number * 4, 256)
     return f"10.79.{high}.{low + 1}", f"10.79.{high}.{low + 2}"
 

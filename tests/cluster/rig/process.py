@@ -18,9 +18,7 @@ _LIBC: Final = ctypes.CDLL(None)
 _FIRST_TICK: Final = 0.02
 _LONGEST_TICK: Final = 0.25
 _SLOWER: Final = 1.3
-"""The factor between two polling intervals. Long waits poll rarely, because polling slows down the system
-under test.
-"""
+"""The factor between two polling intervals. Long waits poll rarely, to save the CPU for other processes."""
 _TAIL: Final = 4_000
 # The kernel kills a process immediately, but it may be busy with others before.
 _BURIAL: Final = 60
@@ -69,9 +67,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The id of the started process. In another place it is nsenter, and the program is in its process
-        group.
-        """
+        """The id of the started process: in another place nsenter, with the program in its process group."""
         assert self._running is not None, f"{self.name} was not started"
         return self._running.pid
 

@@ -70,9 +70,7 @@ class Component:
         return CACHES / "tools" / f"{self.module}-{digest.hexdigest()[:16]}"
 
     def build(self, program: str) -> Path:
-        """Return the path of a program. Build it if necessary, and print a message because this takes
-        minutes.
-        """
+        """Return the path of a program. If necessary, build it with a message, because this takes minutes."""
         built = self.home / program
         if built.exists():
             return built
