@@ -149,7 +149,7 @@ class Asked:
 
 
 def asked(task: PythonTask, inputs: Mapping[str, Any], store: Path, **said: Any) -> Asked:
-    """Return a node that runs this task with these inputs. `said` has `image` and fields of `Asked`."""
+    """Return a node for this task and these inputs. Keyword arguments are the image and other fields."""
     image = said.pop("image", "image:1")
     settings = SerializationSettings(
         project=PROJECT,
