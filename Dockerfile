@@ -1,14 +1,15 @@
-# The backend alone: no torch, no compiler, nobody is root. From the root of the repository:
+# The image of the backend, without torch and compilers, for a non-root user. Build it in the root of the
+# repository:
 #
 #   docker build --tag IMAGE .
 #
-# It reads S3, GCS and Azure; --build-arg STORES=s3fs for less.
+# The image can read S3, GCS and Azure. --build-arg STORES=s3fs installs only the S3 client.
 ARG PYTHON=3.12.11-slim-bookworm
 
 FROM python:${PYTHON} AS built
 WORKDIR /source
 COPY requirements.lock setup.py pyproject.toml README.md LICENSE ./
-# The versions that are tested, by their hashes; of them only what the backend needs.
+# Install the tested versions with hashes, and only the packages that the backend needs.
 RUN awk '/^[^ #]/ { wanted = /^(uv|setuptools)==/ } wanted' requirements.lock > tools.lock \
     && pip install --no-cache-dir --require-hashes --requirement tools.lock
 ARG STORES="s3fs gcsfs adlfs"
@@ -29,7 +30,7 @@ COPY --from=built /opt/kfpytorch /opt/kfpytorch
 ENV PATH=/opt/kfpytorch/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
-# By its number: Kubernetes cannot tell of a name that it is not root.
+# Numeric, because Kubernetes cannot check runAsNonRoot for a user name.
 USER 65532:65532
 WORKDIR /tmp
 EXPOSE 8000 9090

@@ -1,14 +1,14 @@
-# What people and CI type. Needs Python 3.10-3.12 and make; sets up everything else itself.
+# Targets for developers and CI. Requires make and Python 3.10 to 3.12, and installs everything else in .venv.
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# A processor each; more than four would each load torch for little.
+# One test process per CPU. The limit is four, because each process loads torch.
 AT_ONCE := --numprocesses logical --maxprocesses 4 --dist worksteal
 TYPED := flytekitplugins kfpytorch_common backend_plugin setup.py $(wildcard examples benchmarks)
 
-# The first interpreter here that flytekit supports and that can make environments (Debian ships
-# ensurepip apart, as python3-venv); `make test PYTHON=...` overrides.
+# The first interpreter that flytekit supports and that can create virtual environments. Debian ships
+# ensurepip in a separate package, python3-venv. `make test PYTHON=...` selects another interpreter.
 PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.10; do \
 	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null \
 	&& echo $$python && break; done)
@@ -72,7 +72,7 @@ lock: $(READY)  ## resolve the dependencies again, for all supported Python vers
 clean:  ## remove the environment and all build results
 	rm -rf $(VENV) build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
-# uv is one of the locked packages: pip installs it from the lock's own lines, and it the rest.
+# pip installs the locked version of uv, and uv installs the other locked packages.
 $(READY): requirements.lock setup.py
 	@test -n "$(PYTHON)" || { echo "No Python 3.10 to 3.12 with its venv package here: install one, or say 'make test PYTHON=/path/to/python3.12'."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
