@@ -94,8 +94,8 @@ def test_replicas_on_two_nodes_reduce_with_no_rights_but_those_that_are_told(
 def test_who_lacks_a_right_is_told_it_before_anything_is_made(space: RealCluster) -> None:
     found, said = burned(account(space, "reader", [rule for rule in BURNS if rule != LOG]), "pair")
     assert found["level"] == "unknown"
-    assert found["sentence"] == "no burn-in was run: who asks may not get pods/log"
-    assert found["remedy"].endswith('{apiGroups: [""], resources: [pods/log], verbs: [get]}')
+    assert found["sentence"].endswith(": get pods/log")
+    assert '{apiGroups: [""], resources: [pods/log], verbs: [get]}' in found["remedy"]
     assert "burn-in:" not in said
 
 

@@ -160,7 +160,7 @@ def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
     path = pods(NAMESPACE, f"{RELEASE}-doctor")
     pod, log = installed.cluster.admin.get(path), installed.cluster.admin.ask("GET", f"{path}/log").text
     assert pod is not None
-    assert re.search(r"^\d+ checks", log, re.MULTILINE), log
+    assert re.search(r"^\d+ of \d+ checks made", log, re.MULTILINE), log
     found = {each[1]: each[0] for each in re.findall(r"^(error|warning|unknown)  (\S+)$", log, re.MULTILINE)}
     return found, pod["spec"]["containers"][0], log
 
