@@ -13,6 +13,10 @@ from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 
 _MOST_PROBLEMS: Final = 8
+_LONGEST_PREFIX: Final = 8_192
+"""Characters. GetTask refuses a reference of more than 64 KiB, and the reference contains the prefix."""
+_LONGEST_NAMESPACE: Final = 63
+"""Characters of a namespace in Kubernetes."""
 
 
 def phase(message: str) -> TaskPhase:
@@ -69,17 +73,28 @@ _FORBIDDEN: Final = 403
 
 
 def of_run(run: Run) -> Sequence[Problem]:
-    """Return a problem for each missing field that the name of a job needs."""
+    """Return a problem for each field of the name of a job that is missing or too long."""
     needed = (
         ("output_prefix", run.output_prefix),
         ("task_execution_metadata.namespace", run.namespace),
         ("task_execution_metadata.task_execution_id.node_execution_id.execution_id.name", run.execution),
     )
-    return [
+    missing = [
         Problem(field=field, value="''", message="is missing", remedy="FlytePropeller sends it")
         for field, said in needed
         if not said
     ]
+    too_long = [
+        Problem(
+            field=field,
+            value=f"{len(given):,} characters",
+            message=f"is longer than {most:,} characters",
+            remedy="FlytePropeller sends a shorter one",
+        )
+        for (field, given), most in zip(needed, (_LONGEST_PREFIX, _LONGEST_NAMESPACE), strict=False)
+        if len(given) > most
+    ]
+    return [*missing, *too_long]
 
 
 def unless_for(run: Run, there: Manifest) -> None:
