@@ -13,9 +13,9 @@ from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 
 _MOST_PROBLEMS: Final = 8
-_LONGEST_PREFIX: Final = 8_192
+LONGEST_PREFIX: Final = 8_192
 """Characters. GetTask refuses a reference of more than 64 KiB, and the reference contains the prefix."""
-_LONGEST_NAMESPACE: Final = 63
+LONGEST_NAMESPACE: Final = 63
 """Characters of a namespace in Kubernetes."""
 
 
@@ -91,7 +91,7 @@ def of_run(run: Run) -> Sequence[Problem]:
             message=f"is longer than {most:,} characters",
             remedy="FlytePropeller sends a shorter one",
         )
-        for (field, given), most in zip(needed, (_LONGEST_PREFIX, _LONGEST_NAMESPACE), strict=False)
+        for (field, given), most in zip(needed, (LONGEST_PREFIX, LONGEST_NAMESPACE), strict=False)
         if len(given) > most
     ]
     return [*missing, *too_long]
