@@ -13,8 +13,6 @@ from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 
 _MOST_PROBLEMS: Final = 8
-LONGEST_PREFIX: Final = 8_192
-"""Characters. GetTask refuses a reference of more than 64 KiB, and the reference contains the prefix."""
 LONGEST_NAMESPACE: Final = 63
 """Characters of a namespace in Kubernetes."""
 
@@ -73,7 +71,7 @@ _FORBIDDEN: Final = 403
 
 
 def of_run(run: Run) -> Sequence[Problem]:
-    """Return a problem for each field of the name of a job that is missing or too long."""
+    """Return a problem for each missing field of the name of a job, and for a namespace that is too long."""
     needed = (
         ("output_prefix", run.output_prefix),
         ("task_execution_metadata.namespace", run.namespace),
@@ -84,17 +82,15 @@ def of_run(run: Run) -> Sequence[Problem]:
         for field, said in needed
         if not said
     ]
-    too_long = [
-        Problem(
-            field=field,
-            value=f"{len(given):,} characters",
-            message=f"is longer than {most:,} characters",
+    if len(run.namespace) > LONGEST_NAMESPACE:
+        too_long = Problem(
+            field="task_execution_metadata.namespace",
+            value=f"{len(run.namespace):,} characters",
+            message=f"is longer than {LONGEST_NAMESPACE} characters",
             remedy="FlytePropeller sends a shorter one",
         )
-        for (field, given), most in zip(needed, (LONGEST_PREFIX, LONGEST_NAMESPACE), strict=False)
-        if len(given) > most
-    ]
-    return [*missing, *too_long]
+        return [*missing, too_long]
+    return missing
 
 
 def unless_for(run: Run, there: Manifest) -> None:

@@ -218,10 +218,10 @@ class TaskService:
         log.warning("refused: %s", message.replace("\n", "; "), extra=whose.of_run(run))
         ref = JobRef(
             dialect=Dialect.PYTORCHJOB,
-            # A field that is too long must not make the reference too long as well.
+            # A long namespace must not make the reference too long as well.
             namespace=run.namespace[: refusal.LONGEST_NAMESPACE],
             name="",
-            output_prefix=run.output_prefix[: refusal.LONGEST_PREFIX],
+            output_prefix=run.output_prefix,
             refusal=message,
         )
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))

@@ -40,7 +40,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str,
     """Return the states of two processes of each kind."""
     directory = tmp_path_factory.mktemp("temporary")
     found = {}
-    for kind, preload in ((FORKS, prestart.PRELOAD), (INTERPRETERS, ())):
+    for kind, preload in ((FORKS, (*prestart.PRELOAD, "tests.e2e.scripts.frozen")), (INTERPRETERS, ())):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FLYTE_KFPYTORCH_FORK", "0" if kind == INTERPRETERS else "1")
             server = client.start_fresh(preload)
