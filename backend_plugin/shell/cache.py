@@ -10,7 +10,7 @@ from backend_plugin.core import origin, turns
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
-from backend_plugin.core.scheduling import table
+from backend_plugin.core.scheduling import asks, table
 from backend_plugin.core.told_at import told_at
 from backend_plugin.shell.by_node import ByNode
 from backend_plugin.shell.cluster import Name, Record
@@ -41,16 +41,17 @@ class Entry:
     __slots__ = (
         "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
         "origin", "output_prefix", "outputs",
-        "pod_groups", "pods", "queues", "read", "steady", "told", "turned", "unconfirmed", "undisturbed",
-        "version",
+        "pod_groups", "pods", "queue", "queues", "read", "steady", "told", "turned", "unconfirmed",
+        "undisturbed", "unmeasured", "version",
     )  # fmt: skip
 
     def __init__(self, namespace: str, name: str, queues: Queues | None = None) -> None:
         self.namespace, self.name, self.queues = namespace, name, queues
         self.job: Job | None = None
         self.origin: Origin | None = None
-        self.output_prefix = ""
-        """Read from the job's annotation, or from a client's reference if the job does not exist."""
+        self.output_prefix = self.queue = ""
+        """The prefix is from the job's annotation, or from a client's reference if the job does not exist.
+        The queue is from its gang request."""
         self.pods: tuple[Pod, ...] = ()
         self.events: tuple[Event, ...] = ()
         self.pod_groups: tuple[PodGroup, ...] = ()
@@ -74,8 +75,9 @@ class Entry:
         were created or exist, although the watch may not have delivered them."""
         self.answer: Answer | None = None
         """The last encoded response."""
-        self.version = 0
-        """Incremented with every change."""
+        self.version = self.unmeasured = 0
+        """Incremented with every change; the number of durations to measure for a job that this server
+        created: waiting time and start time."""
 
     @property
     def key(self) -> Key:
@@ -302,6 +304,7 @@ class Cache:
         if entry.job is None or entry.job.annotations != job.annotations:
             self._by_node.remove(entry)
             entry.origin = origin.read(job.annotations, entry.namespace)
+            entry.queue = asks.of(job.annotations).queue
             self._by_node.add(entry)
         entry.output_prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
         entry.job, entry.gone, entry.unconfirmed, entry.undisturbed = job, None, False, ()
@@ -322,14 +325,16 @@ class Cache:
         entry = self._entries.get(key)
         return entry.job if entry is not None else None
 
-    def answered(self, namespace: str, job: Job, last: Job | None) -> None:
-        """Merge a fetched job, unless the watch has changed the job since `last` was read.
+    def answered(self, namespace: str, job: Job, last: Job | None, *, is_new: bool = False) -> None:
+        """Merge a fetched or created job, unless the watch has changed the job since `last` was read.
 
         What the watch delivered meanwhile may be newer than the response. If it is older, the watch will
         deliver the newer state.
         """
         if self.last((namespace, job.name)) is last:
             self.put(namespace, job)
+        if is_new and (entry := self._entries.get((namespace, job.name))) is not None:
+            entry.unmeasured = 2
 
     def lost(self, entry: Entry) -> None:
         """Mark a job as gone, because it certainly does not exist."""
