@@ -10,7 +10,7 @@ from backend_plugin.core import origin, turns
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
-from backend_plugin.core.scheduling import asks, table
+from backend_plugin.core.scheduling import table
 from backend_plugin.core.told_at import told_at
 from backend_plugin.shell.by_node import ByNode
 from backend_plugin.shell.cluster import Name, Record
@@ -28,8 +28,9 @@ Key: TypeAlias = tuple[str, str]
 
 # A verdict needs only the latest events; a job that restarts for a day has thousands.
 _MOST_EVENTS: Final = 50
-# Each entry has a few kilobytes, and a client can create references to jobs that never existed.
-_MOST_GONE: Final = 5_000
+# Each entry has five kilobytes, or more with long labels, and an author can create and delete any number of
+# jobs. For a job that is no longer in the cache, the API server and the object store are queried again.
+_MOST_GONE: Final = 2_000
 _FIELDS: Final[Mapping[type[Record], str]] = {Pod: "pods", PodGroup: "pod_groups", Event: "events"}
 """The attribute of an entry that holds the objects of a kind."""
 _REPLICA: Final = re.compile(r"(?P<job>.+)-(?:master|worker)-\d+")
@@ -41,17 +42,16 @@ class Entry:
     __slots__ = (
         "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
         "origin", "output_prefix", "outputs",
-        "pod_groups", "pods", "queue", "queues", "read", "steady", "told", "turned", "unconfirmed",
-        "undisturbed", "unmeasured", "version",
+        "pod_groups", "pods", "queues", "read", "steady", "told", "turned", "unconfirmed", "undisturbed",
+        "version",
     )  # fmt: skip
 
     def __init__(self, namespace: str, name: str, queues: Queues | None = None) -> None:
         self.namespace, self.name, self.queues = namespace, name, queues
         self.job: Job | None = None
         self.origin: Origin | None = None
-        self.output_prefix = self.queue = ""
-        """The prefix is from the job's annotation, or from a client's reference if the job does not exist.
-        The queue is from its gang request."""
+        self.output_prefix = ""
+        """Read from the job's annotation, or from a client's reference if the job does not exist."""
         self.pods: tuple[Pod, ...] = ()
         self.events: tuple[Event, ...] = ()
         self.pod_groups: tuple[PodGroup, ...] = ()
@@ -75,9 +75,8 @@ class Entry:
         were created or exist, although the watch may not have delivered them."""
         self.answer: Answer | None = None
         """The last encoded response."""
-        self.version = self.unmeasured = 0
-        """Incremented with every change; the number of durations to measure for a job that this server
-        created: waiting time and start time."""
+        self.version = 0
+        """Incremented with every change."""
 
     @property
     def key(self) -> Key:
@@ -128,6 +127,7 @@ class Cache:
         """Jobs found to be gone, in this order; a key may belong to a job that exists again."""
         self._complete: set[type[Record]] = set()
         self._listeners: list[Listener] = []
+        self._removal_listeners: list[Listener] = []
         self.ready = asyncio.Event()
         """Set once all jobs and pods have been listed."""
 
@@ -153,6 +153,10 @@ class Cache:
         """Call `listener` with the entry after every change; returns a function that stops this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def listen_to_removals(self, listener: Listener) -> None:
+        """Call `listener` with each entry that is removed."""
+        self._removal_listeners.append(listener)
 
     # ---- changes from the watch
 
@@ -289,6 +293,8 @@ class Cache:
     def _remove(self, entry: Entry) -> None:
         del self._entries[entry.key]
         self._by_node.remove(entry)
+        for listener in self._removal_listeners:
+            listener(entry)
 
     def _put_job(self, entry: Entry, job: Job) -> None:
         # The job may arrive twice: from the response to its creation and from the watch, or in a relist.
@@ -304,7 +310,6 @@ class Cache:
         if entry.job is None or entry.job.annotations != job.annotations:
             self._by_node.remove(entry)
             entry.origin = origin.read(job.annotations, entry.namespace)
-            entry.queue = asks.of(job.annotations).queue
             self._by_node.add(entry)
         entry.output_prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
         entry.job, entry.gone, entry.unconfirmed, entry.undisturbed = job, None, False, ()
@@ -325,16 +330,14 @@ class Cache:
         entry = self._entries.get(key)
         return entry.job if entry is not None else None
 
-    def answered(self, namespace: str, job: Job, last: Job | None, *, is_new: bool = False) -> None:
-        """Merge a fetched or created job, unless the watch has changed the job since `last` was read.
+    def answered(self, namespace: str, job: Job, last: Job | None) -> None:
+        """Merge a fetched job, unless the watch has changed the job since `last` was read.
 
         What the watch delivered meanwhile may be newer than the response. If it is older, the watch will
         deliver the newer state.
         """
         if self.last((namespace, job.name)) is last:
             self.put(namespace, job)
-        if is_new and (entry := self._entries.get((namespace, job.name))) is not None:
-            entry.unmeasured = 2
 
     def lost(self, entry: Entry) -> None:
         """Mark a job as gone, because it certainly does not exist."""

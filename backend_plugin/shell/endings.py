@@ -44,6 +44,7 @@ class Endings:
         self._outcomes = outcomes
         self.orders = orders
         self._ring = ring
+        cache.listen_to_removals(self._cancel_read)
 
     def see(self, entry: Entry) -> None:
         """Start to read the outputs of a job if it has ended and they have not been read."""
@@ -57,6 +58,10 @@ class Endings:
             entry.looking = True
             # The key is the entry, because a later job of the same name has an entry of its own.
             self.orders.give(("read", entry), lambda: self._read(entry, prefix), whose.of_entry(entry))
+
+    def _cancel_read(self, entry: Entry) -> None:
+        """Cancel the read for an entry that has left the cache; thousands may wait for a slow store."""
+        self.orders.cancel(("read", entry))
 
     def _is_authentic(self, entry: Entry) -> bool:
         """True if one of our servers wrote the output prefix; for an absent job, it is from a reference."""

@@ -57,6 +57,12 @@ class Orders:
             task.add_done_callback(lambda done: self._done(key, done, order, whose))
         return task
 
+    def cancel(self, key: Key) -> None:
+        """Cancel an operation whose result is no longer needed; no server repeats it."""
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
     async def settle(self, seconds: float, lasting: str = "", longer: float = 0.0) -> None:
         """Wait for the running operations, then cancel the rest; if cancelled, cancel them immediately.
 
@@ -134,10 +140,13 @@ class Orders:
                 await self._settling.wait()
 
     def _done(self, key: Key, task: asyncio.Task[None], order: Order, whose: Mapping[str, object]) -> None:
-        self._tasks.pop(key, None)
+        is_needed = self._tasks.get(key) is task
+        if is_needed:
+            del self._tasks[key]
         self._errors.pop(task, None)
         if task.cancelled():
-            self._interrupted[key] = order, whose
+            if is_needed:
+                self._interrupted[key] = order, whose
         elif (error := task.exception()) is not None:
             log.error("a defect of ours ended an order", exc_info=error)
 

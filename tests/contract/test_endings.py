@@ -136,3 +136,15 @@ def test_pods_of_a_job_that_has_succeeded_go_until_none_is_left(tmp_path):
         await until(lambda: [*phases(served)] == ["master-0"])
 
     tell(story, tmp_path)
+
+
+def test_reads_for_jobs_that_have_left_the_cache_are_cancelled(tmp_path):
+    async def story(served: Served) -> None:
+        await until(served.cache.ready.is_set)
+        for number in range(2_100):
+            served.cache.absent((NAMESPACE, f"gone-{number}"), served.prefix(execution=f"e{number}"))
+        assert len(served.cache) == served.orders.count("read") == 2_000
+        await until(lambda: served.orders.count("read") == 0)
+        assert all(entry.read for entry in served.cache)
+
+    tell(story, tmp_path)
