@@ -88,10 +88,11 @@ def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  
 async def _serve(configuration: Configuration) -> None:
     """Start the server, run it until it is stopped, and clean up."""
     from backend_plugin.cli import clusters, serving
-    from backend_plugin.shell import discovery, garbage, logs, metrics, tracing
+    from backend_plugin.shell import allocator, discovery, garbage, logs, metrics, tracing
     from backend_plugin.shell.server import Server
 
     said = configuration.server.settings
+    allocator.limit_kept_memory(os.environ)
     logs.set_up(said.log_level, said.log_format)
     async with AsyncExitStack() as stack:
         token = serving.token_of(said)
@@ -117,6 +118,7 @@ async def _serve(configuration: Configuration) -> None:
             clusters.tell(stack, said, reached)
 
         stack.callback(asyncio.create_task(garbage.look_seldom(parts.cache.ready)).cancel)
+        stack.callback(asyncio.create_task(allocator.trim_regularly()).cancel)
         async with _beside(parts.run(), server.stop):
             await server.run(parts.cache.ready, started, parts.settle)
 

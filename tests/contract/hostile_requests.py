@@ -8,6 +8,8 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from serving import CONTAINER, metadata, template
 
 Build = Callable[[int], dict[str, Any]]
+Request = tuple[str, bytes]
+"""The method and the message of a call."""
 
 _ROLES = {"workerReplicas": {"replicas": 1}, "masterReplicas": {"replicas": 1}}
 
@@ -129,8 +131,29 @@ def _creation(task: TaskTemplate, execution: str) -> admin.CreateTaskRequest:
     )
 
 
-def others(size: int, meta: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the method and the bytes of requests for a job: with large references, queries and texts."""
+def all_kinds(size: int, meta: bytes) -> Iterator[Request]:
+    """Yield all creations, and all other requests for a job."""
+    for _, data in creations(size):
+        yield "CreateTask", data
+    yield from others(size, meta)
+
+
+def large(size: int, meta: bytes) -> Iterator[Request]:
+    """Yield a few requests that can be built in a short time at any size."""
+    creation = _creation(template(), "f1")
+    creation.task_execution_metadata.labels.update({f"k{index}": "v" for index in range(size // 16)})
+    yield "CreateTask", creation.SerializeToString()
+    yield "CreateTask", _creation(template(**_container(args=["x" * size])), "f1").SerializeToString()
+    creation = _creation(template(), "f1")
+    creation.template.custom["x"] = [1] * (size // 11)
+    yield "CreateTask", creation.SerializeToString()
+    metrics = admin.GetTaskMetricsRequest(resource_meta=meta, queries=["x"] * (size // 3))
+    yield "GetTaskMetrics", metrics.SerializeToString()
+    yield "GetTask", admin.GetTaskRequest(resource_meta=b"x" * size).SerializeToString()
+
+
+def others(size: int, meta: bytes) -> Iterator[Request]:
+    """Yield requests for a job: with large references, queries and texts."""
     references = (meta, meta + b"x" * size, b"\x1a" + _length(size) + b"n" * size, b"\x08\x01" * (size // 2))
     for reference in references:
         yield "GetTask", admin.GetTaskRequest(resource_meta=reference).SerializeToString()

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,13 @@ from pathlib import Path
 from kube_server import KubeServer, kubeconfig
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
+# PR_SET_PDEATHSIG: the kernel kills the server when the test process ends, also if that process is killed.
+_WITH_PARENT = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 @dataclass
@@ -20,24 +28,38 @@ class Serving:
 
     endpoint: str
     token: str
+    pid: int
 
 
 @contextmanager
 def serve(
     server: KubeServer, folder: Path, flags: Sequence[str | Path] = (), **environment: str
 ) -> Iterator[Serving]:
-    """Start a server with its default settings and end it. An existing state directory is used again."""
-    state = folder / "state"
+    """Start a server with its default settings and end it. An existing state directory is used again.
+
+    The log of the server is in ``server.log``.
+    """
+    state, log = folder / "state", folder / "server.log"
     state.mkdir(exist_ok=True)
     config = kubeconfig(server, folder / "kubeconfig")
     command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--kubeconfig", config, "--host", "127.0.0.1"]
     command += ["--port", "0", "--state", state, "--log-format", "json", *flags]
-    words = [str(word) for word in command]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}) as it:
+    words = [sys.executable, "-c", _WITH_PARENT, *map(str, command)]
+    # A pipe that is not read would block the server.
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen(words, stderr=stderr, env={**os.environ, **environment}) as it,
+    ):
         try:
-            assert it.stderr is not None
-            assert any(json.loads(line)["message"] == "ready" for line in it.stderr)
+            while not _is_ready(log):
+                assert it.poll() is None, log.read_text()
+                time.sleep(0.05)
             here = json.loads((state / "server.json").read_text())
-            yield Serving(endpoint=here["endpoint"], token=here.get("token", ""))
+            yield Serving(endpoint=here["endpoint"], token=here.get("token", ""), pid=it.pid)
         finally:
             it.kill()
+
+
+def _is_ready(log: Path) -> bool:
+    *lines, _ = log.read_text().split("\n")
+    return any(json.loads(line)["message"] == "ready" for line in lines)

@@ -1,0 +1,54 @@
+"""Limits on the freed memory that the C library keeps, for a server that receives large requests.
+
+By default glibc keeps freed memory in up to eight arenas per processor. After it has freed a large block, it
+no longer maps blocks of that size separately. The memory of a few large requests then stays in the process.
+
+This has no effect with other C libraries than glibc, such as musl or that of macOS.
+"""
+
+import asyncio
+import ctypes
+from collections.abc import Mapping
+from typing import Any, Final
+
+TRIM_SECONDS: Final = 30.0
+"""Interval between two calls that return free memory to the system."""
+
+# The numbers and values of parameters in malloc.h. A fixed threshold no longer grows.
+_PARAMETERS: Final = {
+    "M_ARENA_MAX": (-8, 2),
+    "M_MMAP_THRESHOLD": (-3, 256 * 2**10),
+    "M_TRIM_THRESHOLD": (-1, 256 * 2**10),
+}
+_VARIABLES: Final = frozenset(
+    {"GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}
+)
+
+
+def limit_kept_memory(environ: Mapping[str, str]) -> bool:
+    """Configure the allocator; call it before threads are started.
+
+    Returns:
+        False if the C library has no such parameters, or if the environment sets them.
+    """
+    libc = _libc()
+    if libc is None or _VARIABLES & environ.keys():
+        return False
+    for number, value in _PARAMETERS.values():
+        libc.mallopt(number, value)
+    return True
+
+
+async def trim_regularly() -> None:
+    """Return free memory to the system at an interval until cancelled."""
+    libc = _libc()
+    while libc is not None:
+        await asyncio.sleep(TRIM_SECONDS)
+        # In a thread, because it takes several milliseconds after large requests.
+        await asyncio.to_thread(libc.malloc_trim, 0)
+
+
+def _libc() -> Any:
+    """Return the C library if it is glibc, else None."""
+    libc = ctypes.CDLL(None)
+    return libc if hasattr(libc, "gnu_get_libc_version") else None

@@ -1,0 +1,170 @@
+"""Slow and large requests of one author: the server stays alive and keeps none of them in memory."""
+
+import asyncio
+import itertools
+import random
+import subprocess
+import sys
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import hostile_requests
+import liveness_probe
+import psutil
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from hostile_requests import Request
+from kube_nobodys import names
+from kube_served import Serving, serve
+from kube_server import KubeServer, served
+from serving import ASYNC, NAMESPACE, metadata, template, until
+
+from backend_plugin.shell.allocator import TRIM_SECONDS
+
+AT_ONCE = 32
+FEW = 200
+LONGEST_PROBE = 1.0
+MOST_GROWN = 100 * 2**20
+SMALL, MIDDLE, LARGE, LARGEST = 6 * 2**10, 60 * 2**10, 1_000_000, 11 * 2**20
+SENDING = (("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
+# RESOURCE_EXHAUSTED and UNAVAILABLE are temporary: too many bytes are in progress, or the cluster is slow.
+EXPECTED = {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "PERMISSION_DENIED"}
+PROBE = Path(liveness_probe.__file__)
+FLOOD = Path(__file__).with_name("reset_flood.py")
+
+
+@contextmanager
+def probing(serving: Serving) -> Iterator[list[tuple[float, float]]]:
+    """Probe the liveness of a server each second, and at the end; then the list has the durations."""
+    durations: list[tuple[float, float]] = []
+    command = [sys.executable, str(PROBE), serving.endpoint, str(serving.pid)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield durations
+            durations.append(liveness_probe.measure(serving.endpoint, serving.pid))
+        finally:
+            process.terminate()
+            out, error = process.communicate()
+    assert error == "", error
+    durations += [(float(seconds), float(net)) for seconds, net in map(str.split, out.splitlines())]
+
+
+def choose(number: int, meta: bytes) -> Sequence[Request]:
+    """Return requests of all kinds in random order: most are small, and some have the maximum size."""
+    shares = (
+        ([*hostile_requests.all_kinds(SMALL, meta)], number * 90 // 100),
+        ([*hostile_requests.all_kinds(MIDDLE, meta)], number * 9 // 100),
+        ([*hostile_requests.large(LARGE, meta)], number * 9 // 1000),
+        ([*hostile_requests.large(LARGEST, meta)], number // 1000 + 4),
+    )
+    chosen = [request for pool, count in shares for request in itertools.islice(itertools.cycle(pool), count)]
+    random.Random(number).shuffle(chosen)
+    return chosen
+
+
+def separate(request: Request, number: int) -> Request:
+    """Return a creation for an execution of its own, so that each one makes a job."""
+    method, data = request
+    if method != "CreateTask" or len(data) > 2 * MIDDLE:
+        return request
+    creation = admin.CreateTaskRequest.FromString(data)
+    creation.task_execution_metadata.task_execution_id.node_execution_id.execution_id.name = f"f{number}"
+    if len(creation.output_prefix) < SMALL // 2:
+        creation.output_prefix = f"s3://bucket/f{number}/n0/data/0"
+    return method, creation.SerializeToString()
+
+
+async def send(channel: grpc.aio.Channel, request: Request) -> tuple[str, bytes]:
+    """Return the status code of a call, and the response if there is one."""
+    method, data = request
+    if method == "GetTaskLogs":
+        stream = channel.unary_stream(ASYNC + method)(data, timeout=60)
+        return (await stream.code()).name, b""
+    call = channel.unary_unary(ASYNC + method)(data, timeout=60)
+    code = await call.code()
+    return code.name, await call if code is grpc.StatusCode.OK else b""
+
+
+async def attack(address: str, requests: Sequence[Request]) -> Counter[str]:
+    """Send the requests over several connections, and delete what they create; return the status codes."""
+    codes: Counter[str] = Counter()
+    numbered = iter(enumerate(requests))
+
+    async def work() -> None:
+        async with grpc.aio.insecure_channel(address, options=SENDING) as channel:
+            for number, request in numbered:
+                code, answer = await send(channel, separate(request, number))
+                codes[f"{request[0]} {code}"] += 1
+                if request[0] == "CreateTask" and answer:
+                    meta = admin.CreateTaskResponse.FromString(answer).resource_meta
+                    delete = admin.DeleteTaskRequest(resource_meta=meta).SerializeToString()
+                    await send(channel, ("DeleteTask", delete))
+
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    return codes
+
+
+async def reference(address: str) -> bytes:
+    """Return the reference of a new job."""
+    creation = admin.CreateTaskRequest(
+        template=template(),
+        output_prefix="s3://bucket/first/n0/data/0",
+        task_execution_metadata=metadata(execution="first"),
+    )
+    async with grpc.aio.insecure_channel(address) as channel:
+        _, answer = await send(channel, ("CreateTask", creation.SerializeToString()))
+    return admin.CreateTaskResponse.FromString(answer).resource_meta
+
+
+@contextmanager
+def attacked(folder: Path, *flags: str) -> Iterator[tuple[KubeServer, Serving]]:
+    """Run a server with these flags, and an API server that keeps only its last changes."""
+    # No object store answers, and none is looked for outside this machine.
+    store = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "none",
+        "AWS_SECRET_ACCESS_KEY": "none",
+    }
+    with served() as api:
+        api.objects.namespaces[NAMESPACE] = "Active"
+        # Thousands of large jobs would use up the memory of this process.
+        api.bodies, api.objects.history = deque(maxlen=1), deque(maxlen=1_000)  # type: ignore[assignment]
+        with serve(api, folder, flags, **store) as serving:
+            yield api, serving
+
+
+@pytest.mark.parametrize(
+    "number", [FEW, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])]
+)
+def test_hostile_requests_neither_stop_the_server_nor_stay_in_its_memory(
+    tmp_path: Path, request: pytest.FixtureRequest, number: int
+) -> None:
+    """A share of the long tests sends its share of the requests, because they take minutes."""
+    if number > FEW:
+        number //= int(request.config.getoption("--share").partition("/")[2])
+    with attacked(tmp_path) as (api, serving):
+        chosen = choose(number, asyncio.run(reference(serving.endpoint)))
+        process = psutil.Process(serving.pid)
+        before = process.memory_info().rss
+        with probing(serving) as durations:
+            codes = asyncio.run(attack(serving.endpoint, chosen))
+            asyncio.run(until(lambda: not names(api), 60))
+        # The server returns free memory to the system at an interval.
+        asyncio.run(until(lambda: process.memory_info().rss - before < MOST_GROWN, 2 * TRIM_SECONDS))
+        grown = process.memory_info().rss - before
+    longest = max(net for _, net in durations)
+    print(f"{len(durations)} probes, {max(durations)=}, {longest=} s, {grown / 2**20:.0f} MB more", codes)
+    assert longest < LONGEST_PROBE
+    assert {each.split()[1] for each in codes} <= EXPECTED
+
+
+def test_streams_that_are_reset_without_a_token_do_not_stop_the_server(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("x" * 40)
+    with attacked(tmp_path, "--token-file", str(token)) as (_, serving), probing(serving) as durations:
+        subprocess.run([sys.executable, FLOOD, serving.endpoint, "100000"], check=True, timeout=100)
+    print(durations)
+    assert max(net for _, net in durations) < LONGEST_PROBE
