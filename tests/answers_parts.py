@@ -1,4 +1,4 @@
-"""Table of API server responses for docs/explanation/kubernetes.md, from the table in the code."""
+"""Table of API server responses for docs/explanation/kubernetes-api-use.md, from the table in the code."""
 
 import generated
 

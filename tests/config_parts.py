@@ -1,4 +1,4 @@
-"""Tables of docs/reference/config.md, from the docstrings of the config classes."""
+"""Tables of docs/reference/task-config.md, from the docstrings of the config classes."""
 
 import dataclasses
 import inspect

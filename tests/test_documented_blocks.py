@@ -1,7 +1,8 @@
 """Every block of a page has a checked language, and every command on a page exists.
 
 `test_documentation` runs Python blocks, `test_documented_commands` runs console blocks, and the e2e tests run
-the programs of docs/reference/failures.md. This module checks fragments, data and commands for a cluster.
+the programs of docs/reference/failure-examples.md. This module checks fragments, data and commands
+for a cluster.
 """
 
 import ast

@@ -19,13 +19,13 @@ CLASSES = ("RunPolicy", "Master", "Worker", "PyTorch", "Elastic", "Gang", "Train
 MESSAGES = ("TaskExtension", "Role", "Toleration", "Gang", "TrainJob", "JobRef")
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "reference/config.md": {name: partial(config_parts.of_class, name) for name in CLASSES},
+    "reference/task-config.md": {name: partial(config_parts.of_class, name) for name in CLASSES},
     "reference/phases.md": {name: partial(phases_parts.of_table, name) for name in phases_parts.TABLES},
-    "reference/wire.md": {
+    "reference/wire-format.md": {
         "flyteidl": wire_parts.of_flyteidl,
         **{name: partial(wire_parts.of_message, name) for name in MESSAGES},
     },
-    "explanation/kubernetes.md": {"answers": answers_parts.of_table},
+    "explanation/kubernetes-api-use.md": {"answers": answers_parts.of_table},
     "explanation/timeouts.md": {
         "settings": timeouts_parts.of_settings,
         "server": timeouts_parts.of_server,

@@ -23,7 +23,7 @@ def tables(page: str, heading: str) -> list[list[str]]:
 
 
 def test_every_policy_is_listed() -> None:
-    assert tables("config.md", "Policies") == [
+    assert tables("task-config.md", "Policies") == [
         [policy.__name__, ", ".join(member.name for member in policy)]
         for policy in (RestartPolicy, CleanPodPolicy)
     ]

@@ -1,4 +1,4 @@
-"""Tables of docs/reference/wire.md, from flyteidl's messages and from our own proto file."""
+"""Tables of docs/reference/wire-format.md, from flyteidl's messages and from our own proto file."""
 
 import re
 from collections.abc import Iterator

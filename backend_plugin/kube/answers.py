@@ -1,6 +1,7 @@
 """API errors as exceptions, and the table that determines their treatment.
 
-Requests are retried and errors are chosen by this table. `docs/explanation/kubernetes.md` contains it.
+Requests are retried and errors are chosen by this table.
+`docs/explanation/kubernetes-api-use.md` contains it.
 """
 
 import re

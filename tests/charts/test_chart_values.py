@@ -145,7 +145,7 @@ def test_the_parser_of_descriptions_finds_nested_keys(name: str) -> None:
 
 
 def test_the_rules_are_those_that_the_page_lists() -> None:
-    page = (ROOT / "docs/how-to/serve.md").read_text()
+    page = (ROOT / "docs/how-to/run-the-connector.md").read_text()
     rows = re.findall(r"^\| (core|`[a-z.].*?) \| (`[a-z/`, ]+) \| ([a-z, ]+)", page, re.MULTILINE)
 
     def uses(groups: set[str], resources: Any, verbs: Any) -> set[tuple[str, str, str]]:

@@ -1,7 +1,7 @@
 """Flyte's own plugin and ours on one cluster: the messages for the same tasks, their delay and their cost.
 
 Both propellers are the same program. Pods are simulated, but failing tasks run their real programs.
-`KFPYTORCH_TABLE` names a file for the tables of docs/explanation/compared.md.
+`KFPYTORCH_TABLE` names a file for the tables of docs/explanation/comparison-with-the-go-plugin.md.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Each field in which our job differs from the job of Flyte's Go plugin: a path and a predicate.
 
-docs/reference/differences.md contains the same entries, with the reason and the number of generated tasks.
-The first entry that matches explains a difference.
+docs/reference/differences-from-the-go-plugin.md contains the same entries, with the reason and the number
+of generated tasks. The first entry that matches explains a difference.
 """
 
 import re

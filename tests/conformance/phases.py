@@ -1,7 +1,7 @@
 """Each job for which our phase differs from the phase of Flyte's Go plugin: a name and a predicate.
 
-docs/reference/differences.md contains the same entries, with the reason and the count. The first entry that
-matches explains a difference.
+docs/reference/differences-from-the-go-plugin.md contains the same entries, with the reason and the count.
+The first entry that matches explains a difference.
 """
 
 from collections.abc import Callable, Iterator, Mapping

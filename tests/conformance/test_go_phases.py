@@ -10,7 +10,7 @@ from phases import DIFFERENCES, Told, cases, differs, explanation
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1800)]
 
-PAGE = ROOT / "docs/reference/differences.md"
+PAGE = ROOT / "docs/reference/differences-from-the-go-plugin.md"
 ENTRY = re.compile(r"^\| `([a-z-]+)` \| phase \| (\d+) \|$", re.MULTILINE)
 SHOWN = 20
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1800)]
 ALL = 2000
 # A lower number gives a faster run. The counts on the page apply to all cases.
 CASES = int(os.environ.get("CONFORMANCE_CASES", ALL))
-PAGE = ROOT / "docs/reference/differences.md"
+PAGE = ROOT / "docs/reference/differences-from-the-go-plugin.md"
 ENTRY = re.compile(r"^\| `(?P<name>[a-z-]+)` \| `(?P<path>[^`]+)` \| (?P<count>\d+) \|$", re.MULTILINE)
 HEADING = re.compile(r"^### (.*)$", re.MULTILINE)
 SHOWN = 20

@@ -1,4 +1,4 @@
-"""`docs/reference/failures.md` shows the source and the real output of each failing program.
+"""`docs/reference/failure-examples.md` shows the source and the real output of each failing program.
 
 ``UPDATE=1 pytest tests/e2e/test_failures_doc.py`` writes programs and outputs into the page.
 """
@@ -16,7 +16,7 @@ from e2e.conftest import Ran
 pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/reference/failures.md"
+PAGE = ROOT / "docs/reference/failure-examples.md"
 PROGRAMS = sorted((ROOT / "tests/e2e/failures").glob("*.py"))
 SECTION = re.compile(
     r"^```py\n(?P<program>.*?)^```\n\n```text\n\$ pyflyte run (?P<name>\w+)\.py train\n(?P<output>.*?)^```\n",

@@ -1,7 +1,7 @@
 """The PyTorchJob manifest, for training-operator 1.7 to 1.9.
 
-It contains only fields that all these releases interpret in the same way. docs/reference/differences.md
-lists the differences from Flyte's own plugin.
+It contains only fields that all these releases interpret in the same way.
+docs/reference/differences-from-the-go-plugin.md lists the differences from Flyte's own plugin.
 """
 
 from collections.abc import Sequence

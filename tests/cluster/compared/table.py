@@ -1,4 +1,4 @@
-"""Writes the comparison page, docs/explanation/compared.md."""
+"""Writes the comparison page, docs/explanation/comparison-with-the-go-plugin.md."""
 
 import re
 from collections import Counter

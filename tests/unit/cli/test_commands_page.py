@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "commands.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "client-commands.md"
 COMMANDS = ("jobs", "logs", "cancel", "nodes", "gc", "health", "demo")
 
 
