@@ -95,4 +95,9 @@ def test_a_page_shows_what_its_commands_print(page: Path, folder: Path) -> None:
 
 
 def test_there_are_pages_to_play() -> None:
-    assert {page.stem for page in PAGES} >= {"see-what-a-task-asks-for", "explain-a-job", "render", "explain"}
+    assert {page.stem for page in PAGES} >= {
+        "preview-manifests",
+        "diagnose-a-pending-job",
+        "render",
+        "explain",
+    }
