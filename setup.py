@@ -76,6 +76,8 @@ setup(
             "mypy",
             "myst-parser",
             "pexpect",
+            # Parses the PromQL of the dashboard and the alerts.
+            "promql-parser",
             # From version 27 on, generated code requires a protobuf runtime of at least the compiler's
             # version. Code of version 24 works with every runtime since 4.21. grpcio-tools would also
             # tie protobuf itself to the compiler.

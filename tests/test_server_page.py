@@ -87,6 +87,7 @@ def test_every_flag_is_of_a_setting_or_listed_apart() -> None:
 def test_every_metric_is_listed() -> None:
     parts = [getattr(Metrics(), name) for name in Metrics.__slots__]
     assert table("Metrics", 3) == [[f"`{metric(part)}`", *kind_and_labels(part)] for part in parts]
+    assert all(row[3] for row in table("Metrics", 4)), "each has a unit"
 
 
 def metric(part: Tally | Histogram | Gauge) -> str:
@@ -95,5 +96,4 @@ def metric(part: Tally | Histogram | Gauge) -> str:
 
 def kind_and_labels(part: Tally | Histogram | Gauge) -> tuple[str, str]:
     kind = {Tally: "counter", Histogram: "histogram", Gauge: "gauge"}[type(part)]
-    labels = (part.label,) if isinstance(part, Histogram) else part.labels
-    return kind, ", ".join(f"`{label}`" for label in labels)
+    return kind, ", ".join(f"`{label}`" for label in part.labels)

@@ -8,13 +8,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import asking, cluster_options, ends, lines, offline, serve_settings, sources, tables
+from backend_plugin.cli import (
+    asking,
+    cluster_options,
+    ends,
+    lines,
+    offline,
+    release,
+    serve_settings,
+    sources,
+    tables,
+)
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings
 
@@ -117,7 +126,7 @@ def _wanted(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "Wish"]:
         flyte_namespace=said["flyte_namespace"],
         output_prefixes=said["output_prefix"] or concrete,
         read_only=said["read_only"],
-        release=_release(),
+        release=release.read_version(),
         connector=said["connector"] or "",
         certificate=_certificate(server),
     )
@@ -128,13 +137,6 @@ def _certificate(server: "ServerSettings") -> str:
     """Return the certificate of the server settings if the file exists here, as in the pod of helm test."""
     file = server.tls.certificate if server.tls else None
     return str(file) if file is not None and file.is_file() else ""
-
-
-def _release() -> str:
-    try:
-        return metadata.version("flytekitplugins-kfpytorch")
-    except metadata.PackageNotFoundError:  # A source checkout without an installation.
-        return ""
 
 
 async def _gathered(

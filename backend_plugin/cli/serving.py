@@ -1,13 +1,15 @@
 """Builds the parts of a server from its settings, and connects them."""
 
+import platform
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from backend_plugin.cli import release
 from backend_plugin.cli.clusters import Opened, named_namespaces
 from backend_plugin.core.errors import BackendError
-from backend_plugin.shell import credentials, people, server, service
+from backend_plugin.shell import credentials, job_metrics, people, server, service
 from backend_plugin.shell.allowed import Allowed
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache
@@ -17,7 +19,7 @@ from backend_plugin.shell.findings import NOBODY, Found
 from backend_plugin.shell.front import Front
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.keeper import Keeper
-from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.metrics import Labels, Metrics
 from backend_plugin.shell.orders import Orders
 from backend_plugin.shell.orphans import Orphanage, Orphans, Rhythm
 from backend_plugin.shell.outcome import Outcomes
@@ -25,6 +27,7 @@ from backend_plugin.shell.prefixes import Prefixes
 from backend_plugin.shell.server import Reflection, ServerOptions
 from backend_plugin.shell.settings import ClusterKind, ServerSettings
 from backend_plugin.shell.together import together
+from backend_plugin.shell.verdicts import Verdicts
 
 _SERVICES: Final = {
     server.FLYTE: "flyteidl.service.agent_pb2",
@@ -96,14 +99,15 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
             asked=orphans.asked if orphans else lambda _: None,
         )
     )
-    asked = people.People(cache=cache, judge=judge, cluster=cluster, nodes=here.nodes, serves=allowed.serves)
-    metrics.cached.ask = lambda: _counts(cache)
-    metrics.orders_pending.ask = lambda: {
-        (what,): orders.count(what) for what in ("confirm", "delete", "end", "gone", "look", "read")
-    }
-    if here.sight is not None:
-        metrics.watches.ask = here.sight.counts
-        here.sight.trouble = lambda error: metrics.cluster_errors.add("follow", error)
+    asked = people.People(
+        cache=cache,
+        judge=judge,
+        cluster=cluster,
+        verdicts=Verdicts(cluster, metrics),
+        nodes=here.nodes,
+        serves=allowed.serves,
+    )
+    _set_gauges(metrics, here, cache, orders)
     return Parts(
         tasks=tasks,
         people=asked,
@@ -114,6 +118,22 @@ def assembled(here: Opened, said: ServerSettings) -> Parts:
         orphans=orphans,
         found=found,
     )
+
+
+def _set_gauges(metrics: Metrics, here: Opened, cache: Cache, orders: Orders) -> None:
+    """Set the sources of the gauges, which are read during a scrape."""
+    build: Mapping[Labels, float] = {(release.read_version(), platform.python_version()): 1.0}
+    metrics.build.ask = lambda: build
+    metrics.jobs.ask = lambda: job_metrics.count_jobs(cache)
+    metrics.oldest_waiting.ask = lambda: {(): job_metrics.age_of_oldest_waiting(cache, here.now())}
+    metrics.cached.ask = lambda: _counts(cache)
+    metrics.orders_pending.ask = lambda: {
+        (what,): orders.count(what) for what in ("confirm", "delete", "end", "gone", "look", "read")
+    }
+    if here.sight is not None:
+        metrics.watches.ask = here.sight.counts
+        metrics.watch_age.ask = here.sight.ages
+        here.sight.trouble = lambda error: metrics.cluster_errors.add("follow", error)
 
 
 def _key_ring(said: ServerSettings) -> KeyRing:

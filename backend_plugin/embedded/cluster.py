@@ -4,11 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
-from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from backend_plugin.core.errors import Refused
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.manifest.names import IDENTITY
 from backend_plugin.core.observed import JOB_NAME, Pod, read_pod
@@ -26,7 +24,7 @@ from backend_plugin.embedded.pods import Pods
 from backend_plugin.embedded.scheduler import Scheduler
 from backend_plugin.embedded.state_lock import USABLE, StateUnusable
 from backend_plugin.embedded.store import Change, Conflict, Store, system_clock
-from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Sink, Unavailable
+from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Outdated, Sink, Unavailable
 
 _EXPIRY: Final = 60.0
 """Seconds between two deletions of expired events."""
@@ -96,7 +94,7 @@ class EmbeddedCluster:
             return self._store.create(manifest)
         return self._store.create(admission.admit(_placed(manifest)))
 
-    async def get(self, name: Name) -> Manifest | None:
+    async def get(self, name: Name, *, awaited: bool = True) -> Manifest | None:  # noqa: ARG002
         """Return a job; see `Cluster.get`."""
         return self._find("PyTorchJob", name)
 
@@ -117,7 +115,7 @@ class EmbeddedCluster:
             try:
                 self._store.update(new)
             except Conflict as conflict:
-                raise Refused(HTTPStatus.CONFLICT, "Conflict", str(conflict)) from conflict
+                raise Outdated(str(conflict)) from conflict
 
     async def delete(self, name: Name, *, awaited: bool = False) -> None:  # noqa: ARG002
         """Delete a job and all objects that it owns; see `Cluster.delete`."""

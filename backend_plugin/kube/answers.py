@@ -128,6 +128,11 @@ class Answered(BackendError):
         return _NOT_AUTHORIZED.search(self.message) is not None
 
     @property
+    def is_outdated(self) -> bool:
+        """True if the object has another version than the request."""
+        return self.code == HTTPStatus.CONFLICT and _MODIFIED in self.message
+
+    @property
     def is_not_found(self) -> bool:
         """True if the object does not exist."""
         return self.code == HTTPStatus.NOT_FOUND and self.genuine
@@ -147,7 +152,7 @@ TABLE: Final = (
     ),
     Row(
         answer=f"409 `Conflict`: {_MODIFIED}",
-        matches=lambda answer: answer.code == HTTPStatus.CONFLICT and _MODIFIED in answer.message,
+        matches=lambda answer: answer.is_outdated,
         repeated=True,
     ),
     Row(

@@ -163,7 +163,8 @@ class Api:
             except Answered as answer:
                 # In its first second an API server has no rules and rejects permitted requests.
                 is_doubted = answer.is_not_authorized and question.doubts
-                if not answer.is_passing and not is_doubted:
+                is_final = question.conflicts and answer.code == HTTPStatus.CONFLICT
+                if is_final or not (answer.is_passing or is_doubted):
                     raise
                 trouble = answer if is_doubted else _unavailable(answer)
                 heard.append(trouble)

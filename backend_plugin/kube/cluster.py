@@ -43,6 +43,7 @@ from backend_plugin.shell.cluster import (
     LogRequest,
     Misconfigured,
     Name,
+    Outdated,
     Record,
     Sink,
     Unavailable,
@@ -108,9 +109,9 @@ class KubernetesCluster:
             each.made(resource)
         return made
 
-    async def get(self, name: Name) -> Manifest | None:
+    async def get(self, name: Name, *, awaited: bool = True) -> Manifest | None:
         """Return a job; see `Cluster.get`."""
-        found = await self._get(JOBS, name.namespace, name.name)
+        found = await self._get(JOBS, name.namespace, name.name, behind=not awaited)
         return found if found is None or name.uid in (None, text(wire.metadata(found), "uid")) else None
 
     async def pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
@@ -142,11 +143,14 @@ class KubernetesCluster:
             body=_encoded(patch),
             content_type="application/merge-patch+json",
             doubts=False,
+            conflicts="resourceVersion" in section(patch, "metadata"),
             behind=not awaited,
         )
         try:
             await self._api.ask(question)
         except Answered as answer:
+            if question.conflicts and answer.is_outdated:
+                raise Outdated(str(answer)) from answer
             # A uid is immutable, so this is a different job.
             if answer.row.delete is Outcome.ABSENT or "metadata.uid" in answer.fields:
                 return
@@ -218,11 +222,13 @@ class KubernetesCluster:
             async for line in lines:
                 yield line
 
-    async def _get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+    async def _get(
+        self, resource: Resource, namespace: str, name: str, *, behind: bool = False
+    ) -> Manifest | None:
         if not are_names(namespace, name):
             return None
         try:
-            return await self._api.object(Question(path=resource.path(namespace, name)))
+            return await self._api.object(Question(path=resource.path(namespace, name), behind=behind))
         except Answered as answer:
             if answer.row.get is Outcome.ABSENT:
                 return None

@@ -42,6 +42,8 @@ class Question:
     accept: str = "application/json"
     doubts: bool = True
     """Retry a 403. False if the request is optional or the caller retries."""
+    conflicts: bool = False
+    """Do not retry a 409, because the request is for one version of the object."""
     behind: bool = False
     """The request has low priority. It uses the limit for background requests and may wait for a slot."""
 

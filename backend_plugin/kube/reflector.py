@@ -160,6 +160,7 @@ class Reflector:
         found, self._found = self._found, []
         self._course.listed(page.version, asyncio.get_running_loop().time())
         self._granted("list")
+        self._receive()
         self._place.part.replace(found)
         if not self._is_deaf:
             self._well()
@@ -203,6 +204,8 @@ class Reflector:
         began = loop.time()
         async with self._api.stream(self._question(query), self._options.silence) as stream:
             self._granted("watch")
+            if self._kind.record not in _SPOKEN:  # Without bookmarks, a quiet watch sends nothing else.
+                self._receive()
             if not self._is_deaf:
                 self._stands(State.IN_SIGHT)
             await self._read(stream)
@@ -231,6 +234,7 @@ class Reflector:
         elif change.type == "DELETED":
             self._place.part.drop(seen)
         self._course.seen(seen.version)
+        self._receive()
         self._well()
 
     # ---- errors
@@ -289,6 +293,9 @@ class Reflector:
     def _stands(self, state: State) -> None:
         self._state = state
         self._place.sight.stands(str(self._kind), self._place.namespace, state)
+
+    def _receive(self) -> None:
+        self._place.sight.receive(str(self._kind), self._place.namespace)
 
     def _granted(self, verb: str) -> None:
         self._refusals[verb] = 0

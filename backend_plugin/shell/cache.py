@@ -10,7 +10,7 @@ from backend_plugin.core import origin, turns
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
-from backend_plugin.core.scheduling import table
+from backend_plugin.core.scheduling import asks, table
 from backend_plugin.core.told_at import told_at
 from backend_plugin.shell.by_node import ByNode
 from backend_plugin.shell.cluster import Name, Record
@@ -42,16 +42,17 @@ class Entry:
     __slots__ = (
         "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
         "origin", "output_prefix", "outputs",
-        "pod_groups", "pods", "queues", "read", "steady", "told", "turned", "unconfirmed", "undisturbed",
-        "version",
+        "pod_groups", "pods", "queue", "queues", "read", "steady", "told", "turned", "unconfirmed",
+        "undisturbed", "unmeasured", "version",
     )  # fmt: skip
 
     def __init__(self, namespace: str, name: str, queues: Queues | None = None) -> None:
         self.namespace, self.name, self.queues = namespace, name, queues
         self.job: Job | None = None
         self.origin: Origin | None = None
-        self.output_prefix = ""
-        """Read from the job's annotation, or from a client's reference if the job does not exist."""
+        self.output_prefix = self.queue = ""
+        """The prefix is from the job's annotation, or from a client's reference if the job does not exist.
+        The queue is from its gang request."""
         self.pods: tuple[Pod, ...] = ()
         self.events: tuple[Event, ...] = ()
         self.pod_groups: tuple[PodGroup, ...] = ()
@@ -75,8 +76,9 @@ class Entry:
         were created or exist, although the watch may not have delivered them."""
         self.answer: Answer | None = None
         """The last encoded response."""
-        self.version = 0
-        """Incremented with every change."""
+        self.version = self.unmeasured = 0
+        """Incremented with every change; the number of durations to measure for a job that this server
+        created: waiting time and start time."""
 
     @property
     def key(self) -> Key:
@@ -127,7 +129,8 @@ class Cache:
         """Jobs found to be gone, in this order; a key may belong to a job that exists again."""
         self._complete: set[type[Record]] = set()
         self._listeners: list[Listener] = []
-        self._removal_listeners: list[Listener] = []
+        self.removal_listeners: list[Listener] = []
+        """Called with each entry that is removed."""
         self.ready = asyncio.Event()
         """Set once all jobs and pods have been listed."""
 
@@ -153,10 +156,6 @@ class Cache:
         """Call `listener` with the entry after every change; returns a function that stops this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
-
-    def listen_to_removals(self, listener: Listener) -> None:
-        """Call `listener` with each entry that is removed."""
-        self._removal_listeners.append(listener)
 
     # ---- changes from the watch
 
@@ -293,7 +292,7 @@ class Cache:
     def _remove(self, entry: Entry) -> None:
         del self._entries[entry.key]
         self._by_node.remove(entry)
-        for listener in self._removal_listeners:
+        for listener in self.removal_listeners:
             listener(entry)
 
     def _put_job(self, entry: Entry, job: Job) -> None:
@@ -310,6 +309,7 @@ class Cache:
         if entry.job is None or entry.job.annotations != job.annotations:
             self._by_node.remove(entry)
             entry.origin = origin.read(job.annotations, entry.namespace)
+            entry.queue = asks.of(job.annotations).queue
             self._by_node.add(entry)
         entry.output_prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
         entry.job, entry.gone, entry.unconfirmed, entry.undisturbed = job, None, False, ()
@@ -330,14 +330,16 @@ class Cache:
         entry = self._entries.get(key)
         return entry.job if entry is not None else None
 
-    def answered(self, namespace: str, job: Job, last: Job | None) -> None:
-        """Merge a fetched job, unless the watch has changed the job since `last` was read.
+    def answered(self, namespace: str, job: Job, last: Job | None, *, is_new: bool = False) -> None:
+        """Merge a fetched or created job, unless the watch has changed the job since `last` was read.
 
         What the watch delivered meanwhile may be newer than the response. If it is older, the watch will
         deliver the newer state.
         """
         if self.last((namespace, job.name)) is last:
             self.put(namespace, job)
+        if is_new and (entry := self._entries.get((namespace, job.name))) is not None:
+            entry.unmeasured = 2
 
     def lost(self, entry: Entry) -> None:
         """Mark a job as gone, because it certainly does not exist."""

@@ -27,6 +27,10 @@ class NotDurable(Unavailable):
     """The cluster cannot store the change, for example on a full disk; a restart would forget it."""
 
 
+class Outdated(Unavailable):
+    """The object has changed since it was read; read it again."""
+
+
 class AlreadyExists(BackendError):
     """An object of that name exists; it may belong to another attempt."""
 
@@ -88,8 +92,13 @@ class Cluster(Protocol):
             AlreadyExists: If an object of that name exists.
         """
 
-    async def get(self, name: Name) -> Manifest | None:
-        """Return a PyTorchJob as the API server has it now, not from a cache; None if it does not exist."""
+    async def get(self, name: Name, *, awaited: bool = True) -> Manifest | None:
+        """Return a PyTorchJob as the API server has it now, not from a cache; None if it does not exist.
+
+        Args:
+            name: The job.
+            awaited: A caller waits for the job; otherwise the request may be delayed as in `patch`.
+        """
 
     async def pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
         """Return the replicas of a PyTorchJob as the API server has them now, not from a cache.
@@ -104,6 +113,9 @@ class Cluster(Protocol):
             name: The job.
             patch: The merge patch.
             awaited: A caller waits for the patch. Otherwise it may be delayed without limit.
+
+        Raises:
+            Outdated: If the patch contains a `resourceVersion`, and the job has another one.
         """
 
     async def delete(self, name: Name, *, awaited: bool = False) -> None:

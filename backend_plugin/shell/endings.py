@@ -44,7 +44,7 @@ class Endings:
         self._outcomes = outcomes
         self.orders = orders
         self._ring = ring
-        cache.listen_to_removals(self._cancel_read)
+        cache.removal_listeners.append(self._cancel_read)
 
     def see(self, entry: Entry) -> None:
         """Start to read the outputs of a job if it has ended and they have not been read."""

@@ -87,7 +87,7 @@ class Front(Handler):
     def _answer(self, found: Any, method: str) -> Callable[..., Any]:
         behaviour, read = found.unary_unary, found.request_deserializer or bytes
         name = method.rpartition(".")[2]
-        durations = self.metrics.request_seconds.child(name)
+        durations = self.metrics.request_duration.child(name)
 
         async def answer(data: bytes, context: Any) -> Any:
             size = len(data)

@@ -22,7 +22,7 @@ from backend_plugin.core.task_phase import Phase, TaskPhase
 from backend_plugin.core.turns import Way
 from backend_plugin.core.upkeep import Duties
 from backend_plugin.core.values import Manifest
-from backend_plugin.shell import whose
+from backend_plugin.shell import job_metrics, whose
 from backend_plugin.shell.answers import Answers
 from backend_plugin.shell.cache import Cache, Entry, Key
 from backend_plugin.shell.cluster import AlreadyExists, Cluster, Misconfigured, Name, NotDurable, Unavailable
@@ -30,6 +30,7 @@ from backend_plugin.shell.endings import Endings
 from backend_plugin.shell.timeouts import timeout
 from backend_plugin.shell.together import together
 from backend_plugin.shell.turning import Turning
+from backend_plugin.shell.verdicts import Verdicts
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Keeper:
         self._endings = endings
         self._orders = endings.orders
         self._metrics = endings.orders.metrics
+        self._verdicts = Verdicts(cluster, self._metrics)
         self._turning = Turning(cluster, cache, answers.judge, endings.orders)
         self._due: set[Entry] = set()
         self._seconds = seconds
@@ -366,8 +368,7 @@ class Keeper:
             entry.told = verdict.phase
             said = verdict.message.partition("\n")[0]
             log.log(level, "%s: %s", verdict.phase.value, said, extra=whose.of_entry(entry))
-            if verdict.phase.is_failure and verdict.cause is not None:
-                self._metrics.causes.add(verdict.cause.value)
+            job_metrics.measure_start(self._metrics, entry, verdict.phase, self._judge.now())
             if verdict.phase is Phase.SUCCEEDED:
                 asyncio.get_running_loop().call_later(upkeep.LINGER.total_seconds(), self.see, entry)
         if duties := upkeep.duties(entry.observed(), verdict, self._judge.now()):
@@ -382,15 +383,13 @@ class Keeper:
             self._cache.answered(entry.namespace, read_job(found), last)
 
     async def _do(self, entry: Entry, duties: Duties) -> None:
-        uid = entry.job.uid if entry.job else None
+        name = Name(namespace=entry.namespace, name=entry.name, uid=entry.job.uid if entry.job else None)
         if duties.patch is not None:
-            log.debug("writes down why it failed", extra=whose.of_entry(entry))
-            await self._cluster.patch(Name(namespace=entry.namespace, name=entry.name, uid=uid), duties.patch)
+            log.debug("stores why it failed", extra=whose.of_entry(entry))
+            await self._verdicts.store(name, duties.patch)
         if duties.delete:
             log.info("deletes a job that was given up before it began", extra=whose.of_entry(entry))
-            await self._delete_own(
-                Name(namespace=entry.namespace, name=entry.name, uid=uid), entry.output_prefix
-            )
+            await self._delete_own(name, entry.output_prefix)
         for pod in duties.pods:
             log.info("stops %s, which its job has left behind", pod.name, extra=whose.of_entry(entry))
             # The uid protects a new pod of the same name.

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 Labels: TypeAlias = tuple[str, ...]
 
 # Seconds: from a response out of memory to FlytePropeller's timeout of 10 s, and beyond.
-_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_CALLS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+# Seconds: from a job that starts immediately to a gang that waits for a day. Timestamps are whole seconds.
+_STARTS: Final = (
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0),
+    *(3_600.0, 7_200.0, 14_400.0, 28_800.0, 86_400.0),
+)
 
 
 class CannotShow(BackendError):
@@ -53,41 +58,46 @@ class Tally:
 
 @dataclass(slots=True)
 class Durations:
-    """The observed durations of one label, in buckets."""
+    """The observed durations of one set of label values, in buckets."""
 
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS) + 1), init=False)
+    bounds: tuple[float, ...] = _CALLS
+    buckets: list[int] = field(init=False)
     seconds: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self.buckets = [0] * (len(self.bounds) + 1)
 
     def add(self, seconds: float) -> None:
         """Record one duration."""
-        self.buckets[bisect_left(_BOUNDS, seconds)] += 1
+        self.buckets[bisect_left(self.bounds, seconds)] += 1
         self.seconds += seconds
 
 
 @dataclass(slots=True)
 class Histogram:
-    """A histogram of durations with one label."""
+    """A histogram of durations."""
 
     name: str
     help: str
-    label: str
-    of: dict[str, Durations] = field(default_factory=dict, init=False)
+    labels: Labels
+    bounds: tuple[float, ...] = _CALLS
+    of: dict[Labels, Durations] = field(default_factory=dict, init=False)
 
-    def child(self, label: str) -> Durations:
-        """Return the durations of one label value; a frequent caller should keep the result."""
-        return self.of.setdefault(label, Durations())
+    def child(self, *labels: str) -> Durations:
+        """Return the durations of these label values; a frequent caller should keep the result."""
+        return self.of.setdefault(labels, Durations(self.bounds))
 
     def families(self) -> "Iterator[Metric]":
         """Yield the histogram as a Prometheus metric family."""
         from prometheus_client.core import HistogramMetricFamily
 
-        family = HistogramMetricFamily(f"kfpytorch_{self.name}", self.help, labels=(self.label,))
-        for label, durations in list(self.of.items()):
+        family = HistogramMetricFamily(f"kfpytorch_{self.name}", self.help, labels=self.labels)
+        for labels, durations in list(self.of.items()):
             upper, count = [], 0
-            for bound, inside in zip((*map(str, _BOUNDS), "+Inf"), list(durations.buckets), strict=True):
+            for bound, inside in zip((*map(str, self.bounds), "+Inf"), list(durations.buckets), strict=True):
                 count += inside
                 upper.append((bound, count))
-            family.add_metric((label,), upper, durations.seconds)
+            family.add_metric(labels, upper, durations.seconds)
         yield family
 
 
@@ -114,59 +124,83 @@ class Gauge:
 class Metrics:
     """The metrics of a server; to be updated on the event loop only."""
 
-    requests: Tally = field(
-        default_factory=lambda: Tally("requests", "Calls that ended.", ("method", "code"))
+    build: Gauge = field(
+        default_factory=lambda: Gauge(
+            "build_info", "The version of the server, as labels of the value 1.", ("version", "python")
+        )
     )
-    request_seconds: Histogram = field(
-        default_factory=lambda: Histogram("request_seconds", "How long calls took.", "method")
+    requests: Tally = field(
+        default_factory=lambda: Tally("requests", "Completed calls, by gRPC code.", ("method", "code"))
+    )
+    request_duration: Histogram = field(
+        default_factory=lambda: Histogram(
+            "request_duration_seconds", "Duration of calls that are not streams.", ("method",)
+        )
     )
     running: Gauge = field(
-        default_factory=lambda: Gauge("requests_running", "Calls that are being answered.", ("services",))
+        default_factory=lambda: Gauge("requests_running", "Calls in progress.", ("services",))
     )
-    streams: Gauge = field(
-        default_factory=lambda: Gauge("streams_open", "Streams that are open.", ("services",))
+    streams: Gauge = field(default_factory=lambda: Gauge("streams_open", "Open streams.", ("services",)))
+    phases: Tally = field(
+        default_factory=lambda: Tally("phases", "Phases that GetTask returned.", ("phase",))
     )
-    phases: Tally = field(default_factory=lambda: Tally("phases", "Phases that were answered.", ("phase",)))
-    causes: Tally = field(
-        default_factory=lambda: Tally("causes", "Causes of the failures that were seen.", ("cause",))
-    )
-    creates: Tally = field(
-        default_factory=lambda: Tally(
-            "creates", "Tasks that were to be created, by what came of it.", ("result",)
+    jobs: Gauge = field(
+        default_factory=lambda: Gauge(
+            "jobs", "Existing jobs, by their last observed phase.", ("phase", "task_namespace", "queue")
         )
+    )
+    oldest_waiting: Gauge = field(
+        default_factory=lambda: Gauge(
+            "oldest_waiting_job_seconds", "Age of the oldest job that has never been placed.", ()
+        )
+    )
+    job_wait: Histogram = field(
+        default_factory=lambda: Histogram(
+            "job_wait_duration_seconds", "Time from the creation of a job until it was placed.", (), _STARTS
+        )
+    )
+    job_start: Histogram = field(
+        default_factory=lambda: Histogram(
+            "job_start_duration_seconds", "Time from the creation of a job until it first ran.", (), _STARTS
+        )
+    )
+    failures: Tally = field(default_factory=lambda: Tally("failures", "Failed jobs, by cause.", ("cause",)))
+    creates: Tally = field(
+        default_factory=lambda: Tally("creates", "CreateTask calls, by result.", ("result",))
     )
     cluster_errors: Tally = field(
         default_factory=lambda: Tally(
-            "cluster_errors", "What the cluster refused or did not answer.", ("operation", "error")
+            "cluster_errors",
+            "Failed requests to the cluster and failures of watches.",
+            ("operation", "error"),
         )
     )
     orphans: Tally = field(
-        default_factory=lambda: Tally(
-            "orphans", "Jobs without an owner, by what was found of their execution, or done.", ("result",)
-        )
+        default_factory=lambda: Tally("orphans", "Jobs without an owner, by result.", ("result",))
     )
     store_errors: Tally = field(
         default_factory=lambda: Tally(
-            "store_errors", "Looks for outputs and error files that failed.", ("scheme", "error")
+            "store_errors", "Failed reads of outputs and error files.", ("scheme", "error")
         )
     )
     watch_lag: Histogram = field(
         default_factory=lambda: Histogram(
-            "watch_lag_seconds", "From a change in the cluster until it was seen.", "kind"
+            "watch_lag_seconds", "Time from a change in the cluster until it was received.", ("kind",)
+        )
+    )
+    watch_age: Gauge = field(
+        default_factory=lambda: Gauge(
+            "watch_age_seconds", "Time since the API server last sent data for a kind.", ("kind",)
         )
     )
     watches: Gauge = field(
         default_factory=lambda: Gauge(
-            "watches", "What is followed in a Kubernetes, by how it stands.", ("kind", "state")
+            "watches", "Watches in a Kubernetes cluster, by state.", ("kind", "state")
         )
     )
-    cached: Gauge = field(
-        default_factory=lambda: Gauge("cached_objects", "Objects that are remembered.", ("kind",))
-    )
+    cached: Gauge = field(default_factory=lambda: Gauge("cached_objects", "Objects in the cache.", ("kind",)))
     orders_pending: Gauge = field(
-        default_factory=lambda: Gauge(
-            "orders_pending", "What is under way behind the calls, by what is asked.", ("order",)
-        )
+        default_factory=lambda: Gauge("orders_pending", "Pending background operations.", ("order",))
     )
 
     def collect(self) -> "Iterator[Metric]":

@@ -21,6 +21,7 @@ from backend_plugin.shell import job_logs, people_records, people_watch
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.cluster import Cluster, Name, Unavailable
 from backend_plugin.shell.judge import Judge
+from backend_plugin.shell.verdicts import Verdicts
 from kfpytorch_idl.v1 import people_pb2 as wire
 
 SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
@@ -53,6 +54,7 @@ class People:
     cache: Cache
     judge: Judge
     cluster: Cluster
+    verdicts: Verdicts
     nodes: Nodes | None = None
     """None unless the cluster is embedded."""
     serves: Callable[[str], bool] = lambda _: True
@@ -119,8 +121,8 @@ class People:
         if duties.patch is None:
             return wire.CancelJobResponse(job=before, was_over=True)
         name = Name(namespace=entry.namespace, name=entry.name, uid=job.uid or None)
-        await self.cluster.patch(name, duties.patch, awaited=True)
-        return wire.CancelJobResponse(job=before)
+        is_stored = await self.verdicts.store(name, duties.patch, awaited=True)
+        return wire.CancelJobResponse(job=before, was_over=not is_stored)
 
     async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
         """Return the nodes of an embedded cluster."""

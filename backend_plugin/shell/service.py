@@ -139,7 +139,7 @@ class TaskService:
         made, is_new = await self._made(manifest, run)
         job = read_job(made)
         # Update the cache before the next await, because it drops events of jobs that it does not contain.
-        around.cache.answered(run.namespace, job, last)
+        around.cache.answered(run.namespace, job, last, is_new=is_new)
         ref = JobRef(
             dialect=Dialect.PYTORCHJOB,
             namespace=run.namespace,

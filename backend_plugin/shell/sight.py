@@ -1,6 +1,7 @@
 """The status of the watches on a cluster: watches write it, and metrics read it."""
 
 import enum
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -26,15 +27,34 @@ class State(enum.Enum):
 class Sight:
     """The watch states of one cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.trouble: Callable[[str], None] = lambda _: None
         """Called with a short reason for each watch failure."""
+        self._clock = clock
         self._states: dict[_Place, State] = {}
+        self._received: dict[_Place, float] = {}
+        """The time at which data was last received, or at which the watch was added."""
 
     def stands(self, kind: str, namespace: str, state: State) -> None:
         """Set the state of the watch on one kind in one namespace."""
         self._states[kind, namespace] = state
+        self._received.setdefault((kind, namespace), self._clock())
+
+    def receive(self, kind: str, namespace: str) -> None:
+        """Record that the API server has sent a list, a change or a bookmark."""
+        self._received[kind, namespace] = self._clock()
 
     def counts(self) -> Mapping[tuple[str, ...], float]:
         """Return the number of watches by kind and state; safe to call from another thread."""
         return Counter((kind, state.value) for (kind, _), state in list(self._states.items()))
+
+    def ages(self) -> Mapping[tuple[str, ...], float]:
+        """Return the seconds since data was last received, by kind; safe to call from another thread.
+
+        The oldest namespace counts. Kinds that are absent or forbidden are left out.
+        """
+        now, ages = self._clock(), dict[tuple[str, ...], float]()
+        for (kind, namespace), state in list(self._states.items()):
+            if state not in (State.ABSENT, State.REFUSED):
+                ages[(kind,)] = max(ages.get((kind,), 0.0), now - self._received[kind, namespace])
+        return ages

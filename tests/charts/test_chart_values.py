@@ -8,21 +8,19 @@ from typing import Any
 
 import chart_files
 import pytest
-from chart_files import CHART, PAGE, ROOT, SCHEMA
+from chart_files import PAGE, ROOT, SCHEMA
 
 from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT
 from backend_plugin.core.scheduling.platform import AUTO, NONE
 from backend_plugin.core.scheduling.table import ADAPTERS
 from backend_plugin.core.settings import reading
 from backend_plugin.kube.kinds import KINDS
-from backend_plugin.shell.metrics import Histogram, Metrics, Tally
 
 BEGUN, ENDED = "<!-- values -->\n", "<!-- end of values -->\n"
 SCHEMA_OF = json.loads(SCHEMA.read_text())
 GANGS = chart_files.read("files/gangs.yaml")
 # Value names of the chart, and the option names of the server.
 UNDERSTOOD = {"schedulerName": SCHEDULER_NAME, "queue": QUEUE, "timeout": TIMEOUT}
-OF_PROCESSES = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
 
 
 def updated(path: Any, text: str) -> bool:
@@ -113,30 +111,6 @@ def test_it_has_the_version_of_the_package() -> None:
     )
     assert chart_files.read("Chart.yaml")["appVersion"] == said
     assert chart_files.read("Chart.yaml")["version"].replace("-", ".").replace("dev.", "dev") == said
-
-
-def test_the_dashboard_shows_what_is_counted_and_all_of_it() -> None:
-    dashboard = (CHART / "files/dashboard.json").read_text()
-    shown = {
-        re.sub("_bucket$", "", name) for name in re.findall(r"\b(?:kfpytorch|process)_[a-z_]+", dashboard)
-    }
-    metrics = [getattr(Metrics(), name) for name in Metrics.__slots__]
-    names = {f"kfpytorch_{each.name}{'_total' if isinstance(each, Tally) else ''}" for each in metrics}
-    assert shown == names | OF_PROCESSES
-
-
-def test_the_dashboard_groups_by_labels_that_there_are() -> None:
-    metrics = {f"kfpytorch_{each.name}": each for each in (getattr(Metrics(), n) for n in Metrics.__slots__)}
-    for panel in chart_files.read("files/dashboard.json")["panels"]:
-        for target in panel["targets"]:
-            name = re.search(r"kfpytorch_[a-z_]+", target["expr"])
-            if name is None:
-                continue
-            metric = metrics[re.sub("_(total|bucket)$", "", name[0])]
-            labels = {metric.label, "le"} if isinstance(metric, Histogram) else {*metric.labels}
-            grouped = re.search(r"by \(([^)]*)\)", target["expr"])
-            assert grouped is not None
-            assert {*grouped[1].split(", ")} <= labels, target["expr"]
 
 
 @pytest.mark.parametrize("name", ["image.repository", "namespaces", "gang.scheduler"])

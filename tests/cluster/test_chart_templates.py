@@ -22,7 +22,7 @@ HERE = Path(__file__).parent / "charts"
 CASES = sorted(each.name for each in HERE.iterdir())
 PLAIN = "nothing-said"
 # Kinds of operators that are not installed here.
-FOREIGN = {"Certificate", "ServiceMonitor"}
+FOREIGN = {"Certificate", "PrometheusRule", "ServiceMonitor"}
 ABSENT = "absent"
 LEFT_TO_OTHERS = {
     "podSecurityContext",
@@ -46,6 +46,8 @@ REFUSED = {
     "tls: {clientCaKey: ca.crt}": "tls.clientCaKey: ca.crt says nothing without a certificate",
     "tls: {certManager: {enabled: true}}": "tls.certManager.issuerRef.name: '' is no Issuer",
     "metrics: {enabled: false, dashboard: {enabled: true}}": "metrics.dashboard.enabled: true has nothing",
+    "metrics: {prometheusRule: {enabled: true}}": "metrics.prometheusRule.enabled: true needs the labels",
+    "metrics: {prometheusRule: {runbooks: a b}}": "at '/metrics/prometheusRule/runbooks': 'a b' does not",
     "metrics: {port: 8000}": "metrics.port: 8000 is that of the server, too",
     "service: {nodePort: 30443}": "service.nodePort: 30443 says nothing of a ClusterIP",
     "platform: {default-cpu: 1}": "at '/platform': additional properties 'default-cpu' not allowed",

@@ -20,6 +20,8 @@ from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Unavailable
 from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.front import Front
 from backend_plugin.shell.judge import Judge
+from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.verdicts import Verdicts
 
 T = TypeVar("T")
 
@@ -200,7 +202,15 @@ def serving_people(
     async def started() -> tuple[grpc.aio.Server, int, asyncio.Task[None]]:
         cache = Cache(lambda: NOW)
         judge = Judge(settings=settings.read({}), now=lambda: NOW)
-        handler = people.handler(people.People(cache=cache, judge=judge, cluster=cluster, nodes=nodes))
+        handler = people.handler(
+            people.People(
+                cache=cache,
+                judge=judge,
+                cluster=cluster,
+                verdicts=Verdicts(cluster, Metrics()),
+                nodes=nodes,
+            )
+        )
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(
             (Front([handler], 100, Token.of(token) if token else None, streams=streams),)

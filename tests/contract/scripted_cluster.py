@@ -10,7 +10,7 @@ from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import JOB_NAME, Event, Job, Pod, PodGroup, read_event, read_job, read_pod
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import merge_patch
-from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Sink, Unavailable
+from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Outdated, Sink, Unavailable
 
 
 def ago(seconds: float) -> str:
@@ -47,6 +47,7 @@ class ScriptedCluster:
         self.owners: dict[tuple[str, str], OwnerReference] = {}
         self._sinks: list[Sink] = []
         self._uids = itertools.count(1)
+        self._versions = itertools.count(1)
 
     # ---- changes by tests
 
@@ -57,6 +58,7 @@ class ScriptedCluster:
             "creationTimestamp": ago(0),
             **self._owned(manifest),
             **manifest["metadata"],
+            "resourceVersion": str(next(self._versions)),
         }
         stored = {**manifest, "metadata": metadata}
         self.objects[manifest["kind"], metadata["namespace"], metadata["name"]] = stored
@@ -123,7 +125,7 @@ class ScriptedCluster:
         stored = self.objects.get((kind, name.namespace, name.name))
         return stored if stored is not None and name.uid in (None, stored["metadata"]["uid"]) else None
 
-    async def get(self, name: Name) -> Manifest | None:
+    async def get(self, name: Name, *, awaited: bool = True) -> Manifest | None:
         await self._asked("get")
         found: Manifest | None = self._found("PyTorchJob", name)
         await self.late.wait()
@@ -141,7 +143,10 @@ class ScriptedCluster:
         await self._asked("patch")
         stored = self._found("PyTorchJob", name)
         if stored is not None:
-            self.put(merge_patch(stored, patch))
+            patched: Any = merge_patch(stored, patch)
+            if patched["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"]:
+                raise Outdated("the object has been modified")
+            self.put(patched)
 
     async def delete(self, name: Name, *, awaited: bool = False) -> None:
         self.awaited += ["delete"] if awaited else []

@@ -11,6 +11,7 @@
 {{- end -}}
 {{- $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels -}}
 {{- $_ := set $labels "metrics.serviceMonitor.labels" .Values.metrics.serviceMonitor.labels -}}
+{{- $_ := set $labels "metrics.prometheusRule.labels" .Values.metrics.prometheusRule.labels -}}
 {{- $_ := set $labels "metrics.dashboard.labels" .Values.metrics.dashboard.labels -}}
 {{- range $said, $all := $labels -}}
 {{- range $label, $_ := $all -}}
@@ -68,6 +69,9 @@
 {{- end -}}
 {{- else if eq (int .Values.metrics.port) (int .Values.server.port) -}}
 {{- $problems = append $problems (printf "metrics.port: %d is that of the server, too; write another" (int .Values.metrics.port)) -}}
+{{- end -}}
+{{- if and .Values.metrics.prometheusRule.enabled (not .Values.metrics.serviceMonitor.enabled) -}}
+{{- $problems = append $problems "metrics.prometheusRule.enabled: true needs the labels that the ServiceMonitor sets; write metrics.serviceMonitor.enabled: true" -}}
 {{- end -}}
 {{- if and .Values.service.nodePort (eq .Values.service.type "ClusterIP") -}}
 {{- $problems = append $problems (printf "service.nodePort: %d says nothing of a %s; write service.type: NodePort" (int .Values.service.nodePort) .Values.service.type) -}}

@@ -152,6 +152,11 @@ class Objects:
             raise Refusal(
                 422, "Invalid", said, causes=[{"reason": "FieldValueInvalid", "field": "metadata.uid"}]
             )
+        if new["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
+            said = (
+                f'Operation cannot be fulfilled on {key[1]}.{key[0]} "{key[3]}": the object has been modified'
+            )
+            raise Refusal(409, "Conflict", f"{said}; please apply your changes to the latest version")
         return self.put(key, new)
 
     def delete(self, key: Key, options: Any) -> Any:

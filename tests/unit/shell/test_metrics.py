@@ -43,6 +43,17 @@ def test_a_duration_counts_in_every_bucket_that_holds_it() -> None:
     assert 'kfpytorch_watch_lag_seconds_sum{kind="Pod"} 100.3009' in page(metrics)
 
 
+def test_a_metric_without_labels_has_one_series() -> None:
+    metrics = Metrics()
+    metrics.job_wait.child().add(90.0)
+    metrics.oldest_waiting.ask = lambda: {(): 12.5}
+    lines = page(metrics)
+    assert "kfpytorch_oldest_waiting_job_seconds 12.5" in lines
+    assert 'kfpytorch_job_wait_duration_seconds_bucket{le="60.0"} 0.0' in lines
+    assert 'kfpytorch_job_wait_duration_seconds_bucket{le="120.0"} 1.0' in lines
+    assert "kfpytorch_job_wait_duration_seconds_sum 90.0" in lines
+
+
 def test_every_metric_says_what_it_is() -> None:
     for family in Metrics().collect():
         assert family.documentation.endswith(".")

@@ -1,0 +1,83 @@
+"""Metrics of the jobs in the cache: their number, how long they wait, and when they start.
+
+The gauges are computed during a scrape, in the scraping thread. They only read attributes, each of which the
+event loop replaces as a whole.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from backend_plugin.core.task_phase import Phase
+from backend_plugin.shell.cache import Cache, Entry
+from backend_plugin.shell.metrics import Labels, Metrics
+from kfpytorch_common.labels import is_value
+
+MOST_QUEUES: Final = 50
+"""Maximum number of pairs of a namespace and a queue with time series of their own."""
+OTHER: Final = "_other"
+"""The namespace and queue of all other jobs. No namespace and no queue can have this name."""
+
+_UNPLACED: Final = frozenset({Phase.UNDEFINED, Phase.QUEUED, Phase.WAITING_FOR_RESOURCES})
+_STARTED: Final = frozenset({Phase.RUNNING, Phase.SUCCEEDED})
+_PLACED: Final = _STARTED | {Phase.INITIALIZING}
+_BOTH, _ONLY_START = 2, 1
+"""Values of `Entry.unmeasured`."""
+
+
+def count_jobs(cache: Cache) -> Mapping[Labels, float]:
+    """Return the number of existing jobs by phase, namespace and queue.
+
+    The pairs of a namespace and a queue with the most jobs have their own labels, and the others share one.
+    """
+    jobs = Counter((_phase(each), each.namespace, _queue(each)) for each in cache if _exists(each))
+    totals = Counter[tuple[str, str]]()
+    for (_, namespace, queue), count in jobs.items():
+        totals[namespace, queue] += count
+    named = {*sorted(totals, key=lambda each: (-totals[each], each))[:MOST_QUEUES]}
+    counts = Counter[Labels]()
+    for (phase, namespace, queue), count in jobs.items():
+        is_named = (namespace, queue) in named
+        counts[phase.value, namespace if is_named else OTHER, queue if is_named else OTHER] += count
+    return counts
+
+
+def age_of_oldest_waiting(cache: Cache, now: datetime) -> float:
+    """Return the age in seconds of the oldest existing job that has never been placed; 0 without one."""
+    waiting = [each.job for each in cache if _exists(each) and _phase(each) in _UNPLACED]
+    created = [job.created for job in waiting if job is not None and job.created is not None]
+    return max(0.0, (now - min(created)).total_seconds()) if created else 0.0
+
+
+def measure_start(metrics: Metrics, entry: Entry, phase: Phase, now: datetime) -> None:
+    """Record the waiting time and the start time of a job that this server created, each once."""
+    if not entry.unmeasured or entry.job is None or entry.job.created is None:
+        return
+    age = max(0.0, (now - entry.job.created).total_seconds())
+    if entry.unmeasured == _BOTH and phase in _PLACED:
+        metrics.job_wait.child().add(age)
+        entry.unmeasured = _ONLY_START
+    if entry.unmeasured == _ONLY_START and phase in _STARTED:
+        metrics.job_start.child().add(age)
+        entry.unmeasured = 0
+
+
+def _exists(entry: Entry) -> bool:
+    return entry.job is not None and entry.gone is None
+
+
+def _phase(entry: Entry) -> Phase:
+    """Return the phase that was logged last; before the first verdict, the phase of a new job."""
+    job = entry.job
+    if entry.told is not None:
+        return entry.told
+    return Phase.UNDEFINED if job is not None and job.conditions else Phase.QUEUED
+
+
+def _queue(entry: Entry) -> str:
+    """Return the queue of the job's pod group, or of its gang request; empty if it has none."""
+    groups = (each.queue for each in entry.pod_groups if each.queue and not each.foreign)
+    queue = next(groups, entry.queue)
+    # Users may edit both.
+    return queue if not queue or is_value(queue) else OTHER

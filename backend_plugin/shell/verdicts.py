@@ -1,0 +1,59 @@
+"""Stores failure verdicts on their jobs, and counts each stored verdict.
+
+Several servers observe the same failure. The first one stores its verdict, and only that server counts it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core.kept_verdict import ANNOTATION, read
+from backend_plugin.core.reading import section, text
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell.cluster import Cluster, Name, Outdated
+from backend_plugin.shell.metrics import Metrics
+
+_TRIES: Final = 5
+"""The number of tries in a row while other clients change the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The failure verdicts that one server stores."""
+
+    cluster: Cluster
+    metrics: Metrics
+
+    async def store(self, name: Name, patch: Manifest, *, awaited: bool = False) -> bool:
+        """Apply a patch with a verdict, unless the job does not exist or already has a verdict.
+
+        Returns:
+            True if the job has the verdict of this patch.
+
+        Raises:
+            Outdated: If other clients changed the job between each read and its patch.
+        """
+        verdict = _get_verdict(patch)
+        for _ in range(_TRIES):
+            job = await self.cluster.get(name, awaited=awaited)
+            if job is None:
+                return False
+            if stored := _get_verdict(job):
+                # The response to an earlier patch may have been lost.
+                return stored == verdict and self._count(verdict)
+            version = section(job, "metadata").get("resourceVersion")
+            metadata = {**section(patch, "metadata"), "resourceVersion": version}
+            try:
+                await self.cluster.patch(name, {**patch, "metadata": metadata}, awaited=awaited)
+            except Outdated:
+                continue
+            return self._count(verdict)
+        raise Outdated(f"job {name.name} was changed {_TRIES} times while its verdict was stored")
+
+    def _count(self, verdict: str) -> bool:
+        if (kept := read(verdict)) is not None:
+            self.metrics.failures.add(kept.cause.value)
+        return True
+
+
+def _get_verdict(manifest: Manifest) -> str:
+    return text(section(section(manifest, "metadata"), "annotations"), ANNOTATION)

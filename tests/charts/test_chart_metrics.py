@@ -1,0 +1,120 @@
+"""The dashboard and the alerts of the chart use the metrics of the server, in valid PromQL."""
+
+import re
+from collections.abc import Iterator
+
+import chart_files
+import promql_parser
+import pytest
+from chart_files import ROOT
+from promql_parser import AggregateExpr, Expr, VectorSelector
+
+from backend_plugin.shell.metrics import Histogram, Metrics, Tally
+
+ALERTS = [rule for group in chart_files.read("files/alerts.yaml")["groups"] for rule in group["rules"]]
+PANELS = chart_files.read("files/dashboard.json")["panels"]
+# Prometheus adds these labels to each time series of a pod.
+OF_THE_TARGET = {"job", "namespace", "pod"}
+PAGE = (ROOT / "docs/how-to/alerts.md").read_text()
+
+
+def series() -> dict[str, set[str]]:
+    """Return the labels of each time series that the server and Prometheus have, by name."""
+    found: dict[str, set[str]] = {
+        "up": set(),
+        "process_resident_memory_bytes": set(),
+        "process_cpu_seconds_total": set(),
+    }
+    for part in (getattr(Metrics(), name) for name in Metrics.__slots__):
+        name = f"kfpytorch_{part.name}"
+        if isinstance(part, Histogram):
+            found |= {f"{name}_bucket": {*part.labels, "le"}, f"{name}_sum": {*part.labels}}
+        else:
+            found[f"{name}_total" if isinstance(part, Tally) else name] = {*part.labels}
+    return {name: labels | OF_THE_TARGET for name, labels in found.items()}
+
+
+SERIES = series()
+
+
+def expressions() -> Iterator[str]:
+    """Yield all expressions, with their variables replaced as Grafana and the template do."""
+    for panel in PANELS:
+        for target in panel["targets"]:
+            yield (
+                target["expr"].replace("$__rate_interval", "4m").replace("$job", "kfpytorch-backend-metrics")
+            )
+    for rule in ALERTS:
+        yield rendered(rule)
+
+
+def rendered(rule: dict[str, str]) -> str:
+    return rule["expr"].replace("SELECTOR", 'job="a-metrics", namespace="a"').replace("WAITING", "60")
+
+
+def nodes(expression: Expr) -> list[Expr]:
+    found: list[Expr] = []
+    promql_parser.walk(expression, found.append)
+    return found
+
+
+@pytest.mark.parametrize("said", [*expressions()])
+def test_each_expression_uses_existing_metrics_and_labels(said: str) -> None:
+    parts = nodes(promql_parser.parse(said))
+    selectors = [each for each in parts if isinstance(each, VectorSelector)]
+    assert selectors
+    for selector in selectors:
+        assert {each.name for each in selector.matchers.matchers} <= SERIES[selector.name]
+        assert "job" in {each.name for each in selector.matchers.matchers}
+    labels = set().union(*(SERIES[each.name] for each in selectors))
+    for each in parts:
+        if isinstance(each, AggregateExpr) and each.modifier is not None:
+            assert {*each.modifier.labels} <= labels
+
+
+def test_the_dashboard_shows_all_metrics() -> None:
+    shown = " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
+    names = {f"kfpytorch_{getattr(Metrics(), name).name}" for name in Metrics.__slots__}
+    assert {name for name in names if not re.search(rf"\b{name}(_total|_bucket)?{{", shown)} == set()
+
+
+def test_legends_use_labels_that_the_expression_keeps() -> None:
+    for panel in PANELS:
+        for target in panel["targets"]:
+            outer = promql_parser.parse(target["expr"].replace("$__rate_interval", "4m"))
+            kept = {*outer.modifier.labels} if isinstance(outer, AggregateExpr) and outer.modifier else None
+            used = {*re.findall(r"{{(\w+)}}", target.get("legendFormat", ""))}
+            assert kept is None or used <= kept, target
+
+
+def test_each_panel_has_a_place_and_a_number_of_its_own() -> None:
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in PANELS}) == len(PANELS)
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_each_alert_is_explained_in_its_section(rule: dict[str, str]) -> None:
+    annotations, name = rule["annotations"], rule["alert"]
+    assert set(annotations) == {"summary", "description", "runbook_url"}
+    assert annotations["runbook_url"] == f"RUNBOOKS#{name.lower()}"
+    assert f"\n## {name}\n" in PAGE
+    parts = nodes(promql_parser.parse(rendered(rule)))
+    grouped = [each.modifier.labels for each in parts if isinstance(each, AggregateExpr) and each.modifier]
+    used = {*re.findall(r"\$labels\.(\w+)", annotations["description"])}
+    assert used <= set().union(*grouped)
+
+
+def test_the_page_lists_the_alerts_with_their_severity() -> None:
+    rows = re.findall(r"^\| \[`(\w+)`\]\(#(\w+)\) \| (\w+) \|", PAGE, re.MULTILINE)
+    assert rows == [(rule["alert"], rule["alert"].lower(), rule["labels"]["severity"]) for rule in ALERTS]
+
+
+def test_the_default_runbook_is_the_page_of_the_alerts() -> None:
+    assert (ROOT / chart_files.read("values.yaml")["metrics"]["prometheusRule"]["runbooks"]).exists()
+
+
+def test_names_of_metrics_follow_the_conventions() -> None:
+    for part in (getattr(Metrics(), name) for name in Metrics.__slots__):
+        if isinstance(part, Histogram):
+            assert part.name.endswith("_seconds")
+        assert not part.name.endswith(("_total", "_count", "_sum", "_bucket"))

@@ -1,0 +1,214 @@
+"""The metrics page of server processes, as Prometheus reads it."""
+
+import platform
+import re
+import socket
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.service import agent_pb2_grpc
+from kube_served import serve
+from kube_server import Fault, KubeServer, served
+from kube_world import JOBS, NAME, PODS, job, pod, put
+from prometheus_client.parser import text_string_to_metric_families
+from serving import metadata, template
+
+from backend_plugin.cli.release import read_version
+from backend_plugin.core import job_ref
+from backend_plugin.core.kept_verdict import ANNOTATION
+from backend_plugin.shell.metrics import Metrics
+
+ROOT = Path(__file__).parents[3]
+FAILED = {
+    "conditions": [
+        {
+            "type": "Failed",
+            "status": "True",
+            "reason": "PyTorchJobFailed",
+            "message": "PyTorchJob failed because 1 Worker replica(s) failed.",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    ]
+}
+Sample = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass
+class Scraped:
+    """A server process with its metrics page."""
+
+    port: int
+    endpoint: str
+
+    def text(self) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as page:
+            return str(page.read().decode())
+
+    def samples(self) -> Mapping[Sample, float]:
+        return {
+            (each.name, tuple(sorted(each.labels.items()))): each.value
+            for family in text_string_to_metric_families(self.text())
+            for each in family.samples
+        }
+
+    def value(self, name: str, **labels: str) -> float:
+        """Return the value of a time series; 0 if it does not exist."""
+        return self.samples().get((f"kfpytorch_{name}", tuple(sorted(labels.items()))), 0.0)
+
+    def failures(self) -> float:
+        return sum(value for (name, _), value in self.samples().items() if name == "kfpytorch_failures_total")
+
+    def has_stored_all(self) -> bool:
+        """True if the server has observed the failure, and no verdict is left to store."""
+        seen = self.value("jobs", phase="RETRYABLE_FAILED", task_namespace="ns", queue="")
+        return seen == 1 and self.value("orders_pending", order="end") == 0
+
+
+@pytest.fixture
+def server() -> Iterator[KubeServer]:
+    with served() as server:
+        yield server
+
+
+@contextmanager
+def scraped(server: KubeServer, folder: Path) -> Iterator[Scraped]:
+    folder.mkdir(exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with serve(server, folder, ["--metrics-port", str(port)], KFPYTORCH_METRICS_HOST="127.0.0.1") as it:
+        yield Scraped(port, it.endpoint)
+
+
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.05)
+
+
+def asked_for(server: KubeServer, method: str) -> int:
+    return sum(each.startswith(method) and each.endswith(NAME) for each in server.asked)
+
+
+def verdict(server: KubeServer) -> str:
+    annotations = server.do(lambda objects: objects.of((*JOBS, "ns", NAME)))["metadata"].get(
+        "annotations", {}
+    )
+    return str(annotations.get(ANNOTATION, ""))
+
+
+def test_every_metric_of_the_pages_and_the_chart_is_exported(server: KubeServer, tmp_path: Path) -> None:
+    server.do(put(JOBS, job()))
+    with scraped(server, tmp_path) as it:
+        until(lambda: it.value("jobs", phase="QUEUED", task_namespace="ns", queue="") == 1)
+        text = it.text()
+    types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
+    assert {name for name in types if name.startswith("kfpytorch_")} == {
+        f"kfpytorch_{part.name}" + ("_total" if type(part).__name__ == "Tally" else "")
+        for part in (getattr(Metrics(), name) for name in Metrics.__slots__)
+    }
+    exported = {*types} | {
+        f"{name}_{part}" for name, kind in types.items() if kind == "histogram" for part in ("bucket", "sum")
+    }
+    chart = ROOT / "charts/kfpytorch-backend/files"
+    pages = [*(ROOT / "docs").rglob("*.md"), chart / "dashboard.json", chart / "alerts.yaml"]
+    used = {
+        name
+        for page in pages
+        for name in re.findall(
+            r"\b(?:kfpytorch|process)_[a-z_]+(?:_total|_seconds|_bucket)\b", page.read_text()
+        )
+    }
+    assert len(used) > 10
+    assert used - exported == set()
+
+
+def test_the_page_shows_the_versions_and_the_age_of_the_watches(server: KubeServer, tmp_path: Path) -> None:
+    server.do(put(JOBS, job()))
+    with scraped(server, tmp_path) as it:
+        assert it.value("build_info", version=read_version(), python=platform.python_version()) == 1
+        server.mute = True
+        # Without data the age grows; every scrape computes it.
+        until(lambda: it.value("watch_age_seconds", kind="pods") > 1)
+        server.mute = False
+        server.do(put(PODS, pod()))
+        until(lambda: it.value("watch_age_seconds", kind="pods") < 1)
+        ages = {
+            dict(labels)["kind"] for name, labels in it.samples() if name == "kfpytorch_watch_age_seconds"
+        }
+        assert {"pods", "pytorchjobs.kubeflow.org"} <= ages
+
+
+def test_a_restarted_server_does_not_count_a_failure_again(server: KubeServer, tmp_path: Path) -> None:
+    server.do(put(JOBS, job(status=FAILED)))
+    with scraped(server, tmp_path) as it:
+        until(it.has_stored_all)
+        assert it.failures() == 1
+    first = verdict(server)
+    with scraped(server, tmp_path) as it:
+        until(it.has_stored_all)
+        assert it.failures() == 0
+    assert verdict(server) == first
+
+
+def test_two_servers_count_a_failure_once(server: KubeServer, tmp_path: Path) -> None:
+    """Both read the job before one of them can store its verdict."""
+    server.do(put(JOBS, job()))
+    with scraped(server, tmp_path / "a") as one, scraped(server, tmp_path / "b") as two:
+        server.faults.append(Fault("PATCH", path=f"/pytorchjobs/{NAME}", code=503, times=10**6))
+        server.do(put(JOBS, job(status=FAILED)))
+        for each in (one, two):
+            until(lambda each=each: each.value("orders_pending", order="end") == 1)
+        until(lambda: all(asked_for(server, method) >= 2 for method in ("GET", "PATCH")))
+        server.faults.clear()
+        for each in (one, two):
+            until(each.has_stored_all)
+        assert one.failures() + two.failures() == 1
+        assert verdict(server)
+
+
+def test_a_count_survives_a_lost_response(server: KubeServer, tmp_path: Path) -> None:
+    server.do(put(JOBS, job()))
+    server.faults.append(Fault("PATCH", path=f"/pytorchjobs/{NAME}", reset="after"))
+    with scraped(server, tmp_path) as it:
+        server.do(put(JOBS, job(status=FAILED)))
+        until(it.has_stored_all)
+        assert it.failures() == 1
+
+
+def test_the_server_that_created_a_job_measures_how_long_it_waits(server: KubeServer, tmp_path: Path) -> None:
+    namespace = metadata().namespace
+    server.objects.namespaces[namespace] = "Active"
+    with scraped(server, tmp_path / "a") as one, scraped(server, tmp_path / "b") as two:
+        request = admin.CreateTaskRequest(
+            template=template(workers=0, custom={"masterReplicas": {"replicas": 1}}),
+            output_prefix="s3://bucket/f1/n0/0",
+            task_execution_metadata=metadata(),
+        )
+        with grpc.insecure_channel(one.endpoint) as channel:
+            stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
+            meta = stub.CreateTask(request, timeout=20).resource_meta
+        key = (*JOBS, namespace, job_ref.decode(meta).name)
+        for each in (one, two):
+            until(lambda each=each: each.value("oldest_waiting_job_seconds") > 0)
+        assert one.value("job_wait_duration_seconds_count") == 0
+        created = {"type": "Created", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        running = {**created, "type": "Running"}
+        status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [created, running]}
+        server.do(lambda objects: objects.put(key, {**objects.of(key), "status": status}))
+        for each in (one, two):
+            until(
+                lambda each=each: each.value("jobs", phase="RUNNING", task_namespace=namespace, queue="") == 1
+            )
+        for name in ("job_wait_duration_seconds", "job_start_duration_seconds"):
+            assert [each.value(f"{name}_count") for each in (one, two)] == [1, 0]
+            assert 0 < one.value(f"{name}_sum") < 3600
+        assert one.value("oldest_waiting_job_seconds") == 0

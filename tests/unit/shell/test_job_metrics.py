@@ -1,0 +1,115 @@
+from datetime import datetime, timedelta, timezone
+
+import msgspec
+
+from backend_plugin.core.observed import Condition, Job, PodGroup
+from backend_plugin.core.scheduling import asks
+from backend_plugin.core.task_phase import Phase
+from backend_plugin.shell.cache import Cache, Entry
+from backend_plugin.shell.job_metrics import MOST_QUEUES, age_of_oldest_waiting, count_jobs, measure_start
+from backend_plugin.shell.metrics import Metrics
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def add(cache: Cache, name: str, phase: Phase | None = None, *, queue: str = "", age: float = 0.0) -> Entry:
+    """Add a job; the namespace is the part of the name before the slash."""
+    namespace, _, name = name.partition("/")
+    gang = {asks.ANNOTATION: msgspec.json.encode({"queue": queue}).decode()} if queue else {}
+    created = NOW - timedelta(seconds=age)
+    cache.put(namespace, Job(name=name, namespace=namespace, uid=name, created=created, annotations=gang))
+    entry = cache.of((namespace, name))
+    assert entry is not None
+    entry.told = phase
+    return entry
+
+
+def test_jobs_are_counted_by_phase_namespace_and_queue() -> None:
+    cache = Cache(lambda: NOW)
+    add(cache, "a/1", Phase.RUNNING, queue="team")
+    add(cache, "a/2", Phase.RUNNING, queue="team")
+    add(cache, "a/3", Phase.WAITING_FOR_RESOURCES, queue="team")
+    add(cache, "b/4")
+    cache.lost(add(cache, "b/5", Phase.RUNNING))
+    assert count_jobs(cache) == {
+        ("RUNNING", "a", "team"): 2,
+        ("WAITING_FOR_RESOURCES", "a", "team"): 1,
+        ("QUEUED", "b", ""): 1,
+    }
+
+
+def test_a_job_without_a_verdict_is_new_only_if_it_has_no_condition() -> None:
+    cache = Cache(lambda: NOW)
+    entry = add(cache, "a/1")
+    assert entry.job is not None
+    cache.put("a", msgspec.structs.replace(entry.job, conditions=(Condition(type="Running", true=True),)))
+    assert count_jobs(cache) == {("UNDEFINED", "a", ""): 1}
+
+
+def test_the_queue_of_the_pod_group_counts_first() -> None:
+    cache = Cache(lambda: NOW)
+    foreign = PodGroup(kind="PodGroup", name="1", queue="of-another", foreign=True)
+    own = PodGroup(kind="Workload", name="1", queue="actual")
+    add(cache, "a/1", Phase.QUEUED, queue="asked").pod_groups = (foreign, own)
+    assert count_jobs(cache) == {("QUEUED", "a", "actual"): 1}
+
+
+def test_text_that_is_no_name_of_a_queue_makes_no_label() -> None:
+    cache = Cache(lambda: NOW)
+    for number in range(3):
+        add(cache, f"a/{number}", Phase.QUEUED, queue=f'"}} {number}')
+    assert count_jobs(cache) == {("QUEUED", "a", "_other"): 3}
+
+
+def test_only_the_largest_queues_have_labels_of_their_own() -> None:
+    cache = Cache(lambda: NOW)
+    for number in range(2_000):
+        add(cache, f"n{number // 2}/{number}", Phase.RUNNING)
+    for number in range(3):
+        add(cache, f"large/{number}", Phase.QUEUED, queue="team")
+    counts = count_jobs(cache)
+    assert counts["QUEUED", "large", "team"] == 3
+    assert counts["RUNNING", "_other", "_other"] == 2_000 - 2 * (MOST_QUEUES - 1)
+    assert len(counts) == MOST_QUEUES + 1
+    assert sum(counts.values()) == 2_003
+
+
+def test_the_oldest_waiting_job_is_one_that_was_never_placed() -> None:
+    cache = Cache(lambda: NOW)
+    assert age_of_oldest_waiting(cache, NOW) == 0
+    add(cache, "a/1", Phase.RUNNING, age=900)
+    add(cache, "a/2", Phase.WAITING_FOR_RESOURCES, age=300)
+    add(cache, "a/3", age=20)
+    assert age_of_oldest_waiting(cache, NOW) == 300
+
+
+def measured(metrics: Metrics) -> tuple[list[float], list[float]]:
+    return tuple(
+        [each.seconds for each in part.of.values()] for part in (metrics.job_wait, metrics.job_start)
+    )  # type: ignore[return-value]
+
+
+def test_only_the_server_that_created_a_job_measures_it_and_once() -> None:
+    cache, metrics = Cache(lambda: NOW), Metrics()
+    entry = add(cache, "a/1", age=100)
+    measure_start(metrics, entry, Phase.RUNNING, NOW)
+    assert measured(metrics) == ([], [])
+    assert entry.job is not None
+    cache.answered("a", entry.job, None, is_new=True)
+    for phase in (Phase.QUEUED, Phase.WAITING_FOR_RESOURCES):
+        measure_start(metrics, entry, phase, NOW)
+    assert measured(metrics) == ([], [])
+    measure_start(metrics, entry, Phase.INITIALIZING, NOW)
+    assert measured(metrics) == ([100], [])
+    for phase in (Phase.RUNNING, Phase.RUNNING, Phase.SUCCEEDED):
+        measure_start(metrics, entry, phase, NOW + timedelta(seconds=20))
+    assert measured(metrics) == ([100], [120])
+
+
+def test_a_job_that_fails_before_it_runs_has_no_start_time() -> None:
+    cache, metrics = Cache(lambda: NOW), Metrics()
+    entry = add(cache, "a/1", age=100)
+    assert entry.job is not None
+    cache.answered("a", entry.job, None, is_new=True)
+    measure_start(metrics, entry, Phase.FAILED, NOW)
+    assert measured(metrics) == ([], [])
