@@ -47,6 +47,10 @@ class Raised:
     """The frames with those of libraries, innermost last."""
     handled: bool = False
     """True if the next exception was raised while this one was handled, not from it."""
+    collective: str = ""
+    """The function of torch.distributed that raised it, such as ``all_reduce``."""
+    from_torch: bool = False
+    """True if it was raised inside torch, not by the user's code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +117,7 @@ _PEER_EXCEPTIONS: Final = frozenset(
 )  # fmt: skip
 
 
-def is_consequence(failure: Failure) -> bool:
+def is_consequence(failure: Failure | Raised) -> bool:
     """True if a failure is only a consequence of a peer's failure, such as a lost connection."""
     name = failure.exception.rpartition(".")[2]
     # A DataLoader reraises in torch an exception that the user's code raised in a worker.
@@ -121,6 +125,11 @@ def is_consequence(failure: Failure) -> bool:
     return named and (
         _has_any(_CONSEQUENCE, failure.message) or _TIMED_OUT.search(failure.message) is not None
     )
+
+
+def find_wrapped_consequence(failure: Failure) -> Raised | None:
+    """Return the latest exception that led to `failure` and is a consequence of a peer's failure, or None."""
+    return next((each for each in reversed(failure.chain) if is_consequence(each)), None)
 
 
 def _has_any(phrases: Sequence[str], text: str) -> bool:
@@ -151,7 +160,7 @@ def _order(failure: Failure) -> tuple[int, int]:
     if not failure.exception:
         return 0, failure.time_ns
     if not is_consequence(failure):
-        return 1, failure.time_ns
+        return 2 if find_wrapped_consequence(failure) else 1, failure.time_ns
     return 2, failure.time_ns - (_CLOSES if is_timeout(failure) else 0)
 
 

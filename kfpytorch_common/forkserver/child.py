@@ -158,9 +158,19 @@ def _call(target: str, start: Start) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     except BaseException:  # noqa: BLE001 - the last frame of a process prints every error.
-        traceback.print_exc()
+        _print_error()
         return EXIT_BROKEN
     return code
+
+
+def _print_error() -> None:
+    """Print the current exception, or its stack and type if a method of its class raises."""
+    kind, _, stack = sys.exc_info()
+    try:
+        traceback.print_exc()
+    except BaseException:  # noqa: BLE001 - a method of a user's exception may raise any exception.
+        traceback.print_tb(stack)
+        print(type.__dict__["__qualname__"].__get__(kind), file=sys.stderr)  # noqa: T201
 
 
 def _finish(code: int) -> NoReturn:

@@ -9,15 +9,14 @@ import faulthandler
 import json
 import os
 import re
-import site
-import sys
-import sysconfig
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flytekitplugins.kfpytorch.worker import exceptions
+from flytekitplugins.kfpytorch.worker.user_frames import read_user_frames, select_user_frames
 from kfpytorch_common import tracebacks
 from kfpytorch_common.causes import Failure, Frame, Raised
 from kfpytorch_common.forkserver import child
@@ -36,12 +35,6 @@ _STACK = re.compile(
     r"^(Current thread|Thread|Stack)[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?){0,500})", re.MULTILINE
 )
 _CRASHED = "Fatal Python error"
-# The public functions of torch.distributed are in this file.
-_COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}distributed_c10d.py"
-
-# The traceback of a recursion has thousands of frames, and a message may contain a tensor.
-_LONGEST_TEXT = 64_000
-_LONGEST_CHAIN = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +60,7 @@ def record(directory: Path, error: BaseException, who: Who, *, recoverable: bool
     _write(directory / TORCH_FILE_NAME, said)
 
 
-def record_end(directory: Path, who: Who, stop: SystemExit | None = None) -> None:
+def record_end(directory: Path, who: Who, stop: BaseException | None = None) -> None:
     """Record in `directory` that this process ends with exit code 0, through `stop` or a return."""
     if stop is not None:
         ended = _of_error(stop, who, recoverable=False)
@@ -85,22 +78,21 @@ def record_end(directory: Path, who: Who, stop: SystemExit | None = None) -> Non
 
 
 def _of_error(error: BaseException, who: Who, *, recoverable: bool) -> Failure:
-    text = _safely(lambda: _traceback(error), f"{_class_name(error)} (its traceback cannot be printed)\n")
-    stack = traceback.extract_tb(error.__traceback__)
+    stack = exceptions.read_stack(error)
     failure = Failure(
         rank=who.rank,
         local_rank=who.local_rank,
         replica=who.replica,
-        exit_code=exit_code(error),
+        exit_code=exceptions.read_exit_code(error),
         time_ns=time.time_ns(),
         pid=os.getpid(),
-        exception=_class_name(error),
-        message=_message(error)[:_LONGEST_TEXT],
-        frames=user_frames(stack),
-        chain=_chain(error),
-        collective=_collective(stack),
-        traceback=text[-_LONGEST_TEXT:],
-        from_torch=_is_from_torch(error),
+        exception=exceptions.read_class_name(error),
+        message=exceptions.read_message(error),
+        frames=read_user_frames(stack),
+        chain=exceptions.read_chain(error),
+        collective=exceptions.find_collective(stack),
+        traceback=exceptions.format_traceback(error),
+        from_torch=exceptions.is_from_torch(error, stack),
         recoverable=recoverable,
     )
     return _unwrapped(failure, tracebacks.caught_elsewhere(failure.message))
@@ -110,7 +102,7 @@ def _unwrapped(failure: Failure, caught: Sequence[Raised]) -> Failure:
     """Replace `failure` by the user's exception if torch reraised it from another process (DataLoader)."""
     if not caught:
         return failure
-    *earlier, last = (dataclasses.replace(each, frames=_users(each.frames)) for each in caught)
+    *earlier, last = (dataclasses.replace(each, frames=select_user_frames(each.frames)) for each in caught)
     return dataclasses.replace(
         failure,
         exception=last.exception.rpartition(".")[2],
@@ -199,133 +191,10 @@ def position(directory: Path, *, crashed: bool = False) -> Position:
     stacks.sort(key=lambda stack: stack[0] == "Current thread")
     lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []
     stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]
+    if stack and stack[0].filename == "<string>":  # The command of the interpreter, which is not the user's.
+        stack = stack[1:]
     waits = any(f"{os.sep}torch{os.sep}distributed{os.sep}" in frame.filename for frame in stack)
-    return Position(user_frames(stack), waits, _collective(stack))
-
-
-def _collective(stack: Iterable[traceback.FrameSummary]) -> str:
-    """Return the public function of torch.distributed in `stack`, or an empty string."""
-    called = (frame.name for frame in stack if frame.filename.endswith(_COLLECTIVES))
-    return next((name for name in called if not name.startswith("_")), "")
-
-
-def exit_code(error: BaseException) -> int:
-    """Return the exit code of an interpreter that ends with `error`."""
-    if not isinstance(error, SystemExit):
-        return 1
-    if error.code is None:
-        return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
-
-
-def user_frames(frames: Iterable[traceback.FrameSummary]) -> tuple[Frame, ...]:
-    """Return the frames in the user's files, or in all files but the plugin's if there are none."""
-    return _users(
-        Frame(file=frame.filename, line=frame.lineno or 0, function=frame.name, code=frame.line or "")
-        for frame in frames
-    )
-
-
-def _users(frames: Iterable[Frame]) -> tuple[Frame, ...]:
-    known = [frame for frame in frames if not _is_ours(frame.file)]
-    return tuple([frame for frame in known if not _is_installed(frame.file)] or known)
-
-
-def _chain(error: BaseException) -> tuple[Raised, ...]:
-    """Return the exceptions that led to `error`, the earliest first, at most `_LONGEST_CHAIN`."""
-    found: list[Raised] = []
-    seen = {id(error)}
-    while (before := _before(error)) is not None and id(before) not in seen:
-        seen.add(id(before))  # User code may create a cycle.
-        found.append(_raised(before, handled=error.__cause__ is None))
-        error = before
-    if len(found) > _LONGEST_CHAIN:
-        found[_LONGEST_CHAIN - 1 : -1] = []
-    return tuple(reversed(found))
-
-
-def _before(error: BaseException) -> BaseException | None:
-    if error.__cause__ is not None:  # Not tested for truth, because that runs user code.
-        return error.__cause__
-    return None if error.__suppress_context__ else error.__context__
-
-
-def _raised(error: BaseException, *, handled: bool) -> Raised:
-    return Raised(
-        exception=_class_name(error),
-        message=_message(error)[:_LONGEST_TEXT],
-        frames=user_frames(traceback.extract_tb(error.__traceback__)),
-        handled=handled,
-    )
-
-
-_HERE = str(Path(__file__).parent.parent) + os.sep
-_COMMON = f"{os.sep}kfpytorch_common{os.sep}"
-
-
-def _is_ours(file: str) -> bool:
-    return file.startswith((_HERE, "<frozen importlib")) or _COMMON in file or "cloudpickle" in file
-
-
-def _installed_in() -> Sequence[str]:
-    paths = sysconfig.get_paths()
-    places = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
-    return tuple(
-        str(place) + os.sep for place in {*places, *site.getsitepackages(), sys.base_prefix + "/lib"}
-    )
-
-
-def _is_installed(file: str) -> bool:
-    return file.startswith(("<frozen", *_installed_in()))
-
-
-def _is_from_torch(error: BaseException) -> bool:
-    """True if torch raised the error: in one of its files, or from C++ called by the user."""
-    if _TRANSPORT.search(_message(error)) or _class_name(error).startswith("Dist"):
-        return True
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and f"{os.sep}site-packages{os.sep}torch{os.sep}" in frames[-1].filename
-
-
-_TRANSPORT = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp")
-
-
-def _class_name(error: BaseException) -> str:
-    name: str = _QUALNAME(type(error))
-    return name.rpartition("<locals>.")[2]
-
-
-_QUALNAME = type.__dict__["__qualname__"].__get__
-
-
-def _traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-
-
-def _message(error: BaseException) -> str:
-    if issubclass(type(error), SystemExit):
-        return _safely(lambda: f"the function called sys.exit({error.code!r})")  # type: ignore[attr-defined]
-    message = _safely(lambda: str(error))
-    # The message of an exception group has only the number of its exceptions.
-    parts = _safely(lambda: _messages_of_parts(error), "")
-    return f"{message}\n{parts}" if parts else message
-
-
-def _messages_of_parts(error: BaseException) -> str:
-    parts = getattr(error, "exceptions", None)
-    if type(parts) is not tuple:
-        return ""
-    return "\n".join(f"{_class_name(part)}: {_message(part)}" for part in parts)
-
-
-def _safely(describe: Callable[[], str], otherwise: str | None = None) -> str:
-    """Return the result of `describe`, or a fixed text if the user code that it runs raises."""
-    try:
-        return describe()
-    except BaseException as unprintable:  # noqa: BLE001 - a method of a user's exception may raise anything.
-        if otherwise is not None:
-            return otherwise
-        return f"(its message cannot be printed: {_class_name(unprintable)})"
+    return Position(read_user_frames(stack), waits, exceptions.find_collective(stack))
 
 
 def _number(name: str) -> int | None:

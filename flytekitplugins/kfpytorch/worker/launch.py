@@ -166,10 +166,11 @@ def _in_pod(task: Any, inputs: dict[str, Any]) -> Any:
 def _name_replica(error: Exception, rank: str) -> None:
     """Add the name of the replica to the error, so that the error file contains it."""
     note = f"raised on rank {rank} ({surroundings.pod_name()}) of the PyTorchJob"
-    if sys.version_info >= (3, 11):
-        error.add_note(note)
-    elif not isinstance(error, FlyteRecoverableException) and len(error.args) == 1:
-        error.args = (f"{error.args[0]} [{note}]",)
+    with contextlib.suppress(Exception):  # The class may refuse it, as a frozen dataclass does.
+        if sys.version_info >= (3, 11):
+            error.add_note(note)
+        elif not isinstance(error, FlyteRecoverableException) and len(error.args) == 1:
+            error.args = (f"{error.args[0]} [{note}]",)
 
 
 def _require_torch() -> None:

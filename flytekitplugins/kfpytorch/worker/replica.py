@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flytekitplugins.kfpytorch.worker import failure, loading, loopback, recovery, result
+from flytekitplugins.kfpytorch.worker import exceptions, failure, loading, loopback, recovery, result
 
 if TYPE_CHECKING:
     from kfpytorch_common.forkserver.child import Start
@@ -66,8 +66,10 @@ def main(start: "Start") -> int:
             outcome = _run(place, start.inherited)
         if who.rank == 0:
             _send_back(outcome, directory)
-    except BaseException as error:  # noqa: BLE001 - the last frame of the worker reports every error.
-        if isinstance(error, SystemExit) and failure.exit_code(error) == 0 and who.rank != 0:
+    except BaseException as caught:  # noqa: BLE001 - the last frame of the worker reports every error.
+        error = exceptions.unwrap(caught)
+        is_exit = exceptions.is_instance(error, SystemExit)
+        if is_exit and exceptions.read_exit_code(error) == 0 and who.rank != 0:
             failure.record_end(directory, who, error)
             return 0
         return _report(error, who, directory)
@@ -78,12 +80,12 @@ def main(start: "Start") -> int:
 def _report(error: BaseException, who: failure.Who, directory: Path) -> int:
     from flytekit.exceptions.user import FlyteRecoverableException
 
-    recoverable = issubclass(type(error), FlyteRecoverableException)
+    recoverable = exceptions.is_instance(error, FlyteRecoverableException)
     if recoverable:
         os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)
         recovery.create_recoverable_error_file()
     failure.record(directory, error, who, recoverable=recoverable)
-    return failure.exit_code(error) or 1
+    return exceptions.read_exit_code(error) or 1
 
 
 def _run(place: Place, inherited: Payload | None) -> result.ElasticWorkerResult:
@@ -100,8 +102,12 @@ def _run(place: Place, inherited: Payload | None) -> result.ElasticWorkerResult:
 def call(payload: Payload) -> result.ElasticWorkerResult:
     """Run the function in a separate Flyte context, with the caller's outputs and checkpoints."""
     assert payload.function is not None  # noqa: S101 - only a parcel has payloads without it.
-    with _execution(payload, None):
-        return outcome_of(payload.function, payload.inputs)
+    try:
+        with _execution(payload, None):
+            return outcome_of(payload.function, payload.inputs)
+    except exceptions.UserError as caught:
+        error = caught.error
+    raise error  # Outside the handler, so that `UserError` does not become its context.
 
 
 @contextlib.contextmanager
@@ -142,11 +148,18 @@ def _own_working_directory(workspace: str) -> Iterator[None]:
 
 
 def outcome_of(function: Callable[..., Any], inputs: Mapping[str, Any]) -> result.ElasticWorkerResult:
-    """Call the function, and return its value with the decks and the metadata for Flyte."""
+    """Call the function, and return its value with the decks and the metadata for Flyte.
+
+    Raises:
+        UserError: The function raised the exception that this error contains.
+    """
     import flytekit
     from flytekit.core.context_manager import FlyteContextManager
 
-    value = function(**inputs)
+    try:
+        value = function(**inputs)
+    except BaseException as error:  # noqa: BLE001 - the caller reports every error.
+        raise exceptions.UserError(error) from None
     tracker = FlyteContextManager.current_context().output_metadata_tracker
     return result.ElasticWorkerResult(
         return_value=value,

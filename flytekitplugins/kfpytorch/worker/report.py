@@ -1,15 +1,19 @@
-"""Describe a failed run in at most 25 lines, with the root cause first."""
+"""Describe a failed run in at most 25 lines and the message of its exception, with the root cause first."""
 
 import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from flytekitplugins.kfpytorch.worker import verdict
+from flytekitplugins.kfpytorch.worker.user_frames import describe_place
 from kfpytorch_common.causes import Cause, Failure, Frame, Raised, classify, remedy
 
 MOST_LINES = 25
+"""Maximum lines of a report, without the lines of a message after the first `_MESSAGE_LINES`."""
+LONGEST_MESSAGE = 16_000
+"""Maximum characters of the message in the report of a local run."""
+_LOCAL_MESSAGE_LINES = 200
 _WIDTH = 110
 # A line of a message is shown in full up to this length; longer ones may contain a tensor.
 _LONGEST_LINE = 2_000
@@ -52,10 +56,12 @@ def render(after: Aftermath) -> str:
     """
     cause = after.cause
     place = f"{where(cause)} after {after.seconds:.1f} s ({classify(cause).value})"
+    message = _describe_exception(after)
     lines = [
         f"✗ {after.task} failed on {place}: {_headline(after.verdict)}",
-        *_what(after.verdict),
+        *message,
         *_chain(cause.chain),
+        *_describe_hang(after.verdict),
         *_missing(after),
         *_frames(cause.frames),
         *_last_words(after),
@@ -63,12 +69,13 @@ def render(after: Aftermath) -> str:
     foot = [*_others(after), *_labelled("hint", _hint(cause)), *_logs(after), *_more(after)]
     if after.verbose and cause.traceback:
         return "\n".join([*lines, *foot, cause.traceback.rstrip()])
-    return _CONTROL.sub("", "\n".join([*lines[: MOST_LINES - len(foot)], *foot]))
+    most = MOST_LINES + max(0, len(message) - _MESSAGE_LINES)
+    return _CONTROL.sub("", "\n".join([*lines[: most - len(foot)], *foot]))
 
 
 def in_one_line(failure: Failure) -> str:
     """Return one line: ``rank 1 (node 0): ValueError: no data, at train.py:7 in train``."""
-    place = f", at {_place(failure.frames[-1])}" if failure.frames else ""
+    place = f", at {describe_place(failure.frames[-1])}" if failure.frames else ""
     said = failure.message.partition("\n")[0]
     what = (
         f"{failure.exception}: {said}"
@@ -138,7 +145,7 @@ def _in(failure: Failure) -> str:
 
 
 def _position(failure: Failure) -> str:
-    return _place(failure.frames[-1])
+    return describe_place(failure.frames[-1])
 
 
 def _missing(after: Aftermath) -> list[str]:
@@ -156,20 +163,27 @@ def _missing(after: Aftermath) -> list[str]:
     return lines[:_FRAMES]
 
 
-def _what(about: verdict.Verdict) -> list[str]:
-    """Return the exception and the first lines of its message, without wrapping."""
-    cause = about.cause
+def _describe_exception(after: Aftermath) -> list[str]:
+    """Return the exception and its message, without wrapping."""
+    cause = after.cause
     if not cause.exception:
         said = f"killed by {cause.signal}" if cause.signal else f"exit code {cause.exit_code}, without a word"
         return [f"  {said} (process {cause.pid})"]
     text = f"{cause.exception}: {cause.message}" if cause.message else cause.exception
-    if about.early and cause.frames:  # The first line has the position of the waiting ranks.
+    if after.verdict.early and cause.frames:  # The first line has the position of the waiting ranks.
         text = f"{text}, at {_position(cause)}"
-    lines = text.splitlines()
-    shown = [_shortened(line) for line in lines[:_MESSAGE_LINES]]
-    if len(lines) > len(shown):
-        shown[-1] = f"… ({len(lines) - len(shown) + 1} more lines, in the log)"
+    lines = _limit_characters(text).splitlines() if after.at_terminal else text.splitlines()
+    most = _LOCAL_MESSAGE_LINES if after.at_terminal else _MESSAGE_LINES
+    # Flyte's console has less space than a terminal.
+    shown = lines[:most] if after.at_terminal else [_shortened(line) for line in lines[:most]]
+    if len(lines) > most:
+        shown[-1] = f"… ({len(lines) - most + 1} more lines, in the log)"
     return [f"  {line}" for line in shown]
+
+
+def _limit_characters(text: str) -> str:
+    left = len(text) - LONGEST_MESSAGE
+    return f"{text[:LONGEST_MESSAGE]}… ({left} more characters, in the log)" if left > 0 else text
 
 
 def _shortened(line: str) -> str:
@@ -182,7 +196,7 @@ def _chain(chain: Sequence[Raised]) -> list[str]:
     lines = []
     for each in reversed(chain):
         said = each.message.partition("\n")[0]
-        place = f", at {_place(each.frames[-1])}" if each.frames else ""
+        place = f", at {describe_place(each.frames[-1])}" if each.frames else ""
         how = "raised while handling" if each.handled else "caused by"
         lines.append(_shortened(f"  {how} {each.exception}{f': {said}' if said else ''}{place}"))
     return lines
@@ -195,19 +209,13 @@ def _frames(frames: Sequence[Frame]) -> list[str]:
     callers = [
         line
         for frame in reversed(frames[-_FRAMES:-1])
-        for line in (f"    {_place(frame)}", f"      {frame.code[:_WIDTH]}")
+        for line in (f"    {describe_place(frame)}", f"      {frame.code[:_WIDTH]}")
     ]
     return [f"    ❱ {frames[-1].code[:_WIDTH]}", *callers]
 
 
 def _whereabouts(other: Failure) -> str:
-    return f"at {_place(other.frames[-1])}" if other.frames else ""
-
-
-def _place(frame: Frame) -> str:
-    path = Path(frame.file)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f"{shown}:{frame.line} in {frame.function}"
+    return f"at {describe_place(other.frames[-1])}" if other.frames else ""
 
 
 def _last_words(after: Aftermath) -> list[str]:
@@ -299,9 +307,35 @@ def _more(after: Aftermath) -> list[str]:
 
 
 def list_positions(stopped: Sequence[Failure]) -> list[str]:
-    """Return a line for each place at which ranks were stopped: ``ranks 0, 1 at train.py:9 in train``."""
+    """Return a line for each place at which ranks were stopped: ``ranks 0, 1 at train.py:9 in train``.
+
+    A last line names the ranks that are in different collectives.
+    """
     ranks = _together([(_where_stopped(each), each) for each in stopped])
-    return [f"{_named(members)} {place}" for place, members in ranks.items()]
+    return [
+        *(f"{_named(members)} {place}" for place, members in ranks.items()),
+        *_compare_collectives(stopped),
+    ]
+
+
+def _describe_hang(about: verdict.Verdict) -> list[str]:
+    waiting = [each for each in (about.cause, *about.others) if verdict.waits(each)]
+    is_hang = not about.early and verdict.waits(about.cause)
+    return [f"  {line}" for line in _compare_collectives(waiting)] if is_hang else []
+
+
+# A peer of these calls another one.
+_POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
+
+
+def _compare_collectives(ranks: Sequence[Failure]) -> list[str]:
+    """Return a line if ranks are in different collectives, or no line."""
+    inside = [each for each in ranks if each.frames and each.collective not in {"", *_POINT_TO_POINT}]
+    if len({each.collective for each in inside}) < 2:
+        return []
+    places = _together([(f"{_in(each)} at {_position(each)}", each) for each in inside])
+    listed = [f"{_named(members)} {place}" for place, members in places.items()]
+    return ["ranks are in different collectives: " + ", ".join(listed[:_FATES])]
 
 
 def _where_stopped(stopped: Failure) -> str:

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kfpytorch_common.causes import MISMATCH, Failure, is_consequence, is_timeout, root_cause
+from kfpytorch_common.causes import (
+    MISMATCH,
+    Failure,
+    find_wrapped_consequence,
+    is_consequence,
+    is_timeout,
+    root_cause,
+)
 
 EARLY_EXIT: Final = "EarlyExit"
 COLLECTIVE_MISMATCH: Final = "CollectiveMismatch"
@@ -31,13 +38,33 @@ def judge(failures: Sequence[Failure], well: Sequence[Failure]) -> Verdict:
         failures: The failures of ranks; at least one.
         well: The ranks that ended with exit code 0. Empty if the job has ranks with an unknown outcome.
     """
-    cause = root_cause(failures)
-    others = [each for each in failures if each is not cause]
-    early = _early(cause, others, well)
+    unwrapped = [_unwrap(each) for each in failures]
+    noticed = root_cause(unwrapped)
+    rest = [each for each in unwrapped if each is not noticed]
+    early = _early(noticed, rest, well)
     if not early:
-        return Verdict(cause=cause, others=others)
+        cause = root_cause(failures)
+        return Verdict(cause=cause, others=[each for each in failures if each is not cause])
     first = replace(early[0], exception=EARLY_EXIT, message=early[0].message or "the process ended itself")
-    return Verdict(cause=first, others=others if early == [cause] else failures, early=early)
+    return Verdict(cause=first, others=rest if early == [noticed] else unwrapped, early=early)
+
+
+def _unwrap(failure: Failure) -> Failure:
+    """Replace an exception by the consequence of a failed peer from which the user's code raised it."""
+    found = None if is_consequence(failure) else find_wrapped_consequence(failure)
+    return (
+        failure
+        if found is None
+        else replace(
+            failure,
+            exception=found.exception,
+            message=found.message,
+            frames=found.frames,
+            collective=found.collective,
+            from_torch=True,
+            chain=(),
+        )
+    )
 
 
 def waits(failure: Failure) -> bool:

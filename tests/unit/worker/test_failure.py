@@ -179,7 +179,8 @@ def test_whatever_an_exception_says_is_written(tmp_path: Path, error: BaseExcept
 def test_an_exception_that_contains_itself_is_written(tmp_path: Path) -> None:
     error = Endless("text")
     error.exceptions = (error,)
-    assert recorded(tmp_path, raised(error)).message.splitlines()[:2] == ["text", "Endless: text"]
+    first, second, *_ = recorded(tmp_path, raised(error)).message.splitlines()
+    assert (first, second.partition(", at ")[0]) == ("text", "Endless: text")
 
 
 def test_an_exit_with_an_unprintable_code_is_written(tmp_path: Path) -> None:
@@ -341,7 +342,9 @@ ASKED = f"""Stack (most recent call first):
 
 
 def test_a_position_has_the_collective_that_the_rank_waits_in(tmp_path: Path) -> None:
-    (tmp_path / failure.STACK_FILE_NAME).write_text(f"{ASKED}{ASKED.replace('line 9', 'line 12')}")
+    command = '  File "<string>", line 3 in <module>\n'
+    latest = ASKED.replace("line 9", "line 12")
+    (tmp_path / failure.STACK_FILE_NAME).write_text(f"{ASKED}{latest}{command}")
     assert failure.position(tmp_path) == failure.Position(
         frames=(Frame(file="/home/me/train.py", line=12, function="train", code=""),),
         waiting=True,

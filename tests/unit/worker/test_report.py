@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flytekitplugins.kfpytorch.worker.report import MOST_LINES, Aftermath, in_one_line, refusal, render
+from flytekitplugins.kfpytorch.worker.report import (
+    MOST_LINES,
+    Aftermath,
+    in_one_line,
+    list_positions,
+    refusal,
+    render,
+)
 from flytekitplugins.kfpytorch.worker.verdict import Verdict, judge
 from kfpytorch_common.causes import Failure, Frame, Raised
 
@@ -182,9 +189,10 @@ def test_a_module_that_a_worker_lacks() -> None:
     ]
 
 
-def test_a_long_message_is_cut_with_a_count() -> None:
+def test_a_long_message_of_a_pod_is_cut_with_a_count() -> None:
     said = "\n".join(f"line {number}" for number in range(1, 21))
-    assert lines(cause=cause(message=said, frames=(INNER,)), others=[], ranks=1)[1:7] == [
+    shown = lines(cause=cause(message=said, frames=(INNER,)), others=[], ranks=1, at_terminal=False)
+    assert shown[1:7] == [
         "  ValueError: line 1",
         "  line 2",
         "  line 3",
@@ -223,7 +231,7 @@ def test_however_many_ranks_were_at_different_places_the_report_fits() -> None:
         return dataclasses.replace(WAITED, rank=rank, frames=(dataclasses.replace(CALLER, line=rank),))
 
     shown = lines(others=[at(rank) for rank in range(2, 100)], ranks=100)
-    assert (shown[:3], len(shown) <= MOST_LINES) == (lines()[:3], True)
+    assert (shown[:3], len(shown) <= MOST_LINES == 25) == (lines()[:3], True)
 
 
 def test_the_same_error_on_several_ranks_is_told_once() -> None:
@@ -247,11 +255,41 @@ def test_the_exceptions_that_led_to_the_error_are_shown() -> None:
 
 
 def test_a_long_line_of_a_message_stays_in_one_piece() -> None:
-    said = "word " * 300
+    said = "word " * 3_000
     assert lines(cause=cause(message=said))[1] == f"  ValueError: {said}"
-    assert lines(cause=cause(message="x" * 2_500))[1] == (
+    assert lines(cause=cause(message="x" * 16_500))[1] == (
+        f"  ValueError: {'x' * 15_988}… (512 more characters, in the log)"
+    )
+    assert lines(cause=cause(message="x" * 2_500), at_terminal=False)[1] == (
         f"  ValueError: {'x' * 1_988}… (512 more characters, in the log)"
     )
+
+
+def test_all_lines_of_a_long_message_are_shown() -> None:
+    said = [f"line {number} {'x' * 60}" for number in range(150)]
+    shown = lines(cause=cause(message="\n".join(said)))
+    assert shown[1:151] == [f"  ValueError: {said[0]}", *(f"  {line}" for line in said[1:])]
+    assert shown[151:] == lines()[2:]
+    assert lines(cause=cause(message="\n" * 300))[200] == "  … (101 more lines, in the log)"
+
+
+def in_collective(rank: int, collective: str, line: int) -> Failure:
+    frames = (dataclasses.replace(CALLER, line=line),)
+    return dataclasses.replace(WAITED, rank=rank, collective=collective, frames=frames)
+
+
+def test_positions_in_different_collectives_end_with_a_line_about_them() -> None:
+    reduce, cast = in_collective(0, "all_reduce", 7), in_collective(1, "broadcast", 9)
+    assert list_positions([reduce, cast, in_collective(2, "all_reduce", 7), WAITED])[-1] == (
+        "ranks are in different collectives: ranks 0, 2 in all_reduce at /home/me/flow.py:7 in train, "
+        "rank 1 in broadcast at /home/me/flow.py:9 in train"
+    )
+
+
+@pytest.mark.parametrize("names", [("all_reduce", "all_reduce"), ("send", "recv"), ("barrier", "")], ids=str)
+def test_positions_in_matching_collectives_have_no_line_about_them(names: tuple[str, str]) -> None:
+    stopped = [in_collective(rank, name, rank) for rank, name in enumerate(names)]
+    assert all(line.startswith("rank ") for line in list_positions(stopped))
 
 
 LOST = Failure(
@@ -360,7 +398,8 @@ AFTERMATHS = st.builds(
 def test_a_report_fits_on_a_screen_and_begins_with_the_cause(after: Aftermath) -> None:
     shown = render(after).splitlines()
     first = "\n".join(shown[:3])
-    assert len(shown) <= MOST_LINES == 25
+    message = len(f"x{after.cause.message}\nx".splitlines()) - 1
+    assert len(shown) <= 25 + max(0, message - 5)
     assert after.cause.replica in first
     assert (after.cause.exception or f"process {after.cause.pid}") in first
     assert after.logs in "\n".join(shown)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from flytekitplugins.kfpytorch.worker.verdict import explain_abort, judge
-from kfpytorch_common.causes import Failure
+from kfpytorch_common.causes import Failure, Frame, Raised
 
 LOST = Failure(
     rank=0,
@@ -96,3 +96,24 @@ def test_gloo_ends_a_process_whose_collective_differs(
 ) -> None:
     explained = explain_abort(failure, words)
     assert (explained.exception, explained.message) == expected
+
+
+BARRIER = Frame(file="/home/me/train.py", line=9, function="train", code="dist.barrier()")
+CAUGHT = Raised(
+    exception="RuntimeError", message=LOST.message, frames=(BARRIER,), collective="barrier", from_torch=True
+)
+WRAPPED = dataclasses.replace(LOST, message="wrapped", from_torch=False, chain=(CAUGHT,))
+
+
+def test_a_rank_is_early_if_another_wrapped_the_error_of_its_lost_connection() -> None:
+    found = judge([WRAPPED], [RETURNED])
+    assert [each.rank for each in found.early] == [1]
+    [other] = found.others
+    assert (other.exception, other.message) == ("RuntimeError", LOST.message)
+    assert (other.frames, other.collective) == ((BARRIER,), "barrier")
+
+
+def test_an_error_that_wraps_a_lost_connection_follows_from_another_error() -> None:
+    late = dataclasses.replace(RAISED, time_ns=9 * 10**9)
+    assert judge([WRAPPED, late], []).cause is late
+    assert judge([WRAPPED, WAITED], []).cause is WRAPPED

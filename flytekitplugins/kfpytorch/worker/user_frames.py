@@ -1,0 +1,58 @@
+"""Select the lines of the user's code from a stack."""
+
+import os
+import site
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kfpytorch_common.causes import Frame
+
+_PLUGIN = str(Path(__file__).parent.parent) + os.sep
+_COMMON = f"{os.sep}kfpytorch_common{os.sep}"
+
+
+def read_user_frames(stack: Iterable[traceback.FrameSummary]) -> tuple[Frame, ...]:
+    """Return the frames in the user's files, or in all files but the plugin's if there are none."""
+    return select_user_frames(
+        Frame(file=frame.filename, line=frame.lineno or 0, function=frame.name, code=frame.line or "")
+        for frame in stack
+    )
+
+
+def select_user_frames(frames: Iterable[Frame]) -> tuple[Frame, ...]:
+    """Return those of `frames` that are in the user's files, or that are not in the plugin's."""
+    known = [frame for frame in frames if not _is_ours(frame.file)]
+    return tuple([frame for frame in known if not _is_installed(frame.file)] or known)
+
+
+def describe_place(frame: Frame) -> str:
+    """Return ``train.py:7 in train``, with a path relative to the working directory if it is below."""
+    path, here = Path(frame.file), _working_directory()
+    shown = path.relative_to(here) if here and path.is_relative_to(here) else path
+    return f"{shown}:{frame.line} in {frame.function}"
+
+
+def _working_directory() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:  # The user's code removed it.
+        return None
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith((_PLUGIN, "<frozen importlib")) or _COMMON in file or "cloudpickle" in file
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith(("<frozen", *_installed_in()))
+
+
+def _installed_in() -> Sequence[str]:
+    paths = sysconfig.get_paths()
+    places = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
+    return tuple(
+        str(place) + os.sep for place in {*places, *site.getsitepackages(), sys.base_prefix + "/lib"}
+    )

@@ -1,0 +1,137 @@
+"""Every exception is recorded, also one whose class raises when its attributes are read."""
+
+import builtins
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import cloudpickle
+import pytest
+
+from flytekitplugins.kfpytorch.worker import compat, exceptions, failure
+from kfpytorch_common.causes import Failure
+
+
+def refuse(*_: Any) -> NoReturn:
+    raise RuntimeError("must not be read")
+
+
+class NoClass(Exception):
+    __class__ = property(refuse)  # type: ignore[assignment]
+
+
+class NoAttribute(Exception):
+    __getattribute__ = refuse
+
+
+class NoTraceback(Exception):
+    __traceback__ = __context__ = __cause__ = __suppress_context__ = property(refuse)  # type: ignore[assignment]
+
+
+class ExitWithoutCode(SystemExit):
+    code = property(refuse)  # type: ignore[assignment]
+
+
+class OverridingText(str):
+    __slots__ = ()
+    __getitem__ = __format__ = __len__ = splitlines = partition = refuse
+
+
+class TextOfClass(Exception):
+    def __str__(self) -> str:
+        return OverridingText("text")
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+CLASSES = [NoClass, NoAttribute, NoTraceback, ExitWithoutCode, TextOfClass, Frozen]
+MESSAGES = {"ExitWithoutCode": "the function called sys.exit('text')", "Frozen": "text"}
+
+
+def fail(kind: Any) -> NoReturn:
+    raise kind("text")
+
+
+def fail_from(kind: Any) -> None:
+    try:
+        fail(kind)
+    except BaseException as error:
+        raise ValueError("outer") from error
+
+
+def record(directory: Path, error: BaseException) -> Failure:
+    failure.record(directory, error, failure.who("worker-0"), recoverable=False)
+    found = failure.read(directory)
+    assert found is not None
+    return found
+
+
+def name_of(kind: type) -> str:
+    name: str = type.__dict__["__qualname__"].__get__(kind)
+    return name
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=name_of)
+def test_an_exception_has_its_type_message_and_line(tmp_path: Path, kind: Any) -> None:
+    found = None
+    try:
+        fail(kind)
+    except BaseException as error:  # noqa: BLE001 - pytest reads the attributes of an exception.
+        found = record(tmp_path, error)
+
+    assert found is not None
+    assert (found.exception, found.message) == (name_of(kind), MESSAGES.get(name_of(kind), "text"))
+    assert (found.frames[-1].file, found.frames[-1].function) == (__file__, "fail")
+    assert f"{found.exception}: " in found.traceback
+    assert 'raise kind("text")' in found.traceback
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=name_of)
+def test_a_cause_has_its_type_message_and_line(tmp_path: Path, kind: Any) -> None:
+    with pytest.raises(ValueError, match="outer") as caught:
+        fail_from(kind)
+
+    [cause] = record(tmp_path, caught.value).chain
+
+    assert (cause.exception, cause.message) == (name_of(kind), MESSAGES.get(name_of(kind), "text"))
+    assert cause.frames[-1].function == "fail"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no notes")
+def test_notes_follow_the_message() -> None:
+    error = ValueError("no data")
+    error.add_note("epoch 3")
+    error.add_note("batch 7\nof 9")
+    assert exceptions.read_message(error) == "no data\nepoch 3\nbatch 7\nof 9"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no exception groups")
+def test_members_of_a_group_have_their_lines() -> None:
+    group: Any = vars(builtins)["ExceptionGroup"]
+    with pytest.raises(ValueError, match="text") as caught:
+        fail(ValueError)
+    line = caught.value.__traceback__.tb_next.tb_lineno if caught.value.__traceback__.tb_next else 0
+    place = exceptions.describe_place(exceptions.read_user_frames(exceptions.read_stack(caught.value))[-1])
+
+    message = exceptions.read_message(group("two", [caught.value, group("one", [KeyError("key")])]))
+
+    assert place.endswith(f"test_exceptions.py:{line} in fail")
+    assert message.splitlines() == [
+        "two (2 sub-exceptions)",
+        f"ValueError: text, at {place}",
+        "ExceptionGroup: one (1 sub-exception)",
+        "  KeyError: 'key'",
+    ]
+
+
+def test_an_exception_that_refuses_assignments_is_raised_unchanged() -> None:
+    def train() -> None:
+        raise Frozen(3)
+
+    with pytest.raises(Frozen) as caught:
+        compat.spawn_helper(cloudpickle.dumps(train), "/nowhere", None, None, {})
+    assert (caught.value.code, exceptions.read_chain(caught.value)) == (3, ())
