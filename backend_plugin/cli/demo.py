@@ -20,7 +20,7 @@ import rich_click as click
 
 from backend_plugin import client
 from backend_plugin.cli import asking, commands, demo_task, ends, tables
-from backend_plugin.shell import discovery
+from backend_plugin.shell import discovery, stop_signals
 
 if TYPE_CHECKING:
     from backend_plugin.cli.python_file import Found
@@ -58,7 +58,11 @@ _FAILED: Final = 1
 @asking.server_option
 def command(**said: Any) -> None:
     """Run ``kfpytorch demo``."""
-    with asking.answered(), tempfile.TemporaryDirectory(prefix="kfpytorch-demo-") as folder:
+    with (
+        asking.answered(),
+        stop_signals.exit_on_signals(),
+        tempfile.TemporaryDirectory(prefix="kfpytorch-demo-") as folder,
+    ):
         try:
             if said["file"] is None:
                 _own(Path(folder))

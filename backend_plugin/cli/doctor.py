@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import secrets
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -154,6 +153,7 @@ async def _burned_in(
 ) -> Sequence["Finding"]:
     """Run the burn-in. A signal cancels it, and its job is deleted then too."""
     from backend_plugin.doctor.burn_in import running
+    from backend_plugin.shell import stop_signals
 
     this = asyncio.ensure_future(
         running.burned_in(
@@ -171,7 +171,7 @@ async def _burned_in(
         told.append(number)
         this.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals.list_stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, end, number)
     return await this
 

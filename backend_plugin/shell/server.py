@@ -5,7 +5,6 @@ The caller passes in the services.
 
 import asyncio
 import logging
-import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -18,6 +17,7 @@ from grpc_health.v1 import health, health_pb2
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell.front import Front, Handler
+from backend_plugin.shell.stop_signals import list_stop_signals
 from backend_plugin.shell.together import end
 
 _LOG: Final = logging.getLogger(__name__)
@@ -28,7 +28,6 @@ LIVENESS: Final = "liveness"
 
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
-_STOP: Final = (signal.SIGTERM, signal.SIGINT)
 # Probes have a limit of their own, so that they succeed while other calls are rejected.
 _PROBES: Final = 1_000
 # Interval in which the drain checks for running calls.
@@ -229,12 +228,13 @@ def not_bound(host: str, port: int) -> str | None:
 @contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    for each in _STOP:
+    signals = list_stop_signals()
+    for each in signals:
         loop.add_signal_handler(each, stop)
     try:
         yield
     finally:
-        for each in _STOP:
+        for each in signals:
             loop.remove_signal_handler(each)
 
 

@@ -180,19 +180,25 @@ def same_in_every_run(text: str) -> list[str]:
     return text.split()
 
 
-def test_a_demo_that_is_interrupted_ends_its_task_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
+def test_a_demo_that_is_interrupted_ends_its_task_first(tmp_path: Path, signum: signal.Signals) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     demo = subprocess.Popen(
         [KFPYTORCH, "demo", people_tasks.__file__, "talks", "--input", f"folder={tmp_path}"],
-        env=plainly(),
+        env={**plainly(), "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # The caller of pytest may ignore SIGHUP, as nohup does.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
     )
     until((tmp_path / "turn.1").exists)
-    demo.send_signal(signal.SIGINT)
+    demo.send_signal(signum)
     out, errors = demo.communicate(timeout=PATIENCE)
-    assert (demo.returncode, errors) == (130, ""), out
+    assert (demo.returncode, errors) == (128 + signum, ""), out
     assert [process for process in psutil.process_iter() if is_told(process, str(tmp_path))] == []
+    assert list(temporary.glob("kfpytorch-demo-*")) == []
 
 
 def is_told(process: psutil.Process, text: str) -> bool:
