@@ -45,6 +45,13 @@ class Config:
         return iter(())
 
 
+class ConfigPart(Config):
+    """The base class of configs that are fields of another one, which reports their problems with its own."""
+
+    def __post_init__(self) -> None:
+        self.problems()  # Normalizes the values.
+
+
 def unknown(cls: type[Config], said: Mapping[Any, object]) -> Iterator[Problem]:
     """Yield a problem for each name that is not a field: a key of a dict, or a misspelled attribute."""
     known = [item.name for item in fields(cls)]  # type: ignore[arg-type]

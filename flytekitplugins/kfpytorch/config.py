@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from flytekit import ImageSpec, PodTemplate, Resources
 
 from flytekitplugins.kfpytorch import checks, extension, quantities, retries
-from flytekitplugins.kfpytorch.base import Config, part, unknown
+from flytekitplugins.kfpytorch.base import Config, ConfigPart, part, unknown
 from flytekitplugins.kfpytorch.checks import Reader, optional
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
@@ -31,7 +31,7 @@ __all__ = [
 
 
 @dataclass
-class RunPolicy(Config):
+class RunPolicy(ConfigPart):
     """The policy of the operator for the whole job: ``runPolicy`` of the PyTorchJob.
 
     A config accepts a dict with the same fields instead. The value 0 has no effect in any of these fields,
@@ -48,8 +48,7 @@ class RunPolicy(Config):
             number. Replicas with restart policy NEVER do not count. Default: no limit. ``num_retries`` of
             `Master` and `Worker` sets a number per replica.
 
-    Raises:
-        ConfigError: If a value is invalid. The check runs again when a task is defined.
+    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
     """
 
     clean_pod_policy: CleanPodPolicy | str | None = None
@@ -83,7 +82,7 @@ _JOB_READERS: Final[Mapping[str, Reader]] = {
 }
 
 
-class _Role(Config):
+class _Role(ConfigPart):
     """The fields that `Master` and `Worker` share."""
 
     image: str | ImageSpec | None
@@ -114,7 +113,7 @@ class _Role(Config):
         if self.resources is not None and twice:
             remedy = f"says what {' and '.join(twice)}= also say; leave one or the other out"
             yield Problem("resources", self.resources, remedy)
-        elif {"requests", "limits", "resources"} <= sound:
+        elif _has_resources(self.requests, self.limits, self.resources):
             said = "requests" if self.resources is None else "resources"
             found = quantities.exceeding(*self.requests_and_limits())
             yield from (problem.within(said) for problem in found)
@@ -126,6 +125,10 @@ class _Role(Config):
         if self.resources is None:
             return self.requests, self.limits
         return quantities.split(self.resources)
+
+
+def _has_resources(*values: object) -> bool:
+    return all(value is None or isinstance(value, Resources) for value in values)
 
 
 @dataclass
@@ -154,8 +157,7 @@ class Worker(_Role):
             the pod of the task: values of the task take precedence.
         priority_class_name: The PriorityClass of a worker, instead of that of the task.
 
-    Raises:
-        ConfigError: If a value is invalid. The check runs again when a task is defined.
+    `PyTorch` reports the invalid values of all its parts in one `ConfigError`.
     """
 
     image: str | ImageSpec | None = None
@@ -194,8 +196,7 @@ class Master(_Role):
         pod_template: Defaults for the pod of the task (see `Worker`).
         priority_class_name: The PriorityClass of the master (see `Worker`).
 
-    Raises:
-        ConfigError: If a value is invalid. The check runs again when a task is defined.
+    `PyTorch` reports the invalid values of all its parts in one `ConfigError`.
     """
 
     image: str | ImageSpec | None = None

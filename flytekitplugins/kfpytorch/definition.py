@@ -32,6 +32,7 @@ _ARGUMENTS: Final = {
     "limits": quantities.single_resources,
     "resources": quantities.paired_resources,
 }
+_GPU_FIELDS: Final = tuple(f"{name}.gpu" for name in _ARGUMENTS)
 
 
 def check(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
@@ -50,11 +51,16 @@ def check(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
     template = arguments.get("pod_template")
     shared_memory = adds_shared_memory(config, arguments.get("shared_memory"))
     texts += pods.find_problems(template, shared_memory=shared_memory)
-    if not found and not unread:
+    if not _touches(found, "nproc_per_node") and not _touches(unread, *_ARGUMENTS, *_GPU_FIELDS):
         granted = read_amounts(*_split(arguments), template)
         texts += [str(problem) for problem in _find_ranks_without_gpus(config, granted)]
     if texts:
         raise ConfigError(type(config).__name__, texts)
+
+
+def _touches(problems: Iterable[Problem], *paths: str) -> bool:
+    """True if one of `problems` is about one of these fields as a whole."""
+    return any(problem.path in paths for problem in problems)
 
 
 def check_config(config: PyTorch | Elastic) -> None:
@@ -84,10 +90,11 @@ class CheckedNode(Node):  # type: ignore[misc]
         """
         node = super().with_overrides(*args, **kwargs)
         task = self.run_entity
-        found = [*_find_wrong_overrides(self)]
+        found, granted = [*_find_wrong_overrides(self)], _amounts_of(task, self)
         if not found:
-            granted = _amounts_of(task, self)
-            found = [*_find_ranks_without_gpus(task.task_config, granted), *_find_other_count(task, granted)]
+            found += _find_other_count(task, granted)
+        if not _touches(found, *_GPU_FIELDS):
+            found += _find_ranks_without_gpus(task.task_config, granted)
         if found:
             texts = [str(problem.within("with_overrides")) for problem in found]
             raise ConfigError(type(task.task_config).__name__, texts)

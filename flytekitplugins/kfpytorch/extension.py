@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from flytekit import PodTemplate
 
 from flytekitplugins.kfpytorch import checks
-from flytekitplugins.kfpytorch.base import Config
+from flytekitplugins.kfpytorch.base import ConfigPart
 from flytekitplugins.kfpytorch.checks import Reader, optional
 from flytekitplugins.kfpytorch.problems import Problem, Wrong, nearest, wrong
 from kfpytorch_common import labels
@@ -16,7 +16,7 @@ _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
 
 
 @dataclass(kw_only=True)
-class Gang(Config):
+class Gang(ConfigPart):
     """Options for starting all replicas of a job together, through the gang scheduler of the platform.
 
     Options that the scheduler does not support are an error. On a platform without a gang scheduler, the
@@ -34,8 +34,7 @@ class Gang(Config):
         queue_timeout_seconds: Maximum time that the job waits in its queue. It does not count as run time.
         pending_timeout_seconds: Maximum time that its pods wait for nodes after the queue admitted the job.
 
-    Raises:
-        ConfigError: If a value is invalid. The check runs again when a task is defined.
+    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
     """
 
     scheduler: str | None = None
@@ -71,7 +70,7 @@ def find_wrong_members(gang: Gang | None, low: int, high: int) -> Iterator[Probl
 
 
 @dataclass(kw_only=True)
-class TrainJob(Config):
+class TrainJob(ConfigPart):
     """Options that only Kubeflow Trainer v2 supports.
 
     They have no effect on a PyTorchJob, the only kind of job that the kfpytorch backend creates.
@@ -80,8 +79,7 @@ class TrainJob(Config):
         runtime: The name of the training runtime. Default: that of the platform.
         runtime_kind: ``"ClusterTrainingRuntime"`` or ``"TrainingRuntime"``.
 
-    Raises:
-        ConfigError: If a value is invalid. The check runs again when a task is defined.
+    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
     """
 
     runtime: str | None = None

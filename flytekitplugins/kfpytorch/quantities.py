@@ -99,10 +99,14 @@ def split(resources: Any) -> tuple[Any, Any]:
 
 
 def exceeding(requests: Any, limits: Any) -> Iterator[Problem]:
-    """Yield a problem for each request above its limit; both contain only valid quantities."""
+    """Yield a problem for each request above its limit; values that are no quantities are left out."""
     if requests is None or limits is None:
         return
     for name in RESOURCE_FIELDS:
         request, limit = getattr(requests, name), getattr(limits, name)
-        if None not in (request, limit) and quantity(request) > quantity(limit):
+        if _are_quantities(request, limit) and quantity(request) > quantity(limit):
             yield Problem(name, request, f"must not exceed the limit, {limit!r}")
+
+
+def _are_quantities(*values: object) -> bool:
+    return all(value is not None and not [*find_problems("cpu", value)] for value in values)

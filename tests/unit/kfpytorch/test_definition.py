@@ -8,7 +8,7 @@ from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.resources import ResourceSpec
 from kubernetes.client import V1Container, V1PodSpec, V1ResourceRequirements
 
-from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker, definition
+from flytekitplugins.kfpytorch import Elastic, Gang, Master, PyTorch, RunPolicy, Worker, definition
 from flytekitplugins.kfpytorch.config import ConfigError
 
 SETTINGS = SerializationSettings(
@@ -236,3 +236,37 @@ def test_resources_of_the_platform_that_cannot_be_read_count_as_none() -> None:
     made = define(Elastic(nnodes=2, nproc_per_node=8))
     made._resources = ResourceSpec(requests=Resources(gpu="?"), limits=Resources())
     assert definition.read_amounts(made.resources.requests, made.resources.limits, None) == {}
+
+
+def names(problems: tuple[str, ...]) -> list[str]:
+    return [problem.partition("=")[0] for problem in problems]
+
+
+def test_an_invalid_quantity_does_not_hide_processes_without_a_gpu() -> None:
+    wrong = Resources(cpu="1x", mem="4 GB", gpu="2")
+    assert names(refusal(Elastic(nproc_per_node=4), requests=wrong)) == [
+        "requests.cpu",
+        "requests.mem",
+        "nproc_per_node",
+    ]
+
+
+def test_an_invalid_number_of_gpus_is_reported_alone() -> None:
+    assert names(refusal(Elastic(nproc_per_node=4), limits=Resources(gpu="two"))) == ["limits.gpu"]
+
+
+def test_a_config_reports_the_problems_of_all_its_parts() -> None:
+    with pytest.raises(ConfigError) as caught:
+        PyTorch(
+            master=Master(requests=Resources(cpu="x", mem="9Gi"), limits=Resources(mem="1Gi")),
+            worker=Worker(replicas=-1),
+            gang=Gang(min_member=0),
+            run_policy=RunPolicy(backoff_limit=-1),
+        )
+    assert names(caught.value.problems) == [
+        "master.requests.cpu",
+        "master.requests.mem",
+        "worker.replicas",
+        "run_policy.backoff_limit",
+        "gang.min_member",
+    ]

@@ -175,7 +175,7 @@ def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
 )
 def test_what_cannot_be_meant_is_refused(make: Any, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        make()
+        make().check()
     assert problem in str(caught.value)
 
 
