@@ -38,6 +38,8 @@ class RunPolicy(ConfigPart):
     because Flyte's wire format (proto3) does not distinguish 0 from an unset field. The plugin logs a
     warning when a task is defined with 0.
 
+    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
+
     Args:
         clean_pod_policy: Pods that the operator deletes at the end: a `CleanPodPolicy` or its name.
             Default: none. The backend deletes pending and running pods in any case.
@@ -47,8 +49,6 @@ class RunPolicy(ConfigPart):
         backoff_limit: The job fails when the restarts of all running replicas together reach this
             number. Replicas with restart policy NEVER do not count. Default: no limit. ``num_retries`` of
             `Master` and `Worker` sets a number per replica.
-
-    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
     """
 
     clean_pod_policy: CleanPodPolicy | str | None = None
@@ -135,6 +135,8 @@ def _has_resources(*values: object) -> bool:
 class Worker(_Role):
     """The worker replicas of a `PyTorch` task. Each is a pod, or a process in a local run.
 
+    `PyTorch` reports the invalid values of all its parts in one `ConfigError`.
+
     Args:
         image: Image of the workers: a name, or an ``ImageSpec`` that is built at registration.
             Default: the image of the task.
@@ -156,8 +158,6 @@ class Worker(_Role):
         pod_template: A ``PodTemplate``, or a dict with ``metadata`` and ``spec``. It provides defaults for
             the pod of the task: values of the task take precedence.
         priority_class_name: The PriorityClass of a worker, instead of that of the task.
-
-    `PyTorch` reports the invalid values of all its parts in one `ConfigError`.
     """
 
     image: str | ImageSpec | None = None
@@ -182,6 +182,8 @@ class Worker(_Role):
 class Master(_Role):
     """The first replica of a `PyTorch` task: rank 0, which returns the result. A job has exactly one.
 
+    `PyTorch` reports the invalid values of all its parts in one `ConfigError`.
+
     Args:
         image: Image of the master: a name, or an ``ImageSpec`` that is built at registration.
             Default: the image of the task.
@@ -195,8 +197,6 @@ class Master(_Role):
         tolerations: Tolerations of the master (see `Worker`).
         pod_template: Defaults for the pod of the task (see `Worker`).
         priority_class_name: The PriorityClass of the master (see `Worker`).
-
-    `PyTorch` reports the invalid values of all its parts in one `ConfigError`.
     """
 
     image: str | ImageSpec | None = None

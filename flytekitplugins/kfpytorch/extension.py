@@ -23,6 +23,8 @@ class Gang(ConfigPart):
     timeouts apply, ``scheduler`` may only be ``"none"``, and the other options have no effect. Only the
     kfpytorch backend reads this config; Flyte's own ignores it.
 
+    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
+
     Args:
         scheduler: The gang scheduler: that of the platform or one of its alternatives. If the platform has
             ``auto``, it may be any that the cluster has. ``"none"`` schedules the pods one by one. Default:
@@ -33,8 +35,6 @@ class Gang(ConfigPart):
         priority_class_name: The priority of the gang: a PriorityClass, or for Kueue a WorkloadPriorityClass.
         queue_timeout_seconds: Maximum time that the job waits in its queue. It does not count as run time.
         pending_timeout_seconds: Maximum time that its pods wait for nodes after the queue admitted the job.
-
-    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
     """
 
     scheduler: str | None = None
@@ -75,11 +75,11 @@ class TrainJob(ConfigPart):
 
     They have no effect on a PyTorchJob, the only kind of job that the kfpytorch backend creates.
 
+    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
+
     Args:
         runtime: The name of the training runtime. Default: that of the platform.
         runtime_kind: ``"ClusterTrainingRuntime"`` or ``"TrainingRuntime"``.
-
-    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
     """
 
     runtime: str | None = None

@@ -192,3 +192,26 @@ def test_a_guarded_main_module_is_imported_for_its_statements(tmp_path: Path) ->
     )
     ran = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=100)
     assert ran.stdout.splitlines() == ["5 True"], ran.stderr
+
+
+def test_an_unguarded_main_module_is_warned_about_the_calls_that_ranks_do_not_run(tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        HEADER
+        + textwrap.dedent(
+            """
+            torch.set_default_dtype(torch.float64)
+
+            @task(task_config=PAIR)
+            def train() -> str:
+                return str(torch.zeros(1).dtype)
+
+            print(train())
+            """
+        )
+    )
+    line = script.read_text().splitlines().index("torch.set_default_dtype(torch.float64)") + 1
+    ran = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=100)
+    assert ran.stdout.splitlines() == ["torch.float32"], ran.stderr
+    [warning] = [each for each in ran.stderr.splitlines() if "warning" in each]
+    assert f"torch.set_default_dtype (line {line})" in warning

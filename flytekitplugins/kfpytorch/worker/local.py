@@ -280,8 +280,9 @@ def _run(
         console = Console(directory, all_ranks=in_pod or mode.verbose(os.environ))
         ending.callback(console.close)
         ending.enter_context(_stop_told(console))
-        if packed and (warning := shipping.describe_changed_globals(task)):
-            console.say(warning)
+        for describe in (shipping.describe_changed_globals, shipping.describe_lost_calls) if packed else ():
+            if warning := describe(task):
+                console.say(warning)
         yield Run(task, console, scratch, workspace, str(file) if packed else None, not in_pod), client
 
 

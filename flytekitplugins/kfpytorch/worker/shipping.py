@@ -99,6 +99,28 @@ def describe_changed_globals(task: Any) -> str | None:
     )
 
 
+def describe_lost_calls(task: Any) -> str | None:
+    """Return a warning about calls of a script that ranks do not run, such as `torch.manual_seed`, or None.
+
+    Ranks do not import a script that has no guard, because it would run the task again.
+    """
+    file = loaded_modules.list_files().get("__main__")
+    if (
+        getattr(task.task_function, "__module__", None) != "__main__"
+        or file is None
+        or _has_guard(Path(file))
+    ):
+        return None
+    calls = _list_module_calls(Path(file))
+    if not calls:
+        return None
+    guard = 'if __name__ == "__main__":'
+    return (
+        f"warning: {Path(file).name} has no `{guard}`, so ranks do not import it and do not run "
+        f"{', '.join(calls)}. Call the task in such a block"
+    )
+
+
 def find_reference(task: Any) -> loading.Reference | None:
     """Return a reference to the task in a module that workers can import; None for a notebook."""
     function = task.task_function
@@ -129,12 +151,28 @@ def _find_main(codes: tuple[CodeType, ...]) -> loading.Reference | None:
 
 def _has_guard(file: Path) -> bool:
     """True if the file has a statement `if __name__ == "__main__"`."""
-    try:
-        statements = ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
-        return False
-    tests = [ast.unparse(each.test) for each in statements if isinstance(each, ast.If)]
+    tests = [ast.unparse(each.test) for each in _parse(file) if isinstance(each, ast.If)]
     return any("__name__" in test and "__main__" in test for test in tests)
+
+
+def _parse(file: Path) -> list[ast.stmt]:
+    """Return the statements of a file, or none if it cannot be read."""
+    try:
+        return ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+
+
+def _list_module_calls(file: Path) -> list[str]:
+    """Return the calls of imported functions at the top level of a script: ``torch.manual_seed (line 3)``."""
+    statements = _parse(file)
+    imports = [each for each in statements if isinstance(each, (ast.Import, ast.ImportFrom))]
+    names = {(name.asname or name.name).partition(".")[0] for each in imports for name in each.names} - {
+        "sys"
+    }
+    values = [each.value for each in statements if isinstance(each, ast.Expr)]
+    calls = [(call, ast.unparse(call.func)) for call in values if isinstance(call, ast.Call)]
+    return [f"{text} (line {call.lineno})" for call, text in calls if text.partition(".")[0] in names]
 
 
 def _culprit(payload: Payload) -> str:
