@@ -162,6 +162,8 @@ def _pod(ground: _Ground, group: ReplicaGroup, problems: list[Problem]) -> dict[
     """Return the pod of a group before `pod_containers.finished`."""
     settings, draft = ground.request.settings, ground.draft
     extra = pod_placement.template_of(group, problems)
+    path = f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
+    problems.extend(pod_base.find_unused_containers(path, extra, draft.spec))
     claims = pod_containers.Claims(
         draft=draft,
         base=pod_base.stacked(extra, ground.base) if extra else ground.base,

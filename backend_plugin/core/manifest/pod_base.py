@@ -101,6 +101,25 @@ def _missing(field: str, name: str, namespace: str, settings: Settings) -> Probl
     )
 
 
+def find_unused_containers(
+    path: str, template: Mapping[str, Any], spec: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Yield a problem for each container of a role's template that is not in the pod of the task.
+
+    A container of such a template only changes a container of the task, as in a PodTemplate of the cluster.
+    """
+    for kind, patterns in _PATTERNS.items():
+        own = {each.get("name") for each in spec.get(kind, ())}
+        for each in template.get("spec", {}).get(kind, ()):
+            if (name := each.get("name")) not in (*patterns, *own):
+                yield Problem(
+                    field=f"{path}.spec.{kind}",
+                    value=shown(name),
+                    message="is not a container of the task, and a template of a role adds none",
+                    remedy="add the container to the pod_template of the task, which applies to all roles",
+                )
+
+
 def claim_of(
     base: Mapping[str, Any], kind: str, name: str, *, settings: Settings, trains: bool = True
 ) -> Claim:

@@ -266,6 +266,23 @@ def test_a_field_that_a_pod_has_not_is_not_lost_from_a_roles_template() -> None:
     ]
 
 
+def test_a_role_template_that_adds_a_container_is_refused() -> None:
+    side = {"name": "side", "image": "x", "restartPolicy": "Always"}
+    pattern = {"name": "primary", "image": "x"}
+    spec = {"containers": [pattern, {"name": "logs", "image": "x"}], "initContainers": [side]}
+    group = replace(WORKER, placement=Placement(pod_template={"spec": spec}))
+    path = "custom.kfpytorch.worker.podTemplate.spec"
+    why = "is not a container of the task, and a template of a role adds none"
+    assert refused(container(), group=group) == [
+        (f"{path}.containers", '"logs"', why),
+        (f"{path}.initContainers", '"side"', why),
+    ]
+    own = {"containers": [{"name": "primary", "image": "x"}, {"name": "logs", "image": "x"}]}
+    alike = replace(WORKER, placement=Placement(pod_template={"spec": own}))
+    (made,) = pod_templates(request(rendered(own)), [alike])
+    assert [each["name"] for each in made["spec"]["containers"]] == ["pytorch", "logs"]
+
+
 def test_problems_of_a_pod_template_name_it() -> None:
     base = {"metadata": {"name": "base", "namespace": "p-d"}, "template": {"spec": []}}
     assert refused(container(), {"default-pod-template-name": "base"}, base) == [
