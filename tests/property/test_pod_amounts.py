@@ -1,12 +1,17 @@
 """Property tests of the effective requests of a pod."""
 
+import json
+from decimal import Decimal
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from backend_plugin.core.job import Role
 from backend_plugin.core.quantity import parse
+from backend_plugin.core.scheduling.gang import Gang, Member
 from backend_plugin.core.scheduling.requests import Amounts, of_pod, summed, times
+from backend_plugin.core.scheduling.schedulers import yunikorn
 
 AMOUNTS = st.one_of(
     st.integers(0, 64).map(str),
@@ -67,3 +72,45 @@ def test_sums_may_be_taken_in_any_order(one: dict[str, Any], other: dict[str, An
     a, b = of_pod(one), of_pod(other)
     assert summed([a, b]) == summed([b, a])
     assert times(m + n, a) == summed([times(m, a), times(n, a)])
+
+
+UNITS = {"m": Decimal("0.001"), "Mi": Decimal(2**20), "G": Decimal(10**9)}
+
+
+def read(container: dict[str, Any]) -> dict[str, Decimal]:
+    """Return the requests of a container after the API server has set them from its limits."""
+    resources = container["resources"]
+    found = {}
+    for name, said in {**resources["limits"], **resources["requests"]}.items():
+        unit = next((each for each in UNITS if said.endswith(each)), "")
+        found[name] = Decimal(said.removesuffix(unit)) * UNITS.get(unit, 1)
+    return found
+
+
+def add(*parts: dict[str, Decimal]) -> dict[str, Decimal]:
+    return {name: sum(part.get(name, Decimal(0)) for part in parts) for part in parts for name in part}
+
+
+def compute_as_yunikorn(pod: dict[str, Any]) -> dict[str, Decimal]:
+    """Return the resource of a pod as `GetPodResource` of yunikorn-k8shim 1.8.0 computes it."""
+    is_sidecar = [each.get("restartPolicy") == "Always" for each in pod["initContainers"]]
+    inits = [read(each) for each in pod["initContainers"]]
+    used = add(*map(read, pod["containers"]))
+    for init, beside in zip(inits, is_sidecar, strict=True):
+        used = add(used, init) if beside else used
+    before: dict[str, Decimal] = {}
+    for init, beside in zip(inits, is_sidecar, strict=True):
+        before = add(before, init) if beside else before
+        for name, amount in add(init, before).items():
+            used[name] = max(used.get(name, amount), amount)
+    overhead = read({"resources": {"limits": {}, "requests": pod["overhead"]}})
+    return {name: amount for name, amount in add(used, overhead).items() if amount}
+
+
+@given(PODS)
+def test_a_yunikorn_placeholder_is_as_large_as_its_pod(pod: dict[str, Any]) -> None:
+    member = Member(role=Role.WORKER, count=2, min_count=2, request=of_pod(pod), spec=pod)
+    marks = yunikorn.STYLES[""].marks(Gang(name="j", namespace="n", members=[member]))
+    (group,) = json.loads(marks.pod_annotations(member)["yunikorn.apache.org/task-groups"])
+    written = {name: Decimal(parse(said).nano).scaleb(-9) for name, said in group["minResource"].items()}
+    assert written == compute_as_yunikorn(pod)

@@ -23,6 +23,8 @@ class Member:
     """The requests of one replica."""
     spec: Manifest
     """The spec of its pods."""
+    defaults: Amounts = field(default_factory=dict)
+    """The default requests of a container, from the LimitRanges of its namespace."""
 
     @property
     def name(self) -> str:
@@ -82,6 +84,7 @@ def members(job: TrainingJob, manifest: Manifest, defaults: Amounts = requests.N
                 min_count=least[group.role],
                 request=requests.of_replica(spec, group.role, roles, defaults),
                 spec=spec,
+                defaults=defaults,
             )
         )
     return found

@@ -70,20 +70,31 @@ def _of_containers(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) 
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []
     for container in [*entries(spec, "initContainers"), *more]:
-        asked = {**defaults, **_of_container(container)}
-        if text(container, "restartPolicy") == "Always":
+        asked = read_request(container, defaults)
+        if is_sidecar(container):
             sidecars.append(asked)
         else:
             peaks.append(summed([asked, *sidecars]))
-    running = [{**defaults, **_of_container(each)} for each in entries(spec, "containers")]
-    together = summed([*running, *sidecars])
-    names = {name for part in (together, *peaks) for name in part}
-    return {name: max(part[name] for part in (together, *peaks) if name in part) for name in names}
+    running = [read_request(each, defaults) for each in entries(spec, "containers")]
+    return compute_maximum([summed([*running, *sidecars]), *peaks])
 
 
-def _of_container(container: Manifest) -> Amounts:
+def is_sidecar(container: Manifest) -> bool:
+    """True if an init container is a native sidecar, which runs beside the containers of its pod."""
+    return text(container, "restartPolicy") == "Always"
+
+
+def compute_maximum(parts: Sequence[Amounts]) -> Amounts:
+    """Return the largest amount of each resource."""
+    names = {name for part in parts for name in part}
+    return {name: max(part[name] for part in parts if name in part) for name in names}
+
+
+def read_request(container: Manifest, defaults: Amounts = NOTHING) -> Amounts:
+    """Return the request of a container; a limit applies if there is no request."""
     resources = section(container, "resources")
-    return {**amounts(section(resources, "limits")), **amounts(section(resources, "requests"))}
+    said = {**amounts(section(resources, "limits")), **amounts(section(resources, "requests"))}
+    return {**defaults, **said}
 
 
 def _of_whole(spec: Manifest, of_containers: Amounts) -> Amounts:

@@ -12,6 +12,7 @@ import msgspec
 
 from backend_plugin.core.observed import PLACE, PLACE_OF, Event, Observed
 from backend_plugin.core.quantity import difference
+from backend_plugin.core.reading import entries, section
 from backend_plugin.core.scheduling import requests
 from backend_plugin.core.scheduling.adapter import (
     MIN_MEMBER,
@@ -26,6 +27,7 @@ from backend_plugin.core.scheduling.adapter import (
 )
 from backend_plugin.core.scheduling.findings import Findings
 from backend_plugin.core.scheduling.gang import Gang, Member
+from backend_plugin.core.scheduling.requests import Amounts
 from backend_plugin.core.scheduling.words import Words, amount
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.core.waits import Lack, Note, Said, Stage, Wait
@@ -63,11 +65,29 @@ def _task_group(gang: Gang, member: Member) -> Manifest:
     return {
         "name": member.name,
         "minMember": member.min_count,
-        "minResource": requests.written(member.request),
+        "minResource": requests.written(_compute_request(member)),
         # Labels of the placeholder pods: only their messages contain the pending reason.
         "labels": {**gang.identity, PLACE: member.name, PLACE_OF: gang.name},
         **places,
     }
+
+
+def _compute_request(member: Member) -> Amounts:
+    """Return the request that YuniKorn 1.8 computes for a pod.
+
+    It is at least what Kubernetes computes. YuniKorn counts a native sidecar twice while the init containers
+    run. If a placeholder is smaller than its pod, YuniKorn releases all placeholders of the task group.
+    """
+    overhead = requests.amounts(section(member.spec, "overhead"))
+    sidecars: list[Amounts] = []
+    peaks = [member.request]
+    for container in filter(requests.is_sidecar, entries(member.spec, "initContainers")):
+        sidecars.append(requests.read_request(container, member.defaults))
+        peaks.append(requests.summed([sidecars[-1], *sidecars, overhead]))
+    # Pod-level requests replace those of the containers. The API server sets both if `resources` is set.
+    is_whole = bool(section(member.spec, "resources"))
+    whole = {name: member.request[name] for name in ("cpu", "memory") if name in member.request}
+    return {**requests.compute_maximum(peaks), **(whole if is_whole else {})}
 
 
 def _parameters(gang: Gang) -> str:

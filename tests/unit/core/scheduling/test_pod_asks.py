@@ -1,9 +1,12 @@
 """Tests for the effective requests of a pod. tests/cluster compares them with a real API server."""
 
+import json
 from typing import Any
 
 import pytest
 from builders import a_run, a_template
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.json_format import ParseDict
 
 from backend_plugin.core import settings
 from backend_plugin.core.job import Role
@@ -117,3 +120,41 @@ def test_a_gang_is_as_large_as_its_namespace_makes_it() -> None:
     assert spec["minResources"] == {"cpu": "5", "memory": "5Gi", "ephemeral-storage": "5Gi"}
     with pytest.raises(NotAQuantity):
         Findings(container_defaults={"cpu": "one"})
+
+
+def min_resource(cpu: str, sidecars: list[Any], **spec: Any) -> Any:
+    """Return the CPU request of the placeholders for a worker whose pod has these init containers."""
+    section = settings.read({"kfpytorch": {"gang": {"scheduler": "yunikorn"}}})
+    trainer = {**container(cpu, limits={"cpu": cpu}), "name": "main", "image": "i"}
+    pod = {"podSpec": {"containers": [trainer], "initContainers": sidecars, **spec}}
+    elastic = {"minReplicas": 2, "maxReplicas": 2, "nprocPerNode": 1}
+    custom = {"workerReplicas": {"replicas": 2}, "elasticConfig": elastic}
+    task = {"type": "pytorch", "taskTypeVersion": 1, "custom": custom, "k8sPod": pod}
+    asked = ParseDict({**task, "config": {"primary_container_name": "main"}}, TaskTemplate())
+    (job,) = plan(asked, a_run(), section, ()).manifests
+    of_job: Any = job["spec"]
+    annotations = of_job["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
+    (group,) = json.loads(annotations["yunikorn.apache.org/task-groups"])
+    return group["minResource"]["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "sidecars", "spec", "asked"),
+    [
+        ("4", [sidecar("1")], {}, "5"),
+        # YuniKorn 1.8 counts a sidecar twice: 2 x 3 is more than 1 + 3.
+        ("1", [sidecar("3")], {}, "6"),
+        ("1", [sidecar("1"), sidecar("3")], {}, "7"),
+        ("1", [sidecar("3"), sidecar("1")], {}, "6"),
+        ("1", [sidecar("3")], {"overhead": {"cpu": "250m"}}, "6250m"),
+        ("1", [sidecar("3")], {"resources": {"requests": {"cpu": "5"}}}, "5"),
+        # The API server writes the requests of the containers as the pod-level requests.
+        ("1", [sidecar("3")], {"resources": {"requests": {"memory": "1Gi"}}}, "4"),
+        ("1", [container("9"), sidecar("3")], {}, "9"),
+    ],
+)
+def test_a_yunikorn_placeholder_has_the_request_that_yunikorn_computes(
+    cpu: str, sidecars: list[Any], spec: Any, asked: str
+) -> None:
+    numbered = [{**each, "name": f"s{number}", "image": "i"} for number, each in enumerate(sidecars)]
+    assert min_resource(cpu, numbered, **spec) == asked
