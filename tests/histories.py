@@ -127,6 +127,7 @@ class World:
     started: int | None = None
     completed: int | None = None
     suspend: bool = False
+    generation: int = 1
     gone: bool = False
     blamed: set[str] = field(default_factory=set)
 
@@ -244,6 +245,7 @@ class World:
 
     def flip(self) -> None:
         self.suspend = not self.suspend
+        self.generation += 1
 
     def expire(self) -> None:
         self.gone = True
@@ -305,7 +307,12 @@ class World:
     def moment(self) -> Moment:
         job = {
             "kind": "PyTorchJob",
-            "metadata": {"name": "job", "namespace": "ns", "creationTimestamp": moment(0)},
+            "metadata": {
+                "name": "job",
+                "namespace": "ns",
+                "creationTimestamp": moment(0),
+                "generation": self.generation,
+            },
             "spec": {
                 "runPolicy": {"suspend": self.suspend, "cleanPodPolicy": self.clean},
                 "pytorchReplicaSpecs": {

@@ -9,7 +9,7 @@ from typing import Final
 
 from typing_extensions import assert_never
 
-from backend_plugin.core import kept_verdict, patience, waiting, wording
+from backend_plugin.core import admission, kept_verdict, patience, waiting, wording
 from backend_plugin.core import status as statuses
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.settings.judging import Judging
@@ -190,10 +190,13 @@ _CACHES: Final = timedelta(seconds=2)
 def _starting(status: JobStatus, judging: Judging, now: datetime) -> Phase:
     """Return the phase before all replicas have first run, without going back to an earlier phase."""
     started = status.job.started if status.job else None
-    if status.has_been_suspended or status.state is State.SUSPENDED:
-        # A start time shows that the job was admitted before, and its pods may have been bound.
-        return Phase.WAITING_FOR_RESOURCES if started is None else Phase.INITIALIZING
     unplaced = [wait for wait in status.waits if wait.stage <= Stage.UNPLACED and wait.replicas]
+    if status.has_been_suspended or status.state is State.SUSPENDED:
+        if started is None:
+            return Phase.WAITING_FOR_RESOURCES
+        # After a second admission, the pods of the first may have been bound to nodes.
+        waits = bool(unplaced) or (status.missing and now - started < admission.CREATION)
+        return Phase.WAITING_FOR_RESOURCES if status.admitted_once and waits else Phase.INITIALIZING
     if started is not None and status.replaced:
         return Phase.INITIALIZING
     if started is not None and not unplaced and not (status.missing and now - started < _CACHES):

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from backend_plugin.core.observed import Job, Observed, Pod
 from backend_plugin.core.scheduling import asks
@@ -17,7 +18,50 @@ def notes(observed: Observed, pods: Sequence[Pod]) -> tuple[Note, ...]:
     job = observed.job
     gang = asks.of(job.annotations) if job is not None else asks.NOBODY
     told = [note for words in WORDS for note in words.notes(observed)]
-    return (*told, *_foreign(observed), *_unserved(observed, pods, gang), *_ungrouped(observed, job, gang))
+    return (
+        *told,
+        *_foreign(observed),
+        *_unserved(observed, pods, gang),
+        *_ungrouped(observed, job, gang),
+        *_without_host(job, pods),
+        *_without_places(observed, pods, gang),
+    )
+
+
+IN_PART: Final = (
+    "Kueue gives the job quota, not nodes: some replicas may start and hold GPUs while the others find no"
+    " node; to start all together, set kfpytorch.gang.scheduler to a gang scheduler, and local-queue to this"
+    " queue"
+)
+_GANG: Final = 2
+"""The smallest number of replicas that can block each other."""
+
+
+def _without_places(observed: Observed, pods: Sequence[Pod], gang: Asks) -> Iterator[Note]:
+    """Yield a warning if the job has a queue but no gang scheduler, and not all of its pods have nodes."""
+    job = observed.job
+    is_alone = bool(gang.queue) and not (gang.scheduler_name or gang.by_operator)
+    if job is None or not is_alone or {group.kind for group in observed.pod_groups} != {"Workload"}:
+        return
+    has_run = any(condition.type == "Running" for condition in job.conditions)
+    if not has_run and max(_GANG, sum(pod.placed for pod in pods) + 1) <= job.replicas:
+        yield Note(said=IN_PART)
+
+
+_HOST: Final = "worker-0"
+"""The rendezvous host of an elastic job without a master."""
+
+
+def _without_host(job: Job | None, pods: Sequence[Pod]) -> Iterator[Note]:
+    """Yield a warning if workers of an elastic job have nodes, but their rendezvous host does not."""
+    if job is None or not job.elastic or any(pod.role == "master" for pod in pods):
+        return
+    hosts = [pod for pod in pods if pod.replica == _HOST and pod.deleted is None]
+    if any(not pod.placed and pod.phase == "Pending" for pod in hosts) and any(pod.placed for pod in pods):
+        yield Note(
+            said=f"{_HOST} hosts the rendezvous and has no node: the workers that have nodes wait for it; set"
+            " min_member of the gang to the largest number of nodes to start all workers together",
+        )
 
 
 def _foreign(observed: Observed) -> Iterator[Note]:

@@ -56,6 +56,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     namespace: str = ""
     uid: str = ""
     created: datetime | None = None
+    generation: int | None = None
+    """The number of versions of its spec."""
     deleting: bool = False
     groups: tuple[Group, ...] = ()
     """The master first."""
@@ -185,6 +187,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str = ""
     warning: bool = False
     at: datetime | None = None
+    repeated: bool = False
+    """True if it stands for several reports, which may have had other messages."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -230,6 +234,7 @@ def read_job(manifest: Manifest) -> Job:
         namespace=word(metadata, "namespace"),
         uid=word(metadata, "uid"),
         created=moment(metadata, "creationTimestamp"),
+        generation=number(metadata, "generation"),
         deleting=bool(metadata.get("deletionTimestamp")),
         groups=_groups(section(spec, "pytorchReplicaSpecs")),
         elastic=bool(elastic),
@@ -356,4 +361,5 @@ def read_event(manifest: Manifest) -> Event:
         name=text(about, "name"),
         warning=text(manifest, "type") == "Warning",
         at=at,
+        repeated=bool(section(manifest, "series")),
     )

@@ -60,13 +60,13 @@ def told_last(events: Sequence[Event], waiting: Container[str]) -> Said | None:
 def _of_gang(gang: Asks, held: Sequence[Pod], short: set[str]) -> tuple[Lack, ...]:
     """Return the resource shortages of the whole gang: its total request minus the capacity that it holds.
 
-    If no message names a missing resource, these are the devices, which are usually scarce.
+    If no message names a missing resource, each one that the gang requests may be short. Devices come first.
     """
-    devices = {name for role in gang.roles for name in role.requests if "/" in name}
+    asked_for = {name for role in gang.roles for name in role.requests}
     placed = Counter(pod.place for pod in held if pod.placed)
     there = {role.name: placed[role.name] for role in gang.roles}
     found = []
-    for resource in sorted(short or devices):
+    for resource in sorted(short or asked_for, key=lambda name: ("/" not in name, name)):
         asked, kept = gang.amount(resource), gang.of(there, resource)
         if asked is not None and kept is not None and kept < asked:
             missing = difference(asked, kept)

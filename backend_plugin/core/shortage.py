@@ -19,8 +19,10 @@ def sentence(wait: Wait, asks: Asks, placed: Mapping[str, int]) -> str:
     where = f" in queue {queue}" if queue else " in the cluster" if wait.lacks else ""
     ahead = _ahead(wait.ahead)
     if not wait.lacks:
-        return f"{f'queue {queue}: ' if queue else ''}{wait.again}{wait.said}{ahead}"
-    counted = [(_lead(lack), ", ".join(_numbers(lack, asks, placed))) for lack in wait.lacks]
+        said = f"{wait.said}{_of_one(wait, asks)}"
+        return f"{f'queue {queue}: ' if queue else ''}{wait.again}{said}{ahead}"
+    at = f" at {wait.observed_at:%H:%M:%S} UTC" if wait.observed_at is not None else ""
+    counted = [(_lead(lack), ", ".join(_numbers(lack, asks, placed, at))) for lack in wait.lacks]
     if len(counted) == 1:
         ((lead, numbers),) = counted
         said = f"waiting for {lead}{where}{f': {numbers}' if numbers else ''}"
@@ -30,19 +32,28 @@ def sentence(wait: Wait, asks: Asks, placed: Mapping[str, int]) -> str:
     return f"{wait.again}{said}{ahead}"
 
 
+def _of_one(wait: Wait, asks: Asks) -> str:
+    """Return the request of one replica for the resources of which the nodes have too little."""
+    role = wait.replicas[0].rpartition("-")[0] if wait.replicas else ""
+    amounts = [(asks.of({role: 1}, resource), resource) for resource in wait.short]
+    asked = [f"{amount.text} {resource}" for amount, resource in amounts if amount is not None]
+    return f" (asked: {_and(asked) if len(asked) > 1 else asked[0]})" if asked else ""
+
+
 def _lead(lack: Lack) -> str:
     return lack.resource if lack.missing is None else f"{lack.missing.text} {lack.resource}"
 
 
-def _numbers(lack: Lack, asks: Asks, placed: Mapping[str, int]) -> Iterator[str]:
-    asked = lack.asked or asks.amount(lack.resource)
+def _numbers(lack: Lack, asks: Asks, placed: Mapping[str, int], at: str) -> Iterator[str]:
+    """Yield the amounts that are asked, held and free; `at` is the time of the free amount."""
+    asked = lack.asked or asks.amount(lack.resource, counts_all=lack.counts_all)
     if asked is None:
         return
     yield f"{asked.text} asked"
     if lack.held is not None:
         yield f"{lack.held.text} held"
         return
-    counted = lack.asked or asks.amount(lack.resource, lack.upto)
+    counted = lack.asked or asks.amount(lack.resource, lack.upto, counts_all=lack.counts_all)
     free = lack.free
     if free is None and lack.missing is not None and counted is not None:
         free = difference(counted, lack.missing)
@@ -53,7 +64,7 @@ def _numbers(lack: Lack, asks: Asks, placed: Mapping[str, int]) -> Iterator[str]
             if not free.nano:
                 return
     if free is not None and free.nano >= 0:
-        yield f"{free.text} free"
+        yield f"{free.text} free{at}"
 
 
 def _ahead(count: int | None) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 from msgspec import structs
 
-from backend_plugin.core import blame, deaths, notes, shortage, waiting
+from backend_plugin.core import admission, blame, deaths, notes, shortage, waiting
 from backend_plugin.core.deaths import Death
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.observed import Condition, Event, Job, Observed, Pod, is_replica
@@ -56,6 +56,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     has_run: bool = False
     """True if the operator has reported that it runs, now or before."""
     has_been_suspended: bool = False
+    admitted_once: bool = False
+    """True if a queue has admitted it exactly once, and every pod is of the set created then."""
     has_been_held: bool = False
     """True if a scheduler, a queue or the API server has reported why it waits."""
     missing: bool = False
@@ -168,6 +170,7 @@ def _living(
         condition=by_type.get(_WORDS.get(state, "")),
         has_run=has_run,
         has_been_suspended=suspended,
+        admitted_once=suspended and not has_run and admission.is_first(job, pods),
         has_been_held=_has_been_held(observed, pods),
         missing=missing,
         replaced=tuple(replaced),
@@ -208,7 +211,9 @@ def _is_first(pod: Pod, job: Job) -> bool:
 def _has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
     return (
         any(group.phase or group.conditions for group in observed.pod_groups)
+        # A placeholder is placed before its replica.
         or any(pod.scheduled is not None for pod in pods)
+        or any(pod.scheduled is not None for pod in observed.pods if pod.place)
         or any(event.warning and event.reason.startswith("FailedCreate") for event in observed.events)
     )
 
@@ -229,9 +234,8 @@ def _waits(
         of_pods = [wait for wait in of_pods if not wait.follows]
     asked = asks.of(observed.job.annotations) if observed.job is not None else asks.NOBODY
     placed = Counter(pod.role for pod in pods if pod.placed and pod.phase not in ("Succeeded", "Failed"))
-    told = (
-        structs.replace(wait, said=shortage.sentence(wait, asked, placed)) for wait in [*of_job, *of_pods]
-    )
+    dated = waiting.with_report_times([*of_job, *of_pods], observed.events)
+    told = (structs.replace(wait, said=shortage.sentence(wait, asked, placed)) for wait in dated)
     return tuple(waiting.merged(told))
 
 

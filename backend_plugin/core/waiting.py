@@ -5,7 +5,7 @@ schedulers, and `patience` has the time limits.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -177,6 +177,7 @@ def _of_unplaced(pod: Pod) -> Wait:
         whole=bool(said.lacks) and said.gang,
         vague=said.vague,
         follows=said.follows,
+        short=said.short,
         raw=condition.message if said.said != condition.message.strip() else "",
     )
 
@@ -186,24 +187,34 @@ def of_message(message: str) -> Said:
     for words in WORDS:
         if (said := words.message(message)) is not None:
             return said
-    return Said(said=unschedulable(message), gang=False)
+    return unschedulable(message)
 
 
-def unschedulable(message: str) -> str:
-    """Return the message of kube-scheduler in a shorter form, with the number of nodes per reason."""
+_UNHELPFUL: Final = re.compile(r"(\d{1,9}) Preemption is not helpful for scheduling")
+_NEVER: Final = "; no node has that much, even when it is empty"
+
+
+def unschedulable(message: str) -> Said:
+    """Parse the message of kube-scheduler: the number of nodes per reason, and the missing resources."""
     nodes = _NODES.search(message)
     if nodes is None:
-        return message.strip() or "no node has been found"
+        return Said(said=message.strip() or "no node has been found", gang=False)
     why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
-    return f"no node of {nodes[2]} fits: {'; '.join(_why(part) for part in why.split(', ') if part)}"
+    parts = [part.strip() for part in why.split(", ") if part]
+    short = tuple(found[2] for part in parts if (found := _LACKING.match(part)))
+    unhelpful = _UNHELPFUL.search(nodes[3])
+    # The scheduler calls preemption unhelpful on a node whose capacity is less than the request.
+    is_never = len(short) == len(parts) and unhelpful is not None and unhelpful[1] == nodes[2]
+    said = f"no node of {nodes[2]} fits: {'; '.join(map(_why, parts))}{_NEVER if is_never else ''}"
+    return Said(said=said, gang=False, short=short)
 
 
 def _why(part: str) -> str:
-    if lacking := _LACKING.match(part.strip()):
+    if lacking := _LACKING.match(part):
         return f"{lacking[1]} lack {lacking[2]}"
-    if otherwise := _OTHERWISE.match(part.strip()):
+    if otherwise := _OTHERWISE.match(part):
         return f"{otherwise[1]} {otherwise[2]}"
-    return part.strip()
+    return part
 
 
 CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
@@ -269,6 +280,19 @@ def _placed_at(pod: Pod) -> datetime | None:
     unready = pod.ready.since if pod.ready is not None and not pod.ready.true else None
     known = [each for each in (placed, unready, pod.started, pod.created) if each is not None]
     return max(known) if known else None
+
+
+def with_report_times(waits: Iterable[Wait], events: Sequence[Event]) -> Iterator[Wait]:
+    """Yield the waits with the time at which the scheduler last reported their numbers.
+
+    The condition of a pod keeps the time of the first report, so the time is that of an event. A repeated
+    event has the text of the first report and the time of the last.
+    """
+    for wait in waits:
+        is_derived = any(lack.counts_own for lack in wait.lacks)
+        alike = [event for event in events if is_derived and event.message == wait.raw]
+        times = [event.at for event in alike if event.at is not None and not event.repeated]
+        yield structs.replace(wait, observed_at=max(times)) if times else wait
 
 
 def merged(waits: Iterable[Wait]) -> list[Wait]:

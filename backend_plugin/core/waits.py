@@ -34,6 +34,8 @@ class Lack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The quantity that the gang holds already."""
     counts_own: bool = False
     """True if the scheduler counts what the gang's members hold as free."""
+    counts_all: bool = False
+    """True if the scheduler counts every replica, not only those that must be placed together."""
     upto: str = ""
     """The last replica role that the scheduler counted, in order; empty if it counted all roles."""
 
@@ -55,6 +57,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if the message is about the whole gang, False if it is about one pod."""
     follows: bool = False
     """True if it is only a consequence of what other members of the gang wait for."""
+    short: tuple[str, ...] = ()
+    """The resources of which the nodes have too little for one pod."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,6 +83,10 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     follows: bool = False
     """True if it is only a consequence of another pending reason, which is reported first."""
     never: bool = False
+    short: tuple[str, ...] = ()
+    """The resources of which the nodes have too little for one pod."""
+    observed_at: datetime | None = None
+    """The time of the scheduler's last report of these numbers, if it is known."""
     vague: bool = False
     """True if an event may contain the precise reason; see `Said`."""
     remedy: str = ""

@@ -38,6 +38,7 @@ class _Meta(TypedDict, total=False):
 
 
 class _JobMeta(_Meta, total=False):
+    generation: Any
     annotations: dict[str, Any] | None
     ownerReferences: list[_Owner] | None
 

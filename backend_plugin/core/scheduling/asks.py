@@ -23,6 +23,8 @@ _MOST: Final = 2**31 - 1
 class _Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     name: str = ""
     count: Annotated[int, msgspec.Meta(ge=0, le=_MOST)] = 0
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=_MOST)] = 0
+    """The number of all replicas, if it is larger than `count`."""
     requests: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -42,11 +44,15 @@ class Asks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
         """Return the number of replicas that must be placed."""
         return sum(role.count for role in self.roles)
 
-    def amount(self, resource: str, upto: str = "") -> Quantity | None:
-        """Return the requested amount of a resource, by all roles or up to `upto`; None if unknown."""
+    def amount(self, resource: str, upto: str = "", *, counts_all: bool = False) -> Quantity | None:
+        """Return the requested amount of a resource, by all roles or up to `upto`; None if unknown.
+
+        With `counts_all` every replica counts, otherwise only those that must be placed.
+        """
         names = [role.name for role in self.roles]
         roles = self.roles[: names.index(upto) + 1] if upto in names else self.roles
-        return self.of({role.name: role.count for role in roles}, resource)
+        counts = {role.name: (role.replicas if counts_all else 0) or role.count for role in roles}
+        return self.of(counts, resource)
 
     def of(self, counts: Mapping[str, int], resource: str) -> Quantity | None:
         """Return the amount of a resource that the given number of replicas of each role requests."""
@@ -71,7 +77,8 @@ def carried(job: Manifest, gang: Gang, adapter: Adapter) -> Manifest:
         roles=tuple(
             _Role(
                 name=member.name,
-                count=member.count if adapter.counts_all else member.min_count,
+                count=(count := member.count if adapter.counts_all else member.min_count),
+                replicas=member.count if member.count > count else 0,
                 requests=requests.written(member.request),
             )
             for member in gang.members

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from backend_plugin.core.notes import IN_PART
+
 
 def is_told(said: str, event: str, platform: str) -> bool:
     """True if `said` matches the expected text of an event on a platform."""
@@ -31,6 +33,7 @@ _STOPPED: Final = (
 )
 _CONFIG: Final = "the task asks for something that this cluster does not have or allow; change the task"
 _HELD: Final = "(suspended: a queue or a person holds it back)"
+_IN_PART: Final = f"{IN_PART}\n"
 
 
 def _inactive(queue: str) -> str:
@@ -43,7 +46,7 @@ def _inactive(queue: str) -> str:
 def _coscheduled(lacks: int, asked: int, free: int) -> Mapping[str, str]:
     said = (
         f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in the cluster: {asked} asked, {free} free"
-        " (0 of 5 replicas ready)\n"
+        "… (0 of 5 replicas ready)\n"
         f"PodGroup JOB: the group waits for its members to be placed\n{_NODES}\n"
         "in its scheduler's words: 0/4 nodes are available: resource gap: "
         f"map[nvidia.com/gpu:{{{{{lacks} 0}} {{<nil>}}  DecimalSI}}]. no new claims to"
@@ -55,10 +58,10 @@ def _coscheduled(lacks: int, asked: int, free: int) -> Mapping[str, str]:
     return {"coscheduling-plugin": said, "coscheduling-operator": said}
 
 
-def _kueue(lacks: int, asked: int, free: int, queue: str = "team", group: str = "") -> str:
+def _kueue(lacks: int, asked: int, free: int, queue: str = "team", beside: str = _IN_PART) -> str:
     return (
         f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in queue {queue}:"
-        f" {asked} asked, {free} free; next in its queue {_HELD}\n{group}{_TURN}\n"
+        f" {asked} asked, {free} free; next in its queue {_HELD}\n{beside}{_TURN}\n"
         "in its scheduler's words: couldn't assign flavors to pod set worker: insufficient unused quota for"
         f" nvidia.com/gpu in flavor any, {lacks} more needed"
     )
@@ -66,7 +69,7 @@ def _kueue(lacks: int, asked: int, free: int, queue: str = "team", group: str = 
 
 def _yunikorn(lacks: int, held: int) -> str:
     return (
-        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in queue root.team: 10 asked, {held} held"
+        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu… 10 asked, {held} held…"
         f" (0 of 5 replicas ready)\n{_EITHER}\n"
         "in its scheduler's words: request is waiting for cluster resources become available"
     )
@@ -88,26 +91,26 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
         "yunikorn": _yunikorn(4, 6),
         "kueue": _kueue(4, 10, 6),
         "coscheduling-plugin-kueue": _kueue(
-            4, 10, 6, group="PodGroup JOB: the group waits for its members to be made\n"
+            4, 10, 6, beside="PodGroup JOB: the group waits for its members to be made\n"
         ),
     },
     "high": {**_coscheduled(4, 10, 6), "yunikorn": _yunikorn(10, 0)},
     "unequal": {
         **_coscheduled(1, 13, 12),
         "yunikorn": (
-            "WAITING_FOR_RESOURCES waiting for … nvidia.com/gpu in queue root.team: 13 asked, … held"
+            "WAITING_FOR_RESOURCES waiting for … nvidia.com/gpu… 13 asked, … held…"
             f" (0 of 5 replicas ready)\n{_EITHER}\n"
             "in its scheduler's words: request is waiting for cluster resources become available"
         ),
         "kueue": _kueue(1, 13, 12),
     },
     "joining": {
-        "": _surplus(_LACK),
+        "": _surplus(f"{_LACK} (asked: 2 nvidia.com/gpu)"),
         "yunikorn": f"RUNNING worker-…: … (3 of 5 replicas ready)\n{_EITHER}",
     },
     "limit": {
         "yunikorn": (
-            "WAITING_FOR_RESOURCES waiting for 4 nvidia.com/gpu in queue root.smaller: 6 asked, 2 held"
+            "WAITING_FOR_RESOURCES waiting for 4 nvidia.com/gpu… 6 asked, 2 held…"
             f" (0 of 3 replicas ready)\n{_TURN}"
         ),
         "kueue": _kueue(4, 6, 2, "smaller"),
@@ -166,11 +169,11 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     "given-up": {
         "": (
             "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in the cluster: 10 asked, 6 free"
-            " (given up after 4 s)\n"
+            "… (given up after 4 s)\n"
             f"{_NODES}"
         ),
         "yunikorn": (
-            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in queue root.team: 10 asked, 6 held"
+            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu… 10 asked, 6 held…"
             f" (given up after 4 s)\n{_EITHER}"
         ),
         "kueue": (
@@ -193,13 +196,13 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "stopped": {
         "kueue": (
-            f"WAITING_FOR_RESOURCES queue team: ClusterQueue team is inactive {_HELD}\n"
+            f"WAITING_FOR_RESOURCES queue team: ClusterQueue team is inactive {_HELD}\n{_IN_PART}"
             f"{_inactive('clusterqueue team')}"
         ),
     },
     "held": {
         "kueue": (
-            f"WAITING_FOR_RESOURCES queue smaller: LocalQueue smaller is inactive {_HELD}\n"
+            f"WAITING_FOR_RESOURCES queue smaller: LocalQueue smaller is inactive {_HELD}\n{_IN_PART}"
             f"{_inactive('localqueue smaller -n gangs')}"
         ),
     },

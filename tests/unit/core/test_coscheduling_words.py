@@ -2,8 +2,8 @@
 """Tests for the messages of the coscheduling plugin about a waiting gang."""
 
 import pytest
-from cluster import RUNNING, ended, running, verdict
-from waiting_gang import gang, group, members, told_members, waiting_line
+from cluster import RUNNING, at, ended, running, verdict
+from waiting_gang import event, gang, group, members, told_members, waiting_line
 
 from backend_plugin.core.waiting import of_message
 
@@ -17,6 +17,9 @@ TEXTS = {
     "PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter": "not all of its gang has found a place",
     "optimistic rejection in PostFilter": "not all of its gang has found a place",
     "podGroup ns/j failed recently": "not all of its gang has found a place",
+    # The member was placed, and the others were not placed in time.
+    "0/1 nodes are available: 1 rejected due to timeout after waiting 10s at plugin Coscheduling.": "not all of its gang has found a place",
+    "0/6 nodes are available: 4 Insufficient nvidia.com/gpu, 6 Insufficient memory. preemption: 0/6 nodes are available: 6 No preemption victims found for incoming pod., PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter.": "no node of 6 fits: 4 lack nvidia.com/gpu; 6 lack memory",
     "PodGroup not found": "its PodGroup was not there when its scheduler looked",
     # Messages about a pod without a pod group, or without a quantity.
     "0/4 nodes are available: 4 Insufficient nvidia.com/gpu. preemption: no victims, can not find pod group": "no node of 4 fits: 4 lack nvidia.com/gpu",
@@ -128,4 +131,25 @@ def test_the_member_that_finds_no_place_is_told_before_those_who_wait_for_it(vic
     ]
     assert told.message.startswith(
         "master-0 waiting for a node: no node of 4 fits: 3 lack nvidia.com/gpu; 1 lack cpu"
+    )
+
+
+def test_the_shortage_of_one_member_has_its_request():
+    own = "0/6 nodes are available: 4 Insufficient nvidia.com/gpu, 6 Insufficient memory. preemption: 0/6 nodes are available: 6 No preemption victims found for incoming pod., PodGroup ns/j gets rejected due to Pod j-master-0 is unschedulable even after PostFilter."
+    master, *_ = told_members(own)
+    _, *others = told_members("0/1 nodes are available: 1 optimistic rejection in PostFilter.")
+    assert verdict(gang(), master, *others).message.splitlines()[0] == (
+        "master-0 waiting for a node: no node of 6 fits: 4 lack nvidia.com/gpu; 6 lack memory"
+        " (asked: 2 nvidia.com/gpu and 16Gi memory) (0 of 5 replicas ready)"
+    )
+
+
+def test_a_free_amount_has_the_time_of_its_report():
+    gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
+    reported = [event(gap, lastTimestamp=at(seconds)) for seconds in (5, 65)]
+    other = event("else", lastTimestamp=at(99))
+    # A repeated event has the text of the first report and the time of the last.
+    repeated = event(gap, lastTimestamp=None, series={"count": 2, "lastObservedTime": at(80)})
+    assert waiting_line(*told_members(gap), events=[*reported, other, repeated]) == (
+        "waiting for 4 nvidia.com/gpu in the cluster: 10 asked, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
     )

@@ -35,6 +35,14 @@ SUSPENDED = condition("Suspended", reason="PyTorchJobSuspended")
 RESUMED = condition("Suspended", "False", reason="PyTorchJobResumed")
 HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions": [condition("QuotaReserved", "False", reason="Pending", message="couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor f, 2 more needed")]}}  # fmt: skip
 
+
+def resumed(generation=2, started=1):
+    """Return a job that a queue created suspended and has admitted."""
+    admitted = job(RESUMED, started=started)
+    admitted["metadata"]["generation"] = generation
+    return admitted
+
+
 LIVING = {
     "not seen": (job(started=None), (), ("QUEUED", "Unseen", None)),
     "created": (job(condition("Created"), started=None), (), ("QUEUED", "Created", None)),
@@ -42,6 +50,12 @@ LIVING = {
     "suspended once admitted": (job(SUSPENDED), (), ("INITIALIZING", "Suspended", None)),
     "suspended while running": (job(SUSPENDED, condition("Running", "False")), (), ("RUNNING", "Suspended", None)),
     "resumed": (job(RESUMED), (unplaced("master-0", LACKING),), ("INITIALIZING", "Unschedulable", "unschedulable")),
+    "resumed for the first time": (resumed(), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "resumed for the first time, without pods": (resumed(started=148), (), ("WAITING_FOR_RESOURCES", "Created", None)),
+    "resumed for the first time, all placed": (resumed(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), ("INITIALIZING", "ContainerCreating", None)),
+    "resumed, and one pod was lost": (resumed(), (waiting("master-0", "ContainerCreating"),), ("INITIALIZING", "ContainerCreating", None)),
+    "resumed, and one pod was replaced": (resumed(), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), ("INITIALIZING", "Created", None)),
+    "resumed a second time": (resumed(generation=4), (running("master-0"), unplaced("worker-0", LACKING)), ("INITIALIZING", "Unschedulable", "unschedulable")),
     "no node": (job(), (unplaced("master-0", LACKING), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
     "one of two placed": (job(), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
     "one of two runs": (job(RUNNING), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),

@@ -1,17 +1,19 @@
 # ruff: noqa: E501 - a row a text
 """Tests for the messages of Kueue about a job in its queue."""
 
+import json
 from datetime import timedelta
 
 import pytest
 from cluster import BEGAN, RUNNING, condition, running, verdict
 from msgspec import structs
-from waiting_gang import first_line, gang, group, waiting_line
+from waiting_gang import first_line, gang, group, members, waiting_line
 
+from backend_plugin.core.notes import IN_PART
 from backend_plugin.core.observed import read_observed
 from backend_plugin.core.pipeline import lasting
 from backend_plugin.core.rules import Rules
-from backend_plugin.core.scheduling import table
+from backend_plugin.core.scheduling import asks, table
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.wording import remedy
 from kfpytorch_common.causes import Cause
@@ -299,3 +301,36 @@ def test_one_that_was_taken_out_of_its_queue_is_before_nobody_and_holds_back_no_
     assert [table.is_queued(each) for each in seen.pod_groups] == [False, True]
     over = group("kueue.x-k8s.io", condition("Finished"), kind="Workload", spec=INACTIVE_SPEC)
     assert "waits" not in verdict(gang(started=None), pod_groups=[over]).info
+
+
+@pytest.mark.parametrize(
+    ("said", "pods", "told"),
+    [
+        ({"queue": "team"}, [], True),
+        ({"queue": "team"}, [*members()[:4], running("worker-3")], True),
+        ({"queue": "team", "schedulerName": "scheduler-plugins-scheduler"}, [], False),
+        ({"queue": "team", "byOperator": True}, [], False),
+        ({"queue": "team", "workers": 0}, [], False),
+        (
+            {"queue": "team"},
+            [running(name) for name in ("master-0", *(f"worker-{n}" for n in range(4)))],
+            False,
+        ),
+    ],
+)
+def test_a_job_with_only_kueue_has_the_warning_that_a_part_may_start(said, pods, told):
+    waiting = verdict(gang(**said), *pods, pod_groups=[group("kueue.x-k8s.io", kind="Workload")])
+    assert (IN_PART in waiting.message) is told
+    ran = verdict(gang(RUNNING, **said), *pods, pod_groups=[group("kueue.x-k8s.io", kind="Workload")])
+    assert IN_PART not in ran.message
+
+
+def test_a_shortage_in_kueue_counts_all_replicas_of_an_elastic_job():
+    job = gang(started=None, queue="team")
+    said = json.loads(job["metadata"]["annotations"][asks.ANNOTATION])
+    said["roles"][1] |= {"count": 1, "replicas": 4}
+    job["metadata"]["annotations"] = {asks.ANNOTATION: json.dumps(said)}
+    lacking = "couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
+    held = group("kueue.x-k8s.io", condition("QuotaReserved", "False", message=lacking), kind="Workload")
+    line = waiting_line(job=job, pod_groups=[held])
+    assert line.startswith("waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free (")

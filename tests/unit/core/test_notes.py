@@ -1,7 +1,7 @@
 """Tests for job warnings."""
 
 import pytest
-from cluster import BEGAN, condition, verdict
+from cluster import BEGAN, condition, job, pod, running, verdict
 from msgspec import structs
 from waiting_gang import event, gang, group, holder, members
 
@@ -91,3 +91,21 @@ def test_a_group_of_somebody_else_under_the_name_of_the_jobs_is_told_of():
         "a PodGroup j was there before the job, and is not the job's: it can have no group; delete that one,"
         " or start another attempt"
     ]
+
+
+@pytest.mark.parametrize(
+    ("elastic", "pods", "warned"),
+    [
+        (True, [pod("worker-0", "Pending", node=""), running("worker-1")], True),
+        (True, [pod("worker-0", "Pending", node=""), pod("worker-1", "Pending", node="")], False),
+        (True, [running("worker-0"), pod("worker-1", "Pending", node="")], False),
+        (True, [running("worker-1")], False),
+        (True, [running("master-0"), pod("worker-0", "Pending", node="")], False),
+        (False, [pod("worker-0", "Pending", node=""), running("worker-1")], False),
+    ],
+)
+def test_a_pending_rendezvous_host_of_placed_workers_is_a_warning(elastic, pods, warned):
+    said = job()
+    said["spec"] |= {"elasticPolicy": {"minReplicas": 1}} if elastic else {}
+    notes = verdict(said, *pods).info.get("notes", [])
+    assert any("hosts the rendezvous" in note for note in notes) is warned

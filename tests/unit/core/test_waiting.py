@@ -13,6 +13,9 @@ UNSCHEDULABLE = {
     "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {a: b}. preemption: 0/12 nodes are available.": "no node of 12 fits: 3 lack nvidia.com/gpu; 9 had untolerated taint {a: b}",
     "0/3 nodes are available: 3 Insufficient cpu, 3 Insufficient memory.": "no node of 3 fits: 3 lack cpu; 3 lack memory",
     "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.": "no node of 3 fits: pod has unbound immediate PersistentVolumeClaims",
+    "0/2 nodes are available: 1 Insufficient cpu, 2 Insufficient memory. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.": "no node of 2 fits: 1 lack cpu; 2 lack memory; no node has that much, even when it is empty",
+    "0/2 nodes are available: 2 Insufficient memory. preemption: 0/2 nodes are available: 1 Preemption is not helpful for scheduling, 1 No preemption victims found for incoming pod.": "no node of 2 fits: 2 lack memory",
+    "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.": "no node of 2 fits: 1 lack cpu; 1 were unschedulable",
     "something else": "something else",
     "": "no node has been found",
 }
@@ -20,7 +23,7 @@ UNSCHEDULABLE = {
 
 @pytest.mark.parametrize(("message", "said"), UNSCHEDULABLE.items())
 def test_which_resource_and_how_many_nodes(message, said):
-    assert unschedulable(message) == said
+    assert unschedulable(message).said == said
 
 
 def group(*conditions, kind="PodGroup", phase="", api="", **status):

@@ -30,7 +30,10 @@ FULL = (
 def test_only_those_who_hold_its_places_are_told_why_it_waits():
     waiting = [holder("x", "worker", NO_ROOM), holder("y", "worker", NO_ROOM)]
     line = waiting_line(*members(), *PLACED, *waiting, job=gang(queue="root.team"))
-    assert line == "waiting for 4 nvidia.com/gpu in queue root.team: 10 asked, 6 held (0 of 5 replicas ready)"
+    assert line == (
+        "waiting for 4 nvidia.com/gpu (10 asked, 6 held), 8 cpu (20 asked, 12 held) and 32Gi memory (80Gi asked, 48Gi held)"
+        " in queue root.team (0 of 5 replicas ready)"
+    )
 
 
 def test_what_a_queue_lacks_is_in_an_event_only():
@@ -43,7 +46,7 @@ def test_what_a_queue_lacks_is_in_an_event_only():
     told = verdict(gang(), *members(), *PLACED, *waiting, events=events)
     assert (told.phase.value, first_line(told)) == (
         "WAITING_FOR_RESOURCES",
-        "waiting for 8 cpu (20 asked, 12 held) and 4 nvidia.com/gpu (10 asked, 6 held) in queue root.team (0 of 5 replicas ready)",
+        "waiting for 4 nvidia.com/gpu (10 asked, 6 held) and 8 cpu (20 asked, 12 held) in queue root.team (0 of 5 replicas ready)",
     )
     assert told.cause is Cause.QUEUE
 
@@ -54,7 +57,18 @@ def test_devices_that_are_all_held_are_not_waited_for():
     del said["roles"][1]["requests"]["nvidia.com/gpu"]
     job["metadata"]["annotations"] = {asks.ANNOTATION: json.dumps(said)}
     line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
+    assert line.startswith("waiting for 8 cpu (20 asked, 12 held) and 32Gi memory (80Gi asked, 48Gi held) in")
+    for role in said["roles"]:
+        role["requests"] = {"nvidia.com/gpu": "2"} if role["name"] == "master" else {}
+    job["metadata"]["annotations"] = {asks.ANNOTATION: json.dumps(said)}
+    line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
     assert line.startswith("waiting for 1 of 4 places: ")
+
+
+def test_a_gang_with_all_placeholders_placed_is_not_queued_again():
+    placed = condition("PodScheduled")
+    holders = [holder(f"{index}", "worker", placed, node="n1") for index in range(5)]
+    assert verdict(gang(), *members(), *holders, now=2).phase.value == "WAITING_FOR_RESOURCES"
 
 
 def test_of_a_job_that_says_nothing_of_its_gang_the_places_are_counted():

@@ -100,11 +100,18 @@ _OTHERS: Final = (
         "members of its gang are held back by scheduling gates",
     ),
     (
-        re.compile(r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"),
+        re.compile(
+            r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"
+            r"|rejected due to timeout after waiting"
+        ),
         "not all of its gang has found a place",
     ),
 )
 """The messages for members of a gang if another member is unschedulable."""
+# Nodes rejected such a pod itself. The same message continues with the state of its gang.
+_REFUSED_BY_NODES: Final = re.compile(
+    r"nodes are available: ?\d{1,9} (?:Insufficient|node\(s\)|Too many pods)"
+)
 # A pod without a pod group has the message "can not find pod group", which is harmless.
 _GROUPLESS: Final = "PodGroup not found"
 
@@ -126,6 +133,8 @@ def _message(message: str) -> Said | None:
         return Said(lacks=tuple(lacks)) if lacks else None
     if found := _SIBLINGS.search(message):
         return Said(said=f"{found[1]} of the {found[2]} members of its gang are there", follows=True)
+    if _REFUSED_BY_NODES.search(message):
+        return None
     for says, said in _OTHERS:
         if says.search(message):
             return Said(said=said, follows=True)

@@ -127,7 +127,7 @@ def _least(pod_set: str, found: Iterable[tuple[str, str]]) -> dict[str, Lack]:
     """Return the smallest shortage of each resource: any of the flavors is sufficient."""
     lacks: dict[str, Lack] = {}
     for resource, more in found:
-        lack = Lack(resource=resource, missing=amount(resource, more), upto=pod_set)
+        lack = Lack(resource=resource, missing=amount(resource, more), upto=pod_set, counts_all=True)
         other = lacks.get(resource)
         if other is None or _is_less(lack.missing, other.missing):
             lacks[resource] = lack
