@@ -19,7 +19,7 @@ MOST_QUEUES: Final = 50
 OTHER: Final = "_other"
 """The namespace and queue of all other jobs. No namespace and no queue can have this name."""
 
-_UNPLACED: Final = frozenset({Phase.UNDEFINED, Phase.QUEUED, Phase.WAITING_FOR_RESOURCES})
+_UNPLACED: Final = frozenset({Phase.QUEUED, Phase.WAITING_FOR_RESOURCES})
 _STARTED: Final = frozenset({Phase.RUNNING, Phase.SUCCEEDED})
 _PLACED: Final = _STARTED | {Phase.INITIALIZING}
 _BOTH, _ONLY_START = 2, 1
@@ -68,10 +68,12 @@ def _exists(entry: Entry) -> bool:
 
 
 def _phase(entry: Entry) -> Phase:
-    """Return the phase that was logged last; before the first verdict, the phase of a new job."""
-    job = entry.job
+    """Return the phase that was logged last; before that, the one that Flyte received or a guess."""
+    job, answer = entry.job, entry.answer
     if entry.told is not None:
         return entry.told
+    if answer is not None:
+        return answer.phase
     return Phase.UNDEFINED if job is not None and job.conditions else Phase.QUEUED
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from backend_plugin.core.errors import BackendError
+from kfpytorch_common.causes import Cause
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -29,6 +30,9 @@ _STARTS: Final = (
 )
 
 
+_CREATES: Final = ("created", "refused", "unavailable", "resource_exhausted", "failed_precondition")
+
+
 class CannotShow(BackendError):
     """The metrics page cannot listen at its address."""
 
@@ -40,7 +44,12 @@ class Tally:
     name: str
     help: str
     labels: Labels
-    counts: "Counter[Labels]" = field(default_factory=Counter, init=False)
+    values: Labels = ()
+    """Values of the only label that start at 0, because the first increment of a new series is not a rate."""
+    counts: "Counter[Labels]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = Counter({(value,): 0 for value in self.values})
 
     def add(self, *labels: str) -> None:
         """Increment the counter of these labels."""
@@ -164,9 +173,13 @@ class Metrics:
             "job_start_duration_seconds", "Time from the creation of a job until it first ran.", (), _STARTS
         )
     )
-    failures: Tally = field(default_factory=lambda: Tally("failures", "Failed jobs, by cause.", ("cause",)))
+    failures: Tally = field(
+        default_factory=lambda: Tally(
+            "failures", "Failed jobs, by cause.", ("cause",), tuple(each.value for each in Cause)
+        )
+    )
     creates: Tally = field(
-        default_factory=lambda: Tally("creates", "CreateTask calls, by result.", ("result",))
+        default_factory=lambda: Tally("creates", "CreateTask calls, by result.", ("result",), _CREATES)
     )
     cluster_errors: Tally = field(
         default_factory=lambda: Tally(

@@ -138,9 +138,10 @@ def test_the_page_shows_the_versions_and_the_age_of_the_watches(server: KubeServ
         server.mute = True
         # Without data the age grows; every scrape computes it.
         until(lambda: it.value("watch_age_seconds", kind="pods") > 1)
+        before = it.value("watch_age_seconds", kind="pods")
         server.mute = False
         server.do(put(PODS, pod()))
-        until(lambda: it.value("watch_age_seconds", kind="pods") < 1)
+        until(lambda: it.value("watch_age_seconds", kind="pods") < before)
         ages = {
             dict(labels)["kind"] for name, labels in it.samples() if name == "kfpytorch_watch_age_seconds"
         }

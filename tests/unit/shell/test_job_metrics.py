@@ -5,6 +5,7 @@ import msgspec
 from backend_plugin.core.observed import Condition, Job, PodGroup
 from backend_plugin.core.scheduling import asks
 from backend_plugin.core.task_phase import Phase
+from backend_plugin.shell.answers import Answer
 from backend_plugin.shell.cache import Cache, Entry
 from backend_plugin.shell.job_metrics import MOST_QUEUES, age_of_oldest_waiting, count_jobs, measure_start
 from backend_plugin.shell.metrics import Metrics
@@ -44,6 +45,13 @@ def test_a_job_without_a_verdict_is_new_only_if_it_has_no_condition() -> None:
     assert entry.job is not None
     cache.put("a", msgspec.structs.replace(entry.job, conditions=(Condition(type="Running", true=True),)))
     assert count_jobs(cache) == {("UNDEFINED", "a", ""): 1}
+
+
+def test_before_the_first_verdict_the_phase_is_the_one_that_flyte_received() -> None:
+    cache = Cache(lambda: NOW)
+    entry = add(cache, "a/1")
+    entry.answer = Answer(phase=Phase.RUNNING, message=b"", version=1, until=NOW)
+    assert count_jobs(cache) == {("RUNNING", "a", ""): 1}
 
 
 def test_the_queue_of_the_pod_group_counts_first() -> None:

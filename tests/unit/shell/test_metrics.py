@@ -15,15 +15,24 @@ def page(metrics: Metrics) -> list[str]:
 
 def test_what_was_counted_is_shown() -> None:
     metrics = Metrics()
-    metrics.creates.add("created")
-    metrics.creates.add("created")
+    metrics.orphans.add("owned")
+    metrics.orphans.add("owned")
     metrics.cluster_errors.add("create", "Unavailable")
     metrics.orders_pending.ask = lambda: {("delete",): 4}
-    assert page(metrics) == [
-        'kfpytorch_creates_total{result="created"} 2.0',
+    assert [line for line in page(metrics) if not line.endswith(" 0.0")] == [
         'kfpytorch_cluster_errors_total{error="Unavailable",operation="create"} 1.0',
+        'kfpytorch_orphans_total{result="owned"} 2.0',
         'kfpytorch_orders_pending{order="delete"} 4.0',
     ]
+
+
+def test_the_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
+    metrics = Metrics()
+    before = page(metrics)
+    assert 'kfpytorch_failures_total{cause="oom-gpu"} 0.0' in before
+    metrics.failures.add("oom-gpu")
+    metrics.creates.add("created")
+    assert len(page(metrics)) == len(before)
 
 
 def test_a_duration_counts_in_every_bucket_that_holds_it() -> None:
