@@ -15,7 +15,7 @@ ALERTS = [rule for group in chart_files.read("files/alerts.yaml")["groups"] for 
 PANELS = chart_files.read("files/dashboard.json")["panels"]
 # Prometheus adds these labels to each time series of a pod.
 OF_THE_TARGET = {"job", "namespace", "pod"}
-PAGE = (ROOT / "docs/how-to/alerts.md").read_text()
+PAGE = (ROOT / "docs/how-to/respond-to-alerts.md").read_text()
 
 
 def series() -> dict[str, set[str]]:
