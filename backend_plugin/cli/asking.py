@@ -6,26 +6,86 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import rich_click as click
 from google.protobuf.message import Message
 
 from backend_plugin.cli import ends, lines
 
+if TYPE_CHECKING:
+    from backend_plugin.connection import Server
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _SERVER: Final = click.option(
     "--server",
     metavar="HOST:PORT",
-    help="Whom to ask, or its state directory. Default: KFPYTORCH_SERVER, or the server that runs here.",
+    help="The server: HOST:PORT, grpcs://HOST:PORT for TLS, or its state directory. "
+    "Default: KFPYTORCH_SERVER, or your server on this machine.",
+)
+_CREDENTIALS: Final = (
+    click.option(
+        "--token",
+        metavar="TOKEN",
+        default="",
+        help="The server's access token. Default: KFPYTORCH_TOKEN, which other users cannot see.",
+    ),
+    click.option(
+        "--ca",
+        metavar="FILE",
+        default="",
+        help="PEM: the authority of the server's certificate. Default: KFPYTORCH_CA, or the system's.",
+    ),
+    click.option(
+        "--cert",
+        metavar="FILE",
+        default="",
+        help="PEM: your certificate, if the server requires one. Default: KFPYTORCH_CERT.",
+    ),
+    click.option("--key", metavar="FILE", default="", help="PEM: the key of --cert. Default: KFPYTORCH_KEY."),
+    click.option(
+        "--server-name",
+        metavar="HOST",
+        default="",
+        help="The name in the server's certificate, if it is not the address. "
+        "Default: KFPYTORCH_SERVER_NAME.",
+    ),
 )
 _NAMESPACE: Final = click.option("--namespace", "-n", metavar="NAME", help="Jobs of this namespace only.")
 
 
-def server_option(command: Command) -> Command:
-    """Add ``--server``."""
-    return _SERVER(command)
+def server_options(command: Command) -> Command:
+    """Add ``--server`` and the options of `credential_options`."""
+    return _SERVER(credential_options(command))
+
+
+def credential_options(command: Command) -> Command:
+    """Add ``--token``, ``--ca``, ``--cert``, ``--key`` and ``--server-name``."""
+    for option in reversed(_CREDENTIALS):
+        command = option(command)
+    return command
+
+
+def read_server(said: Mapping[str, Any], address: str | None) -> "Server":
+    """Return the server of a command line, from the values of its options.
+
+    Raises:
+        UsageError: If a value is malformed, or only one of ``--cert`` and ``--key`` is given.
+    """
+    from backend_plugin.connection import Server, is_address
+
+    if address is not None and not is_address(address):
+        raise click.UsageError(
+            f"{address!r} is not the address of a server; write HOST:PORT, grpcs://HOST:PORT, "
+            "or the state directory of a server"
+        )
+    if not (said["token"].isascii() and said["token"].isprintable()):
+        raise click.UsageError("--token is not a token; write one word of plain characters")
+    if bool(said["cert"]) != bool(said["key"]):
+        raise click.UsageError("--cert and --key belong together; write both")
+    named = {name: said[name] for name in ("token", "ca", "cert", "key", "server_name")}
+    return Server(address=address, **named)
 
 
 def namespace_option(command: Command) -> Command:
@@ -61,9 +121,9 @@ def answered() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except NotAnswered as error:
-        ends.refuse(ends.Unreadable(str(error)))
+        ends.refuse(error)
     except UnicodeEncodeError as error:
-        ends.refuse(ends.Unreadable(f"{error.object!r} is no text; nothing is called so"))
+        ends.refuse(ends.Misused(f"{error.object!r} is not text; write a name in UTF-8"))
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:

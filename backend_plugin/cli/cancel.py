@@ -21,13 +21,16 @@ JOB is a name, the beginning of one, or the name of a Flyte execution.
 @click.argument("job")
 @click.option("--reason", metavar="TEXT", default="", help="Why; Flyte shows it.")
 @asking.namespace_option
-@asking.server_option
+@asking.server_options
 @asking.output_option("text")
 def command(**said: Any) -> None:
     """Run ``kfpytorch cancel``."""
     with asking.answered():
         done = client.cancel_job(
-            said["job"], reason=said["reason"], namespace=said["namespace"], server=said["server"]
+            said["job"],
+            reason=said["reason"],
+            namespace=said["namespace"],
+            server=asking.read_server(said, said["server"]),
         )
         if said["output"] == "json":
             click.echo(msgspec.json.format(lines.as_json(asking.plain(done)), indent=2))

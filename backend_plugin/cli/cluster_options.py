@@ -26,8 +26,39 @@ def reached_options(where: str = "") -> Callable[[Command], Command]:
 def settings_option(of: str) -> Callable[[Command], Command]:
     """Add ``--settings``; `of` lists the sections of a server's file that this command reads."""
     return click.option(
-        "--settings", "-s", "file", metavar="FILE", envvar="KFPYTORCH_SETTINGS", help=f"YAML: {of}."
+        "--settings",
+        "-s",
+        metavar="FILE",
+        envvar="KFPYTORCH_SETTINGS",
+        help=f"YAML with a server's settings; read are the sections {of}. Default: KFPYTORCH_SETTINGS.",
     )
+
+
+def place_options(namespace_default: str) -> Callable[[Command], Command]:
+    """Add ``--project``, ``--domain`` and ``--namespace``; the first two select settings by project."""
+    options = (
+        click.option("--project", metavar="NAME", help="Flyte's project of the task. Default: project."),
+        click.option("--domain", metavar="NAME", help="Flyte's domain of the task. Default: development."),
+        click.option(
+            "--namespace",
+            "-n",
+            metavar="NAME",
+            callback=namespace,
+            help=f"The namespace of the job. Default: {namespace_default}.",
+        ),
+    )
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def read_place(said: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the given values of `place_options`."""
+    return {key: said[key] for key in ("project", "domain", "namespace") if said[key]}
 
 
 def flags(said: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -55,7 +55,7 @@ _FAILED: Final = 1
 @click.option(
     "--running", is_flag=True, help="Ask the server that runs already; it has to find the task's code."
 )
-@asking.server_option
+@asking.server_options
 def command(**said: Any) -> None:
     """Run ``kfpytorch demo``."""
     with (
@@ -102,9 +102,9 @@ def _one(folder: Path, said: Mapping[str, Any]) -> bool:
     found, inputs = _found(Path(said["file"]), said["task"], said["image"]), _pairs(said["inputs"])
     execution = f"demo-{folder.name.rpartition('-')[2]}".lower().replace("_", "x")
     with ExitStack() as stack:
-        server = said["server"]
-        if server is None and not said["running"]:
-            server = str(stack.enter_context(_server(folder, found.root)))
+        server = asking.read_server(said, said["server"])
+        if server.address is None and not said["running"]:
+            server = client.Server(address=str(stack.enter_context(_server(folder, found.root))))
         _title(found.template.id.name)
         return _walk(server, folder / "store", found, _Asked(execution, inputs))
 
@@ -116,7 +116,7 @@ class _Asked(NamedTuple):
     inputs: Mapping[str, str]
 
 
-def _walk(server: str | None, store: Path, found: "Found", asked: _Asked) -> bool:
+def _walk(server: client.Address, store: Path, found: "Found", asked: _Asked) -> bool:
     """Print the phases of an execution; return True if it succeeded."""
     from backend_plugin.cli import road
 
@@ -143,7 +143,7 @@ def _walk(server: str | None, store: Path, found: "Found", asked: _Asked) -> boo
     return isinstance(end, road.Succeeded)
 
 
-def _job(server: str | None, execution: str) -> str:
+def _job(server: client.Address, execution: str) -> str:
     try:
         job = client.get_job(execution, server=server)
     except client.NotFound:  # The create request was rejected; the next phase contains the reason.
@@ -196,7 +196,7 @@ def _title(text: str) -> None:
 
 def _found(path: Path, task: str | None, image: str | None) -> "Found":
     if path.suffix != ".py" or not path.is_file():
-        raise ends.Unreadable(f"{path}: is no Python file; the demo takes one with a @task")
+        raise ends.Misused(f"{path}: is no Python file; the demo takes one with a @task")
     before = signal.getsignal(signal.SIGINT)
     from backend_plugin.cli import python_file
 
@@ -208,7 +208,7 @@ def _found(path: Path, task: str | None, image: str | None) -> "Found":
 def _pairs(inputs: Sequence[str]) -> Mapping[str, str]:
     pairs = [pair.partition("=") for pair in inputs]
     if bare := [name for name, equals, _ in pairs if not equals]:
-        raise ends.Unreadable(f"--input {bare[0]}: has no value; write --input {bare[0]}=VALUE")
+        raise ends.Misused(f"--input {bare[0]}: has no value; write --input {bare[0]}=VALUE")
     return {name: value for name, _, value in pairs}
 
 

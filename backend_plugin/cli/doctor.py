@@ -20,73 +20,83 @@ from backend_plugin.cli import (
     offline,
     release,
     serve_settings,
-    sources,
     tables,
+    task_options,
 )
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings
 
 if TYPE_CHECKING:
+    from backend_plugin.connection import Server
     from backend_plugin.doctor.check import Finding
     from backend_plugin.doctor.facts import Facts
     from backend_plugin.doctor.gathering import Wish
     from backend_plugin.kube.options import KubernetesOptions
     from backend_plugin.shell.settings import ServerSettings
 
-_HELP: Final = """Prove that a Kubernetes cluster has what a distributed job needs, or say what to change.
+_HELP: Final = """Check that a Kubernetes cluster has what a distributed job needs, and print what to change.
 
-Looks only, with what permissions there are; what could not be looked at is said, with the rule that permits
-it. A dry run of the job, and of a pod of each role, changes nothing. With --for it is about that task; with
---burn-in, too, its replicas are really started for a small all-reduce, and deleted afterwards.
+The command reads the cluster with your permissions, and sends dry runs of a job and its pods. It changes
+nothing in the cluster, except with --burn-in, which runs a small job and deletes it. It prints what it
+could not read, and the missing permissions.
+
+With FILE and TASK, as for `kfpytorch render`, it checks the cluster for this task. Without them, it checks
+for a small job with one master and one worker.
 
 \b
   $ kfpytorch doctor --namespace flytesnacks-development
-  $ kfpytorch doctor -n flytesnacks-development --for train.py train_model --settings values.yaml
-  $ kfpytorch doctor -n flytesnacks-development --for train.py train_model --burn-in
+  $ kfpytorch doctor train.py train_model -n flytesnacks-development --settings values.yaml
+  $ kfpytorch doctor train.py train_model -n flytesnacks-development --burn-in
 """
 _COLOURS: Final = {"error": "red", "warning": "yellow", "unknown": "cyan", "note": "blue"}
 _WILD: Final = frozenset("*?[")
+_NAMESPACE: Final = "default"
 
 
 @click.command(name="doctor", help=_HELP)
+@task_options.add
+@cluster_options.place_options("PROJECT-DOMAIN if one is given, else default")
+@cluster_options.settings_option("server, plugins.k8s")
 @click.option(
-    "--namespace",
-    "-n",
+    "--service-account",
     metavar="NAME",
     default="default",
     show_default=True,
-    callback=cluster_options.namespace,
-    help="Where jobs go.",
+    help="The service account of the pods.",
 )
-@click.option("--for", "task", nargs=2, metavar="FILE TASK", help="The task that is to run, as for render.")
-@click.option("--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task, for args.")
-@click.option("--image", metavar="NAME", help="The image of tasks that name none. Default: flytekit's own.")
-@cluster_options.settings_option("server, plugins.k8s")
-@click.option("--service-account", metavar="NAME", default="default", show_default=True, help="Of the pods.")
-@click.option("--flyte-namespace", metavar="NAME", default="flyte", show_default=True, help="Where Flyte is.")
-@click.option("--connector", metavar="HOST:PORT", help="Ask the connector there whether it serves PyTorch.")
 @click.option(
-    "--output-prefix",
+    "--flyte-namespace", metavar="NAME", default="flyte", show_default=True, help="The namespace of Flyte."
+)
+@click.option(
+    "--connector", metavar="HOST:PORT", help="Check that the connector there serves tasks of type pytorch."
+)
+@asking.credential_options
+@click.option(
+    "--output-prefixes",
     metavar="URL",
     multiple=True,
-    help="Try to write there. Default: those of the settings.",
+    help="Write a small object below this URL, and delete it. Default: server.output-prefixes.",
 )
-@click.option("--read-only", is_flag=True, help="Only list there, as a server does: tasks do write there.")
-@click.option("--burn-in", is_flag=True, help="Run an all-reduce on the replicas of --for; tell how fast.")
+@click.option("--read-only", is_flag=True, help="Only list below the output prefixes, as a server does.")
+@click.option(
+    "--burn-in", is_flag=True, help="Run an all-reduce on the replicas of TASK, and print its bandwidth."
+)
 @click.option(
     "--burn-in-timeout",
     metavar="DURATION",
     default="5m",
     show_default=True,
     callback=asking.duration,
-    help="How long it is waited for, the start of its pods included.",
+    help="The time limit of --burn-in, the start of its pods included.",
 )
 @cluster_options.reached_options()
 @asking.output_option("text")
 def command(**said: Any) -> None:
     """Run ``kfpytorch doctor``."""
-    if said["burn_in"] and not said["task"]:
-        raise click.UsageError("--burn-in runs on the replicas of a task; name it: --for FILE TASK")
+    if said["burn_in"] and not said["file"]:
+        raise click.UsageError(
+            "--burn-in runs on the replicas of a task; write: kfpytorch doctor FILE TASK --burn-in"
+        )
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
     with asking.answered():
         try:
@@ -94,7 +104,7 @@ def command(**said: Any) -> None:
         except InvalidSettings as refusal:
             ends.refuse_all(refusal.problems)
         except (ends.Unreadable, BackendError) as error:
-            ends.refuse(ends.Unreadable(str(error)))
+            ends.refuse(error)
         limit = said["burn_in_timeout"] if said["burn_in"] else None
         told: list[int] = []
         try:
@@ -111,31 +121,40 @@ def _wanted(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "Wish"]:
     from backend_plugin.doctor.burn_in import job
     from backend_plugin.doctor.gathering import Wish
 
-    configuration = serve_settings.read(said["file"], cluster_options.flags(said))
+    configuration = serve_settings.read(said["settings"], cluster_options.flags(said))
     server = configuration.server.settings
-    template = sources.template(*said["task"], image=said["image"]) if said["task"] else probe.template()
-    template, run = offline.attempt(template, offline.inputs_of(said["inputs"], template))
+    named = cluster_options.read_place(said)
+    place = offline.Place(**(named or {"namespace": _NAMESPACE}))
+    template, run = task_options.read(said, place, probe.template())
     run = job.run_of(run, secrets.token_hex(8)) if said["burn_in"] else run
     concrete = [each for each in server.output_prefixes if not _WILD & set(each)]
     wish = Wish(
         template=template,
-        run=replace(run, namespace=said["namespace"], service_account=said["service_account"]),
-        named=bool(said["task"]),
+        run=replace(run, service_account=said["service_account"]),
+        named=bool(said["file"]),
         settings=configuration.platform,
         flyte_namespace=said["flyte_namespace"],
-        output_prefixes=said["output_prefix"] or concrete,
+        output_prefixes=said["output_prefixes"] or concrete,
         read_only=said["read_only"],
         release=release.read_version(),
-        connector=said["connector"] or "",
-        certificate=_certificate(server),
+        connector=_connector(said, server),
     )
     return clusters.kubernetes_options(server), wish
 
 
-def _certificate(server: "ServerSettings") -> str:
-    """Return the certificate of the server settings if the file exists here, as in the pod of helm test."""
-    file = server.tls.certificate if server.tls else None
-    return str(file) if file is not None and file.is_file() else ""
+def _connector(said: Mapping[str, Any], settings: "ServerSettings") -> "Server | None":
+    """Return the connector to test, or None.
+
+    Without ``--ca``, the certificate in the settings is trusted if the file exists here, as in the pod of
+    helm test.
+    """
+    if not said["connector"]:
+        return None
+    server = asking.read_server(said, said["connector"])
+    file = settings.tls.certificate if settings.tls else None
+    if server.ca or not said["connector"].startswith("grpcs://") or file is None or not file.is_file():
+        return server
+    return replace(server, ca=str(file))
 
 
 async def _gathered(

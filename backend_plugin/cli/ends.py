@@ -4,40 +4,62 @@ Errors are plain, unwrapped lines on stderr, so that users can search for them a
 """
 
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, NoReturn
+from collections.abc import Sequence
+from typing import Final, NoReturn
 
 import rich_click as click
+from click.core import ParameterSource
 
 from backend_plugin.core import printable
 from backend_plugin.core.errors import Problem
 
 _REFUSED: Final = 1
+_MISUSED: Final = 2
+"""The exit code for an invalid command line, as of click."""
 
 
 class Unreadable(Exception):
-    """Invalid input: an argument or a file that cannot be used; the message contains the remedy."""
+    """Input that cannot be used, such as a file with invalid content; the message contains the remedy."""
 
 
-def refuse(error: Unreadable) -> NoReturn:
+class Misused(Unreadable):
+    """An invalid command line: a malformed value, or a file, task or input that does not exist."""
+
+
+def refuse(error: Exception) -> NoReturn:
     """Print the error and exit."""
     click.echo(printable.escape(f"Error: {error}"), err=True)
-    sys.exit(_REFUSED)
+    sys.exit(_MISUSED if isinstance(error, Misused) else _REFUSED)
 
 
-def refuse_all(problems: Iterable[Problem]) -> NoReturn:
+def refuse_all(problems: Sequence[Problem]) -> NoReturn:
     """Print all problems of a task or of the settings, and exit."""
     for problem in problems:
         text = f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}"
         click.echo(printable.escape(text), err=True)
-    sys.exit(_REFUSED)
+    sys.exit(exit_code(problems))
 
 
-def refuse_beside_batch(said: Mapping[str, Any]) -> None:
+def exit_code(problems: Sequence[Problem]) -> int:
+    """Return the exit code for problems; an invalid option is an invalid command line."""
+    if not problems:
+        return 0
+    return _MISUSED if any(problem.field.startswith("--") for problem in problems) else _REFUSED
+
+
+def refuse_beside_batch() -> None:
     """Reject other options beside ``--batch``, because a batch reads all input from stdin.
 
     Raises:
         UsageError: If another option is given.
     """
-    if any(value not in (None, ()) for name, value in said.items() if name not in ("batch", "output")):
-        raise click.UsageError("--batch stands alone: what it is to do comes on stdin")
+    context = click.get_current_context()
+    assert context is not None  # noqa: S101 - for mypy: a command is running.
+    given = [
+        each.human_readable_name
+        for each in context.command.params
+        if each.name not in ("batch", "output")
+        and context.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"--batch reads all input from stdin; write it without {given[0]}")

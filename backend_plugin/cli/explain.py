@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import ends, files, lines, observation, requests
+from backend_plugin.cli import cluster_options, ends, files, lines, observation, requests
 from backend_plugin.core import custom, printable, reading
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings
@@ -38,7 +38,7 @@ stdin.
 @click.command(name="explain", help=_HELP)
 @click.argument("files", nargs=-1, metavar="JOB.yaml [PODS.yaml ...]")
 @click.option("--job", metavar="NAME", help="Which PyTorchJob is meant, where there are several.")
-@click.option("--settings", "-s", metavar="FILE", help="The platform's settings: YAML, Flyte's plugins.k8s.")
+@cluster_options.settings_option("plugins.k8s")
 @click.option("--now", metavar="TIME", help="Judge as of this moment (RFC 3339) instead of the present.")
 @click.option("--outputs/--no-outputs", default=None, help="Whether outputs.pb has been written.")
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -46,7 +46,7 @@ stdin.
 def command(**said: Any) -> None:
     """Run ``kfpytorch explain``."""
     if said["batch"]:
-        ends.refuse_beside_batch(said)
+        ends.refuse_beside_batch()
         lines.answer_all(answer, sys.stdin.buffer, sys.stdout.buffer)
         return
     if not said["files"]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from backend_plugin.cli.ends import Unreadable
+from backend_plugin.cli.ends import Misused, Unreadable
 from backend_plugin.core import settings as platform
 from backend_plugin.core.scheduling.findings import NOTHING, Findings
 from backend_plugin.core.values import Manifest
@@ -28,6 +28,8 @@ _SETTINGS_OF: Final = (
     "kubectl get configmap --all-namespaces --selector app.kubernetes.io/name=NAME "
     "--output 'jsonpath={.items[*].data.settings\\.yaml}' > settings.yaml"
 )
+SERVER_SECTION: Final = "server"
+"""The key of the server's own settings beside those of the platform."""
 OUR_VALUES: Final = frozenset(
     {
         "gang",
@@ -52,7 +54,10 @@ def settings(file: str | None) -> platform.Settings:
     """
     if file is None:
         return platform.read({})
-    return platform.read(section(only_document(file), file))
+    said = only_document(file)
+    if isinstance(said, Mapping):
+        said = {key: value for key, value in said.items() if key != SERVER_SECTION}
+    return platform.read(section(said, file))
 
 
 def only_document(file: str) -> Any:
@@ -199,6 +204,6 @@ def _documents(file: str, what: str) -> Sequence[Any]:
         # Bytes, because YAML detects the encoding and byte order marks.
         return yaml_text.documents(read(file))
     except OSError as error:
-        raise Unreadable(f"{what} {file}: {error.strerror}") from error
+        raise Misused(f"{what} {file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise Unreadable(f"{what} {file}: is not YAML: {error}") from error

@@ -83,12 +83,12 @@ def command(**said: Any) -> None:
     flags = {**cluster_options.flags(said), "namespaces": said["namespace"]}
     with asking.answered():
         try:
-            settings = serve_settings.read(said["file"], flags).server.settings
+            settings = serve_settings.read(said["settings"], flags).server.settings
             done = asyncio.run(_collected(settings, said))
         except InvalidSettings as refusal:
             ends.refuse_all(refusal.problems)
         except (ends.Unreadable, BackendError) as error:
-            ends.refuse(ends.Unreadable(str(error)))
+            ends.refuse(error)
         _print(done, said)
 
 

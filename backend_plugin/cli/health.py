@@ -1,6 +1,7 @@
 """``kfpytorch health``: a health check for exec probes, where a gRPC probe cannot use TLS."""
 
 import sys
+from typing import Any
 
 import rich_click as click
 
@@ -11,7 +12,7 @@ _HELP = """Ask a server whether it is ready: exit code 0 if it is, 1 if it is no
 
 \b
   $ kfpytorch health
-  $ kfpytorch health --service liveness --name kfpytorch-backend.kfpytorch.svc
+  $ kfpytorch health --service liveness --server-name kfpytorch-backend.kfpytorch.svc
 """
 
 
@@ -19,11 +20,11 @@ _HELP = """Ask a server whether it is ready: exit code 0 if it is, 1 if it is no
 @click.option(
     "--service", metavar="NAME", default="", help="liveness: whether it answers. Default: is ready."
 )
-@click.option("--name", metavar="HOST", default="", help="Of its certificate, if not that of its address.")
-@asking.server_option
-def command(service: str, name: str, server: str | None) -> None:
+@asking.server_options
+def command(**said: Any) -> None:
     """Run ``kfpytorch health``."""
+    server = asking.read_server(said, said["server"])
     with asking.answered():
-        status = client.health(service, name=name, server=server)
+        status = client.health(said["service"], server=server)
         asking.say(status)
     sys.exit(0 if status == client.SERVING else 1)

@@ -34,7 +34,7 @@ _FAILED: Final = 1
 @click.option("--watch", "-w", is_flag=True, help="Print each change, too; of one job, until it has ended.")
 @click.option("--living", "-l", is_flag=True, help="Without those that have ended.")
 @asking.namespace_option
-@asking.server_option
+@asking.server_options
 @asking.output_option("table")
 def command(**said: Any) -> None:
     """Run ``kfpytorch jobs``."""
@@ -48,7 +48,7 @@ def command(**said: Any) -> None:
 
 
 def _where(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {"namespace": said["namespace"], "server": said["server"]}
+    return {"namespace": said["namespace"], "server": asking.read_server(said, said["server"])}
 
 
 # ---- list

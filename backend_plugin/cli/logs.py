@@ -39,7 +39,7 @@ _NUMBER: Final = re.compile(r"\d+$")
 @click.option("--previous", "-p", is_flag=True, help="Of the run before the last restart.")
 @click.option("--timestamps", is_flag=True, help="With the time of each line.")
 @asking.namespace_option
-@asking.server_option
+@asking.server_options
 @asking.output_option("text")
 def command(**said: Any) -> None:
     """Run ``kfpytorch logs``."""
@@ -47,7 +47,8 @@ def command(**said: Any) -> None:
         **{key: said[key] for key in ("follow", "tail", "rank", "replica", "previous")},
     )
     with asking.answered():
-        read = client.read_log_parts(said["job"], wanted, namespace=said["namespace"], server=said["server"])
+        server = asking.read_server(said, said["server"])
+        read = client.read_log_parts(said["job"], wanted, namespace=said["namespace"], server=server)
         said_nothing = True
         with closing(read) as parts:
             for part in parts:

@@ -29,17 +29,18 @@ _RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
 @click.command(name="nodes", help=_HELP)
 @click.argument("change", required=False, type=click.Choice([*_CHANGES]), metavar="[lose|drain|restore]")
 @click.argument("node", required=False)
-@asking.server_option
+@asking.server_options
 @asking.output_option("table")
 def command(**said: Any) -> None:
     """Run ``kfpytorch nodes``."""
     if said["change"] and not said["node"]:
         raise click.UsageError(f"which node? Write: kfpytorch nodes {said['change']} NAME")
+    server = asking.read_server(said, said["server"])
     with asking.answered():
         if said["change"]:
-            nodes = [_CHANGES[said["change"]](said["node"], server=said["server"])]
+            nodes = [_CHANGES[said["change"]](said["node"], server=server)]
         else:
-            nodes = client.list_nodes(server=said["server"])
+            nodes = client.list_nodes(server=server)
         _print(nodes, said["output"])
 
 

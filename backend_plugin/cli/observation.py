@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from backend_plugin.cli import files
-from backend_plugin.cli.ends import Unreadable
+from backend_plugin.cli.ends import Misused, Unreadable
 from backend_plugin.core.error_document import document, unread
 from backend_plugin.core.observed import Observed, read_observed
 from backend_plugin.core.reading import entries, section, text
@@ -87,7 +87,7 @@ def _only(name: str | None, found: Mapping[str, Sequence[Mapping[str, Any]]]) ->
         return found["job"][0]
     if jobs:
         said = "there is more than one PyTorchJob" if name is None else f"there is no PyTorchJob {name}"
-        raise Unreadable(f"{said}; write --job and one of: {', '.join(sorted(jobs))}")
+        raise Misused(f"{said}; write --job and one of: {', '.join(sorted(jobs))}")
     if found["error_files"]:
         return None
     kinds = sorted({str(each.get("kind")) for objects in found.values() for each in objects})
@@ -141,4 +141,4 @@ def _read(name: str) -> bytes:
     try:
         return files.read(name)
     except OSError as error:
-        raise Unreadable(f"{name}: {error.strerror}") from error
+        raise Misused(f"{name}: {error.strerror}") from error

@@ -1,59 +1,93 @@
-"""A fixed example attempt, with the values that FlytePropeller would add to a task.
+"""An example attempt, with the values that FlytePropeller would add to a task.
 
-All tasks get the same values, so that the output depends only on the task.
+All tasks get the same values, so that the output depends only on the task and its place.
 """
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.cli.ends import Unreadable
+from backend_plugin.cli.ends import Misused
 from backend_plugin.core.job import Run
 
 _EXECUTION: Final = "example"
 _NODE: Final = "n0"
-_OUTPUT_PREFIX: Final = f"s3://bucket/metadata/propeller/project-development-{_EXECUTION}/{_NODE}/data/0"
 _RAW: Final = f"s3://bucket/raw/{_EXECUTION}-{_NODE}-0"
-_NAMESPACE: Final = "project-development"
-# FlytePropeller ignores the case of these names; without an earlier checkpoint it writes two quotes.
-_PLACEHOLDERS: Final = {
-    "input": f"{_OUTPUT_PREFIX.rpartition('/')[0]}/inputs.pb",
-    "inputprefix": _OUTPUT_PREFIX.rpartition("/")[0],
-    "outputprefix": _OUTPUT_PREFIX,
-    "rawoutputdataprefix": _RAW,
-    "checkpointoutputprefix": f"{_RAW}/_flytecheckpoints",
-    "prevcheckpointprefix": '""',
-    "perretryuniquekey": f"{_EXECUTION}-{_NODE}-0",
-    "namespace": _NAMESPACE,
-    "tasktemplatepath": f"{_OUTPUT_PREFIX.rpartition('/')[0]}/task.pb",
-}
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*[.$](?P<name>[\w.]+)\s*\}\}")
 _INPUTS: Final = "inputs."
 
 
-def attempt(template: TaskTemplate, inputs: Mapping[str, str]) -> tuple[TaskTemplate, Run]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The project, domain and namespace of the example attempt."""
+
+    project: str = "project"
+    domain: str = "development"
+    namespace: str = ""
+    """Empty: Flyte's default, ``PROJECT-DOMAIN``."""
+
+    @property
+    def full_namespace(self) -> str:
+        """The namespace of the job."""
+        return self.namespace or f"{self.project}-{self.domain}"
+
+    @property
+    def output_prefix(self) -> str:
+        """The URL below which the attempt writes its outputs."""
+        folder = f"{self.project}-{self.domain}-{_EXECUTION}/{_NODE}/data/0"
+        return f"s3://bucket/metadata/propeller/{folder}"
+
+
+EXAMPLE: Final = Place()
+"""The place of an attempt if the user names none."""
+
+
+def _build_placeholders(place: Place) -> Mapping[str, str]:
+    """Return the values of FlytePropeller's variables, by their names in lower case."""
+    prefix = place.output_prefix
+    folder = prefix.rpartition("/")[0]
+    return {
+        "input": f"{folder}/inputs.pb",
+        "inputprefix": folder,
+        "outputprefix": prefix,
+        "rawoutputdataprefix": _RAW,
+        "checkpointoutputprefix": f"{_RAW}/_flytecheckpoints",
+        "prevcheckpointprefix": '""',  # FlytePropeller writes two quotes if there is no earlier checkpoint.
+        "perretryuniquekey": f"{_EXECUTION}-{_NODE}-0",
+        "namespace": place.full_namespace,
+        "tasktemplatepath": f"{folder}/task.pb",
+    }
+
+
+def attempt(
+    template: TaskTemplate, inputs: Mapping[str, str], place: Place = EXAMPLE
+) -> tuple[TaskTemplate, Run]:
     """Return the task as a connector would receive it, and the example attempt.
 
     Raises:
         Unreadable: If the arguments refer to an input without a value.
     """
-    known = {**_PLACEHOLDERS, **{f"{_INPUTS}{name}".lower(): value for name, value in inputs.items()}}
+    known = {
+        **_build_placeholders(place),
+        **{f"{_INPUTS}{name}".lower(): value for name, value in inputs.items()},
+    }
     rendered = filled(template, known)
     task = template.id
     labels = {
-        "domain": "development",
+        "domain": place.domain,
         "execution-id": _EXECUTION,
         "interruptible": str(template.metadata.interruptible).lower(),
         "node-id": _NODE,
-        "project": "project",
+        "project": place.project,
     }
     run = Run(
-        output_prefix=_OUTPUT_PREFIX,
-        project="project",
-        domain="development",
+        output_prefix=place.output_prefix,
+        project=place.project,
+        domain=place.domain,
         execution=_EXECUTION,
         node_id=_NODE,
         attempt=0,
@@ -61,7 +95,7 @@ def attempt(template: TaskTemplate, inputs: Mapping[str, str]) -> tuple[TaskTemp
         task_domain=task.domain,
         task_name=task.name,
         task_version=task.version,
-        namespace=_NAMESPACE,
+        namespace=place.full_namespace,
         labels=labels,
         service_account="default",
     )
@@ -98,11 +132,11 @@ def inputs_of(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]:
     for pair in pairs:
         name, equals, inputs[name] = pair.partition("=")
         if not equals:
-            raise Unreadable(f"--input {pair}: has no value; write --input {name}=VALUE")
+            raise Misused(f"--input {pair}: has no value; write --input {name}=VALUE")
         if name not in known:
             near = get_close_matches(name, known, n=1) or sorted(known)
             there = f"it has {', '.join(near)}" if near else "it has none"
-            raise Unreadable(f"--input {name}: {template.id.name} has no such input; {there}")
+            raise Misused(f"--input {name}: {template.id.name} has no such input; {there}")
     return inputs
 
 
@@ -121,7 +155,7 @@ def _filled(text: str, known: Mapping[str, str]) -> str:
         name = found["name"]
         if name.lower().startswith(_INPUTS) and name.lower() not in known:
             missing = name[len(_INPUTS) :]
-            raise Unreadable(f"the task's arguments hold {found[0]}; write --input {missing}=VALUE")
+            raise Misused(f"the task's arguments hold {found[0]}; write --input {missing}=VALUE")
         return known.get(name.lower(), found[0])
 
     return _PLACEHOLDER.sub(value, text)

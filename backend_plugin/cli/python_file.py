@@ -26,7 +26,7 @@ from flytekit.core.workflow import WorkflowBase
 from flytekit.models import literals
 from flytekit.tools.translator import get_serializable
 
-from backend_plugin.cli.ends import Unreadable
+from backend_plugin.cli.ends import Misused, Unreadable
 from backend_plugin.cli.sources import chosen
 
 _VERSION: Final = "example"
@@ -63,13 +63,13 @@ class Found:
         context = FlyteContextManager.current_context()
         declared = self.task.python_interface.inputs_with_defaults
         if unknown := set(said) - set(declared):
-            raise Unreadable(f"{self.task.name} has no input {', '.join(sorted(unknown))}")
+            raise Misused(f"{self.task.name} has no input {', '.join(sorted(unknown))}")
         values = {name: _value(name, said.get(name), typed) for name, typed in declared.items()}
         types = self.task.python_interface.inputs
         try:
             written: LiteralMap = TypeEngine.dict_to_literal_map(context, values, types).to_flyte_idl()
         except (TypeError, ValueError) as error:
-            raise Unreadable(f"{self.task.name} does not take {dict(said)}: {error}") from error
+            raise Misused(f"{self.task.name} does not take {dict(said)}: {error}") from error
         return written
 
     def outputs(self, written: LiteralMap) -> Mapping[str, object]:
@@ -95,7 +95,7 @@ def found(path: Path, task: str | None, *, image: str | None) -> Found:
         known = vars(_imported(path))
         named = known.get(task or "")
         if isinstance(named, WorkflowBase):
-            raise Unreadable(f"{path}: {task} is a workflow; name one of its tasks")
+            raise Misused(f"{path}: {task} is a workflow; name one of its tasks")
         tasks = {
             each.name: lambda each=each: Found(
                 template=_serialized(each, image), task=each, root=module_of(path)[0]
@@ -110,7 +110,7 @@ def _value(name: str, said: str | None, typed: tuple[type, object]) -> object:
     wanted, default = typed
     if said is None:
         if default is None:
-            raise Unreadable(f"input {name} has no value; write --input {name}=VALUE")
+            raise Misused(f"input {name} has no value; write --input {name}=VALUE")
         return default
     if wanted is str:
         return said
@@ -118,7 +118,7 @@ def _value(name: str, said: str | None, typed: tuple[type, object]) -> object:
         # Numbers, booleans, and lists and mappings of them.
         value = json.loads(said)
     except ValueError as error:
-        raise Unreadable(f"--input {name}={said}: is not JSON, as a {wanted} is written") from error
+        raise Misused(f"--input {name}={said}: is not JSON, as a {wanted} is written") from error
     return float(value) if wanted is float and isinstance(value, int) else value
 
 

@@ -7,13 +7,13 @@ from typing import Any, Final
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import cluster_options, ends, files, lines, offline, requests, sources
+from backend_plugin.cli import cluster_options, ends, files, lines, offline, requests, task_options
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
 from backend_plugin.core.job import Plan
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.values import Manifest
 
-_HELP: Final = """Print the manifests of TASK in FILE, without a cluster; with --server, as one stores them.
+_HELP: Final = """Print the Kubernetes manifests that the server would create for TASK in FILE.
 
 FILE is a Python file with a `@task`, a serialized task (.pb, .json, or - for stdin), or an archive that
 `pyflyte package` wrote (.tgz). TASK may be left out where FILE holds one task.
@@ -21,45 +21,46 @@ FILE is a Python file with a `@task`, a serialized task (.pb, .json, or - for st
 \b
   $ kfpytorch render train.py train_model
   $ kfpytorch render train.py train_model --settings values.yaml -o json
-  $ kfpytorch render train.py train_model --server --namespace flytesnacks-development
+  $ kfpytorch render train.py train_model --settings values.yaml --project flytesnacks --domain production
+  $ kfpytorch render train.py train_model --namespace flytesnacks-development --dry-run
   $ kfpytorch render flyte-package.tgz my.workflows.train_model
 """
-# Options that have no effect without --server.
-_OF_SERVER: Final = ("namespace", *cluster_options.KEYS)
+# Options that have no effect without --dry-run.
+_OF_DRY_RUN: Final = tuple(cluster_options.KEYS)
 
 
 @click.command(name="render", help=_HELP)
-@click.argument("file", required=False)
-@click.argument("task", required=False)
-@click.option("--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task, for args.")
-@click.option("--settings", "-s", metavar="FILE", help="The platform's settings: YAML, Flyte's plugins.k8s.")
+@task_options.add
+@cluster_options.settings_option("plugins.k8s")
+@cluster_options.place_options("PROJECT-DOMAIN")
 @click.option(
-    "--pod-template", "-p", "pods", multiple=True, metavar="FILE", help="PodTemplates of the cluster."
+    "--pod-templates", "pods", multiple=True, metavar="FILE", help="YAML with PodTemplates of the cluster."
 )
-@click.option("--findings", "-f", metavar="FILE", help="What the cluster has for gangs, for scheduler: auto.")
-@click.option("--explain", is_flag=True, default=None, help="Say on stderr who schedules the job, and why.")
-@click.option("--image", metavar="NAME", help="The image of tasks that name none. Default: flytekit's own.")
+@click.option(
+    "--findings", metavar="FILE", help="YAML with the cluster's gang capabilities, for scheduler: auto."
+)
+@click.option(
+    "--explain", is_flag=True, default=None, help="Print the scheduler of the job and the reason on stderr."
+)
 @click.option("--output", "-o", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
-@click.option("--server", is_flag=True, default=None, help="As a cluster would store them, by a dry run.")
 @click.option(
-    "--namespace",
-    "-n",
-    metavar="NAME",
-    callback=cluster_options.namespace,
-    help="Of --server. Default: project-development.",
+    "--dry-run",
+    is_flag=True,
+    default=None,
+    help="Send the manifests to a cluster as a dry run, and print them as it would store them.",
 )
-@cluster_options.reached_options("Of --server. ")
+@cluster_options.reached_options("For --dry-run. ")
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object a line.")
 def command(**said: Any) -> None:
     """Run ``kfpytorch render``."""
     if said["batch"]:
-        ends.refuse_beside_batch(said)
+        ends.refuse_beside_batch()
         lines.answer_all(requests.render, sys.stdin.buffer, sys.stdout.buffer)
         return
-    if not said["server"] and (astray := [each for each in _OF_SERVER if said[each] is not None]):
-        raise click.UsageError(f"--{astray[0]} says nothing without --server")
+    if not said["dry_run"] and (astray := [each for each in _OF_DRY_RUN if said[each] is not None]):
+        raise click.UsageError(f"--{astray[0]} has no effect without --dry-run")
     if not said["file"]:
-        raise click.UsageError("which file? Write: kfpytorch render FILE TASK")
+        raise click.UsageError("the file is missing; write: kfpytorch render FILE TASK")
     try:
         planned = _rendered(said)
     except (InvalidTask, InvalidSettings) as refusal:
@@ -73,10 +74,9 @@ def command(**said: Any) -> None:
 
 def _rendered(said: Mapping[str, Any]) -> Plan:
     settings, pod_templates = files.settings(said["settings"]), files.pod_templates(said["pods"])
-    template = sources.template(said["file"], said["task"], image=said["image"])
-    template, run = offline.attempt(template, offline.inputs_of(said["inputs"], template))
+    template, run = task_options.read(said, offline.Place(**cluster_options.read_place(said)))
     found = files.findings(said["findings"])
-    if said["server"]:
+    if said["dry_run"]:
         from backend_plugin.cli import render_server
 
         return render_server.rendered(said, (template, run), settings, (pod_templates, found))

@@ -1,4 +1,4 @@
-"""``kfpytorch render --server``: prints the manifests as the cluster would store them, from dry runs."""
+"""``kfpytorch render --dry-run``: prints the manifests as the cluster would store them, from dry runs."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,6 @@ def rendered(
     from backend_plugin.kube.options import KubernetesOptions
 
     template, run = task
-    run = replace(run, namespace=said["namespace"] or run.namespace)
     options = KubernetesOptions(kubeconfig=said["kubeconfig"] or "", context=said["context"] or "")
     ours = settings.kfpytorch
 
@@ -73,7 +72,7 @@ def _problem(sent: Manifest, reply: Any) -> Problem:
         field=text(sent, "kind"),
         value=text(section(sent, "metadata"), "name"),
         message=f"is refused by the cluster ({reply.reason}): {reply.message}",
-        remedy="kfpytorch doctor --for FILE TASK says what to change",
+        remedy="write kfpytorch doctor FILE TASK, which prints what to change",
     )
 
 

@@ -70,17 +70,17 @@ other commands find it by themselves. Every setting can stand in the file below 
 @cluster_options.reached_options("Of a Kubernetes. ")
 @click.option("--check", is_flag=True, help="Print what is in force and what is wrong, and end.")
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Of --check.")
-def command(file: str | None, check: bool, output: str, **typed: Any) -> None:  # noqa: FBT001 - click's signature
+def command(settings: str | None, check: bool, output: str, **typed: Any) -> None:  # noqa: FBT001 - click's signature
     """Run ``kfpytorch serve``."""
     flags = serve_settings.flags(typed)
     if check:
-        sys.exit(serve_check.check(file, flags, output))
+        sys.exit(serve_check.check(settings, flags, output))
     try:
-        asyncio.run(_serve(serve_settings.read(file, flags)))
+        asyncio.run(_serve(serve_settings.read(settings, flags)))
     except InvalidSettings as refusal:
         ends.refuse_all(refusal.problems)
     except (ends.Unreadable, BackendError) as error:
-        ends.refuse(ends.Unreadable(str(error)))
+        ends.refuse(error)
     except KeyboardInterrupt:  # Interrupted before it listens; later a signal starts a drain.
         sys.exit(128 + signal.SIGINT)
 

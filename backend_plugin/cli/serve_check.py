@@ -30,7 +30,7 @@ _SECTIONS: Final = ("tls", "embedded", "kubernetes")
 
 
 def check(file: str | None, flags: Flags, form: str) -> int:
-    """Print the report; return 0 if a server would start with these settings, else 1."""
+    """Print the report; return 0 if a server would start with these settings."""
     told: InForce | None = None
     try:
         told = serve_settings.read(file, flags).server
@@ -46,7 +46,7 @@ def check(file: str | None, flags: Flags, form: str) -> int:
         _print_json(settings, problems, notes)
     else:
         _print(settings, problems, notes)
-    return 1 if problems else 0
+    return ends.exit_code(problems)
 
 
 def _in_force(told: InForce) -> Mapping[str, tuple[Any, str]]:

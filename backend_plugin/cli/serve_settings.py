@@ -6,7 +6,7 @@ The file has a section ``server``, which `shell.settings` reads, beside Flyte's 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from backend_plugin.cli import files
 from backend_plugin.cli.ends import Unreadable
@@ -17,8 +17,6 @@ from backend_plugin.shell.settings import Flags, InForce
 from backend_plugin.shell.settings.reading import KEYS, flag_of
 
 T = TypeVar("T")
-
-_SECTION: Final = "server"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +35,7 @@ def read(file: str | None, flags: Flags) -> Configuration:
         InvalidSettings: If a setting is invalid; with every problem of both parts.
     """
     document = {} if file is None else _document(file)
-    section = document.pop(_SECTION, None) or {}
+    section = document.pop(files.SERVER_SECTION, None) or {}
     sources = server.Sources(section=section, file=file or "", environ=os.environ, flags=flags)
     problems: list[Problem] = []
     ours = _or_problems(lambda: server.read(sources), problems)

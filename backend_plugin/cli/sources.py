@@ -18,7 +18,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
 from backend_plugin.cli import files
-from backend_plugin.cli.ends import Unreadable
+from backend_plugin.cli.ends import Misused, Unreadable
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
         return chosen(_tasks(_content(file), Path("stdin")), task, "stdin")()
     path = Path(file)
     if path.is_dir() or not path.exists():
-        raise Unreadable(f"{file}: {_missing(path)}")
+        raise Misused(f"{file}: {_missing(path)}")
     if path.suffix == ".py":
         from backend_plugin.cli import python_file
 
@@ -54,7 +54,7 @@ def _content(file: str) -> bytes:
     try:
         return files.read(file)
     except OSError as error:
-        raise Unreadable(f"{file}: {error.strerror}") from error
+        raise Misused(f"{file}: {error.strerror}") from error
 
 
 def chosen(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) -> Callable[[], T]:
@@ -66,10 +66,10 @@ def chosen(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) ->
         return tasks[names[0] if len(names) == 1 else str(task)]
     if names:
         said = "which task?" if task is None else f"{task} is the name of more than one task."
-        raise Unreadable(f"{file}: {said} It has {', '.join(sorted(names))}")
+        raise Misused(f"{file}: {said} It has {', '.join(sorted(names))}")
     near = get_close_matches(str(task), sorted({name.rpartition(".")[2] for name in tasks}), n=3)
     there = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(tasks))}"
-    raise Unreadable(f"{file}: has no task {task}; {there}")
+    raise Misused(f"{file}: has no task {task}; {there}")
 
 
 def _missing(path: Path) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
+from backend_plugin.connection import Server
 from backend_plugin.core import custom
 from backend_plugin.core.errors import BackendError, InvalidTask
 from backend_plugin.core.errors import gathered as gathered_problems
@@ -55,10 +56,8 @@ class Wish:
     """True if the test must not write to the output prefixes."""
     release: str = ""
     """The release of this program."""
-    connector: str = ""
-    """``HOST:PORT``; empty if no connector is tested."""
-    certificate: str = ""
-    """A file with the certificate of the connector or its authority; empty for this machine's authorities."""
+    connector: Server | None = None
+    """The connector to test, with the caller's credentials."""
 
 
 async def gathered(options: KubernetesOptions, wish: Wish) -> Facts:
@@ -81,9 +80,7 @@ async def gathered(options: KubernetesOptions, wish: Wish) -> Facts:
         return replace(facts, unreachable=said, unreachable_remedy=remedy)
     except (Answered, BackendError) as trouble:
         return replace(facts, unreachable=str(trouble))
-    return await outside.tried(
-        found, wish.output_prefixes, wish.connector, wish.certificate, read_only=wish.read_only
-    )
+    return await outside.tried(found, wish.output_prefixes, wish.connector, read_only=wish.read_only)
 
 
 async def _asked(connection: Connection, options: KubernetesOptions, wish: Wish, facts: Facts) -> Facts:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from backend_plugin import connection
+from backend_plugin.connection import Server
 from backend_plugin.doctor import reaching
 from backend_plugin.doctor.facts import Facts, Tried
 from backend_plugin.shell.prefixes import STORES
@@ -28,19 +30,18 @@ _READABLE: Final = (
 
 
 async def tried(
-    facts: Facts, prefixes: Sequence[str], connector: str, certificate: str = "", *, read_only: bool = False
+    facts: Facts, prefixes: Sequence[str], connector: Server | None, *, read_only: bool = False
 ) -> Facts:
     """Return the facts with the results of the tests of all prefixes and the connector.
 
     Args:
         facts: The facts so far.
         prefixes: The output prefixes to test.
-        connector: The address of the connector; empty if none is tested.
-        certificate: A file with the certificate of the connector or its authority.
+        connector: The connector and the caller's credentials; None if none is tested.
         read_only: Only list the prefixes, because a server does not write to stores.
     """
     stores = await asyncio.gather(*(_store(each, read_only=read_only) for each in prefixes))
-    found = await asyncio.to_thread(_connector, connector, certificate) if connector else None
+    found = await asyncio.to_thread(_connector, connector) if connector else None
     return replace(facts, stores=stores, connector=found)
 
 
@@ -110,25 +111,26 @@ def _written(prefix: str) -> None:
         filesystem.rm_file(name)
 
 
-def _connector(address: str, certificate: str) -> Tried:
-    """Test whether the connector answers and serves tasks of type pytorch."""
+def _connector(server: Server) -> Tried:
+    """Test that the connector answers and serves tasks of type pytorch."""
     from flyteidl.admin.agent_pb2 import ListAgentsRequest, ListAgentsResponse
 
-    from backend_plugin import client
-
+    address = str(server.address)
     host = address.removeprefix("grpcs://")
     how = "-plaintext" if host == address else "-insecure"
     remedy = f"kubectl get pods -A -l app.kubernetes.io/name=kfpytorch-backend; grpcurl {how} {host} list"
+    found = server
     try:
-        with client.connected(address, roots=certificate) as (channel, metadata):
+        found = connection.find(server)
+        with connection.connected(found) as (channel, metadata):
             ask = channel.unary_unary(
                 "/flyteidl.service.AgentMetadataService/ListAgents",
                 request_serializer=ListAgentsRequest.SerializeToString,
                 response_deserializer=ListAgentsResponse.FromString,
             )
             answer = ask(ListAgentsRequest(), timeout=_CALL, metadata=metadata)
-    except client.NotAnswered as error:
-        known = None if isinstance(error, client.TokenRefused) else reaching.trouble(address, certificate)
+    except connection.NotAnswered as error:
+        known = None if isinstance(error, connection.TokenRefused) else reaching.trouble(found)
         return known or Tried(what=address, trouble=f"does not answer: {error}", remedy=remedy)
     types = {each.name for agent in answer.agents for each in agent.supported_task_categories}
     if _TYPE not in types:

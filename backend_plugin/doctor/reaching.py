@@ -1,194 +1,117 @@
-"""Diagnosis of a failed connection to a connector: no listener, TLS on one side only, a wrong certificate.
+"""Sentences and remedies for a connector that cannot be reached."""
 
-gRPC reports all these errors with one message, so this module repeats the connection after gRPC has failed.
-"""
+from collections.abc import Callable, Mapping
+from typing import Final
 
-import os
-import socket
-import ssl
-from dataclasses import dataclass
-from typing import Any, Final
-
+from backend_plugin.connection import Server
 from backend_plugin.doctor.facts import Tried
+from backend_plugin.shell import tls_diagnosis
+from backend_plugin.shell.tls_diagnosis import Diagnosis, Endpoint, Failure
 
-_SECONDS: Final = 5.0
-_ALERT: Final = 1.0
-"""Timeout for an alert. With TLS 1.3, a server rejects a missing client certificate after the handshake."""
-_ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
-_TLS: Final = "grpcs://"
-_NAMES: Final = frozenset({62, 64})
-"""OpenSSL's error codes for a certificate of another host name or address."""
-_TIMES: Final = frozenset({9, 10})
-_NO_TLS: Final = frozenset(
-    {
-        "WRONG_VERSION_NUMBER",
-        "RECORD_LAYER_FAILURE",
-        "HTTP_REQUEST",
-        "PACKET_LENGTH_TOO_LONG",
-        "UNKNOWN_PROTOCOL",
-    }
-)
-"""OpenSSL's reasons for a reply that is not TLS; they differ between versions."""
 _PODS: Final = "kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend"
+_DOCTOR: Final = "kfpytorch doctor --connector"
 
 
-class _Ended(Exception):
-    """The server closed the connection after the handshake."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _End:
-    """The address of the connector, and a file with trusted certificates."""
-
-    host: str
-    port: int
-    roots: str = ""
-
-    @property
-    def endpoint(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def trouble(address: str, certificate: str = "") -> Tried | None:
-    """Return the problem of a connection to ``HOST:PORT``, or ``grpcs://HOST:PORT`` for TLS, or None."""
-    endpoint = address.removeprefix(_TLS)
-    host, _, port = endpoint.rpartition(":")
-    if "/" in endpoint:
+def trouble(server: Server) -> Tried | None:
+    """Return the problem of a connection, or None if it cannot be determined."""
+    address = str(server.address)
+    if "/" in address.removeprefix(tls_diagnosis.TLS):
         return None
-    if not (host and port.isdecimal()):
-        return Tried(
-            what=address, trouble="has no port", remedy=f"kfpytorch doctor --connector {address}:8000"
-        )
-    end = _End(host=host.strip("[]"), port=int(port), roots=certificate or os.environ.get(_ROOTS, ""))
-    found = _not_listening(end) or (_of_tls(end) if address != endpoint else _of_plain(end))
-    return Tried(what=address, trouble=found[0], remedy=found[1]) if found else None
-
-
-def _not_listening(end: _End) -> tuple[str, str] | None:
-    try:
-        socket.create_connection((end.host, end.port), _SECONDS).close()
-    except (socket.gaierror, UnicodeError):  # UnicodeError: not a valid host name, such as a..b
-        forward = f"kubectl port-forward -n NAMESPACE service/NAME {end.port}"
-        return (
-            f"cannot be found: the DNS knows no {end.host}",
-            f"{_PODS}  # then from outside of the cluster: {forward}",
-        )
-    except TimeoutError:
-        return f"takes no connection within {_SECONDS:g} s", f"{_PODS}; kubectl get networkpolicies -A"
-    except OSError as error:
-        return f"is a port at which nobody listens: {error.strerror}", _PODS
-    return None
-
-
-def _of_plain(end: _End) -> tuple[str, str] | None:
-    """Report a server that requires TLS."""
-    try:
-        _shaken(end, _trusting_anybody())
-    except _Ended:
-        pass
-    except OSError:
+    end = tls_diagnosis.parse(
+        address, ca=server.ca, cert=server.cert, key=server.key, server_name=server.server_name
+    )
+    if end is None:
+        return Tried(what=address, trouble="has no port", remedy=f"{_DOCTOR} {address}:8000")
+    found = tls_diagnosis.diagnose(end)
+    if found is None:
         return None
+    sentence, remedy = _SENTENCES[found.failure](end, found)
+    return Tried(what=address, trouble=sentence, remedy=remedy)
+
+
+def _unknown_host(end: Endpoint, _: Diagnosis) -> tuple[str, str]:
+    forward = f"kubectl port-forward -n NAMESPACE service/NAME {end.port}"
+    return (
+        f"cannot be found: the DNS knows no {end.host}",
+        f"{_PODS}  # then from outside of the cluster: {forward}",
+    )
+
+
+def _timeout(_: Endpoint, __: Diagnosis) -> tuple[str, str]:
+    return (
+        f"takes no connection within {tls_diagnosis.SECONDS:g} s",
+        f"{_PODS}; kubectl get networkpolicies -A",
+    )
+
+
+def _not_listening(_: Endpoint, found: Diagnosis) -> tuple[str, str]:
+    return f"is a port at which nobody listens: {found.detail}", _PODS
+
+
+def _needs_tls(end: Endpoint, _: Diagnosis) -> tuple[str, str]:
     return (
         "speaks TLS, and was asked without",
-        f"kfpytorch doctor --connector {_TLS}{end.endpoint}  # and for Flyte insecure: false",
+        f"{_DOCTOR} {tls_diagnosis.TLS}{end}  # and for Flyte insecure: false",
     )
 
 
-def _of_tls(end: _End) -> tuple[str, str] | None:
-    try:
-        trusting = _trusting(end.roots)
-    except OSError as error:
-        why = getattr(error, "reason", "").lower().replace("_", " ") or error.strerror
-        return (
-            f"cannot be trusted by {end.roots}: {why}",
-            f"name a PEM file that is there, as tls.certificate of the settings or by {_ROOTS}",
-        )
-    try:
-        _shaken(end, trusting)
-    except ssl.SSLCertVerificationError as error:
-        return _of_certificate(end, error)
-    except _Ended:
-        return (
-            "ends a connection once TLS is agreed, as servers do that want a certificate of their clients; "
-            "this command has none",
-            f"grpcurl -cacert ca.crt -cert tls.crt -key tls.key {end.endpoint} list",
-        )
-    except OSError as error:
-        # A connection reset or a timeout does not show whether the server uses TLS.
-        if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
-            plain = f"kfpytorch doctor --connector {end.endpoint}"
-            return (
-                "does not speak TLS, and was asked with it",
-                f"{plain}  # and for Flyte insecure: true; or give the server tls.certificate and tls.key",
-            )
-    return None
+def _no_tls(end: Endpoint, _: Diagnosis) -> tuple[str, str]:
+    return (
+        "does not speak TLS, and was asked with it",
+        f"{_DOCTOR} {end}  # and for Flyte insecure: true; or give the server tls.certificate and tls.key",
+    )
 
 
-def _of_certificate(end: _End, error: ssl.SSLCertVerificationError) -> tuple[str, str]:
-    if error.verify_code in _NAMES:
-        names = _names(end)
-        said = f"has a certificate that is not for {end.host}, but for {', '.join(names) or 'nobody'}"
-        usable = next((each for each in names if "*" not in each), "NAME")
-        return (
-            said,
-            f"kfpytorch doctor --connector {_TLS}{usable}:{end.port}  # or issue one for {end.host}, too",
-        )
-    if error.verify_code in _TIMES:
-        show = f"openssl s_client -connect {end.endpoint} </dev/null | openssl x509 -noout -dates"
-        return f"has a certificate that is not valid now: {error.verify_message}", f"{show}  # issue another"
+def _unusable_file(_: Endpoint, found: Diagnosis) -> tuple[str, str]:
+    return (
+        f"cannot be tried with TLS: {found.file} cannot be used: {found.detail}",
+        "name PEM files with --ca, --cert and --key; the key has to belong to the certificate",
+    )
+
+
+def _untrusted(end: Endpoint, found: Diagnosis) -> tuple[str, str]:
     take = "kubectl get secret NAME -n NAMESPACE -o 'jsonpath={.data.ca\\.crt}' | base64 -d > ca.crt"
     return (
-        f"has a certificate of an authority that is not trusted here: {error.verify_message}",
-        f"{_ROOTS}=ca.crt kfpytorch doctor --connector {_TLS}{end.endpoint}  # ca.crt from the server's "
-        f"Secret: {take}",
+        f"has a certificate of an authority that is not trusted here: {found.detail}",
+        f"{_DOCTOR} {tls_diagnosis.TLS}{end} --ca ca.crt  # ca.crt from the server's Secret: {take}",
     )
 
 
-def _names(end: _End) -> list[str]:
-    """Return the names in the certificate, if a trusted authority issued it."""
-    context = _trusting(end.roots)
-    context.check_hostname = False
-    try:
-        found: Any = _shaken(end, context)
-    except (_Ended, OSError):
-        return []
-    return [str(name) for _, name in found.get("subjectAltName", ())]
+def _wrong_name(end: Endpoint, found: Diagnosis) -> tuple[str, str]:
+    expected = end.server_name or end.host
+    usable = next((each for each in found.names if "*" not in each), "NAME")
+    return (
+        f"has a certificate that is not for {expected}, but for {', '.join(found.names) or 'nobody'}",
+        f"{_DOCTOR} {tls_diagnosis.TLS}{usable}:{end.port}  # or issue one for {expected}, too",
+    )
 
 
-def _shaken(end: _End, context: ssl.SSLContext) -> object:
-    """Return the certificate of the server, as far as the context verifies it.
-
-    Raises:
-        _Ended: If the server closes the connection after the handshake.
-        OSError: If the connection or the handshake fails.
-    """
-    with (
-        socket.create_connection((end.host, end.port), _SECONDS) as plain,
-        context.wrap_socket(plain, server_hostname=end.host) as secured,
-    ):
-        shown = secured.getpeercert()
-        secured.settimeout(_ALERT)
-        try:
-            said = secured.recv(1)
-        except TimeoutError:
-            return shown  # The server waits for a request.
-        except OSError as error:
-            raise _Ended from error
-        if not said:
-            raise _Ended
-        return shown
+def _expired(end: Endpoint, found: Diagnosis) -> tuple[str, str]:
+    show = f"openssl s_client -connect {end} </dev/null | openssl x509 -noout -dates"
+    return f"has a certificate that is not valid now: {found.detail}", f"{show}  # issue another"
 
 
-def _trusting(roots: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=roots or None)
-    # As in gRPC, a trusted certificate does not need a trusted issuer.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.set_alpn_protocols(["h2"])
-    return context
+def _client_certificate(end: Endpoint, found: Diagnosis) -> tuple[str, str]:
+    if found.file:
+        return (
+            f"does not accept the certificate in {found.file}",
+            "name one of the authority in the server's tls.client-ca, with --cert and --key",
+        )
+    return (
+        "requires a certificate of its clients",
+        f"{_DOCTOR} {tls_diagnosis.TLS}{end} --cert tls.crt --key tls.key  # and --ca for its authority",
+    )
 
 
-def _trusting_anybody() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    return context
+_SENTENCES: Final[Mapping[Failure, Callable[[Endpoint, Diagnosis], tuple[str, str]]]] = {
+    Failure.UNKNOWN_HOST: _unknown_host,
+    Failure.TIMEOUT: _timeout,
+    Failure.NOT_LISTENING: _not_listening,
+    Failure.NEEDS_TLS: _needs_tls,
+    Failure.NO_TLS: _no_tls,
+    Failure.UNUSABLE_FILE: _unusable_file,
+    Failure.UNTRUSTED: _untrusted,
+    Failure.WRONG_NAME: _wrong_name,
+    Failure.EXPIRED: _expired,
+    Failure.CLIENT_CERTIFICATE: _client_certificate,
+}

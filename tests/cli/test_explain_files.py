@@ -101,21 +101,21 @@ def test_what_is_said_of_this_job_is(own: dict[str, Any], phase: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "error"),
+    ("arguments", "said", "code", "error"),
     [
-        ((), NAMESPACE, "there is more than one PyTorchJob; write --job and one of: a, b"),
-        (("--job", "c"), NAMESPACE, "there is no PyTorchJob c; write --job and one of: a, b"),
-        ((), "kind: TFJob", "no file holds a PyTorchJob, only TFJob; write: kubectl get pytorchjob NAME"),
-        ((), "", "no file holds a PyTorchJob; write: kubectl get pytorchjob NAME"),
-        (("nowhere/outputs.pb",), NAMESPACE, "nowhere/outputs.pb: No such file or directory"),
-        (("--settings", "none.yaml"), NAMESPACE, "settings none.yaml: No such file or directory"),
+        ((), NAMESPACE, 2, "there is more than one PyTorchJob; write --job and one of: a, b"),
+        (("--job", "c"), NAMESPACE, 2, "there is no PyTorchJob c; write --job and one of: a, b"),
+        ((), "kind: TFJob", 1, "no file holds a PyTorchJob, only TFJob; write: kubectl get pytorchjob NAME"),
+        ((), "", 1, "no file holds a PyTorchJob; write: kubectl get pytorchjob NAME"),
+        (("nowhere/outputs.pb",), NAMESPACE, 2, "nowhere/outputs.pb: No such file or directory"),
+        (("--settings", "none.yaml"), NAMESPACE, 2, "settings none.yaml: No such file or directory"),
     ],
 )
 def test_what_cannot_be_explained_is_said_on_one_line(
-    arguments: tuple[str, ...], said: str, error: str
+    arguments: tuple[str, ...], said: str, code: int, error: str
 ) -> None:
     told = explain(*arguments, said=said)
-    assert (told.exit_code, told.stdout, told.stderr.startswith(f"Error: {error}")) == (1, "", True)
+    assert (told.exit_code, told.stdout, told.stderr.startswith(f"Error: {error}")) == (code, "", True)
     assert told.stderr.count("\n") == 1
 
 

@@ -180,7 +180,7 @@ def test_settings_are_the_platform_s(folder: Path) -> None:
 
 
 def test_pod_templates_are_the_cluster_s(folder: Path) -> None:
-    job = rendered("task.pb", "-i", "epochs=1", "-s", "gang.yaml", "-p", "templates.yaml")
+    job = rendered("task.pb", "-i", "epochs=1", "-s", "gang.yaml", "--pod-templates", "templates.yaml")
     (spec, _) = (each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values())
     assert spec["schedulerName"] == "gang-scheduler"
 
@@ -198,7 +198,7 @@ template:
 def test_the_pod_template_of_a_guide_makes_no_gang_and_the_setting_that_does_is_named(folder: Path) -> None:
     file = folder / "guide.yaml"
     file.write_text(GUIDES)
-    arguments = ("task.pb", "-i", "epochs=1", "-s", "gang.yaml", "-p", str(file))
+    arguments = ("task.pb", "-i", "epochs=1", "-s", "gang.yaml", "--pod-templates", str(file))
     done = render(*arguments)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "podTemplates.flyte.gang.template.spec.containers" in done.stderr
@@ -216,27 +216,31 @@ def test_a_missing_pod_template_of_the_platform_is_a_warning(folder: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, "which file? Write: kfpytorch render FILE TASK"),
-        (["task.pb", "--batch"], 2, "--batch stands alone: what it is to do comes on stdin"),
-        (["--batch", "-s", "settings.yaml"], 2, "--batch stands alone"),
-        (["task.py", "train"], 1, "task.py: there is no such file; did you mean task"),
-        (["nothing.xyz"], 1, "nothing.xyz: there is no such file"),
-        ([".", "train"], 1, ".: is a folder; name a file in it"),
-        (["task.pb", "trian"], 1, "task.pb: has no task trian; did you mean train?"),
-        (["task.pb", "x"], 1, "task.pb: has no task x; it has module.train"),
+        ([], 2, "the file is missing; write: kfpytorch render FILE TASK"),
+        (["task.pb", "--batch"], 2, "--batch reads all input from stdin; write it without FILE"),
+        (
+            ["--batch", "-s", "settings.yaml"],
+            2,
+            "--batch reads all input from stdin; write it without settings",
+        ),
+        (["task.py", "train"], 2, "task.py: there is no such file; did you mean task"),
+        (["nothing.xyz"], 2, "nothing.xyz: there is no such file"),
+        ([".", "train"], 2, ".: is a folder; name a file in it"),
+        (["task.pb", "trian"], 2, "task.pb: has no task trian; did you mean train?"),
+        (["task.pb", "x"], 2, "task.pb: has no task x; it has module.train"),
         (["empty.pb"], 1, "empty.pb: is neither a task template nor a task spec"),
         (["workflow.pb"], 1, "pyflyte writes tasks to files named *_1.pb"),
         (["-"], 1, "stdin: is neither a task template nor a task spec"),
         (["torn.tgz"], 1, "torn.tgz: is not an archive that pyflyte package wrote"),
         (["broken.json"], 1, "broken.json: is not a task template as protobuf JSON"),
         (["list.json"], 1, "list.json: is neither a task template nor a task spec"),
-        (["task.pb"], 1, "the task's arguments hold {{.inputs.epochs}}; write --input epochs=VALUE"),
-        (["task.pb", "-i", "epoch=3"], 1, "--input epoch: module.train has no such input; it has epochs"),
-        (["task.pb", "-s", "none.yaml"], 1, "settings none.yaml: No such file or directory"),
+        (["task.pb"], 2, "the task's arguments hold {{.inputs.epochs}}; write --input epochs=VALUE"),
+        (["task.pb", "-i", "epoch=3"], 2, "--input epoch: module.train has no such input; it has epochs"),
+        (["task.pb", "-s", "none.yaml"], 2, "settings none.yaml: No such file or directory"),
         (["task.pb", "-s", "broken.json"], 1, "settings broken.json: is not YAML"),
-        (["task.pb", "-p", "gang.yaml"], 1, "pod template gang.yaml: holds what is no object"),
+        (["task.pb", "--pod-templates", "gang.yaml"], 1, "pod template gang.yaml: holds what is no object"),
         (["task.pb", "-i", "epochs=1", "-s", "wrong.yaml"], 1, "did you mean default-labels?"),
-        (["task.pb", "-i", "epochs=1", "-s", "gang.yaml", "-p", "none.yaml"], 1, "No such file"),
+        (["task.pb", "-i", "epochs=1", "--pod-templates", "none.yaml"], 2, "No such file"),
     ],
 )
 def test_bad_input_is_explained(folder: Path, arguments: list[str], code: int, said: str) -> None:

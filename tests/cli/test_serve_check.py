@@ -61,7 +61,8 @@ def test_problems_of_both_halves_of_the_file_and_of_flags_come_together(tmp_path
     file = tmp_path / "s.yaml"
     file.write_text(yaml.safe_dump({"server": {"hots": 1}, "plugins": {"k8s": {"scheduler-nam": "s"}}}))
     told = check("-s", str(file), "--nodes", "0")
-    assert told.exit_code == 1
+    # An invalid option is an invalid command line; an invalid file is not.
+    assert (told.exit_code, check("-s", str(file)).exit_code) == (2, 1)
     assert told.stdout == ""
     assert told.stderr.splitlines() == [
         "server.hots: 1",
@@ -84,7 +85,7 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, content: str | None, said: 
     if content is not None:
         (tmp_path / "s.yaml").write_text(content)
     told = check("-s", str(tmp_path / "s.yaml"))
-    assert (told.exit_code, told.stdout) == (1, "")
+    assert (told.exit_code, told.stdout) == (2 if content is None else 1, "")
     assert f"settings {tmp_path}/s.yaml" in told.stderr
     assert said in told.stderr
 
@@ -133,7 +134,7 @@ def test_a_file_without_end_is_told_and_not_read(key: str, flags: list[str]) -> 
 
 def test_settings_have_an_end_and_pod_templates_are_read(tmp_path: Path) -> None:
     told = check("-s", "/dev/zero")
-    assert (told.exit_code, told.stdout) == (1, "")
+    assert (told.exit_code, told.stdout) == (2, "")
     assert "settings /dev/zero: is larger than the 16,777,216 bytes that are read" in told.stderr
     (tmp_path / "t.yaml").write_text("- a")
     (problem,) = as_json("--pod-templates", str(tmp_path / "t.yaml"))["problems"]

@@ -62,7 +62,7 @@ def account(cluster: RealCluster, name: str, rules: Sequence[Mapping[str, Any]])
 
 def command(kubeconfig: Path, task: str, *flags: str) -> Sequence[str | Path]:
     said = ["--kubeconfig", kubeconfig, "--namespace", NAMESPACE, "--image", IMAGE, "--output", "json"]
-    return [KFPYTORCH, "doctor", *said, "--for", TASKS, task, "--burn-in", *flags]
+    return [KFPYTORCH, "doctor", *said, TASKS, task, "--burn-in", *flags]
 
 
 def burned(kubeconfig: Path, task: str, *flags: str) -> tuple[Mapping[str, str], str]:

@@ -214,7 +214,7 @@ def test_with_a_certificate_servers_are_ready_for_probes_that_speak_no_tls(certi
     certified.upgrade({"tls": {"existingSecret": "tls"}})
     containers = [each["spec"]["containers"][0] for each in certified.servers() if is_kept(each)]
     probes = [each["readinessProbe"]["exec"]["command"] for each in containers]
-    assert probes == [["kfpytorch", "health", "--name", HOST]] * 2
+    assert probes == [["kfpytorch", "health", "--server-name", HOST]] * 2
 
 
 def test_helm_test_asks_servers_by_their_certificate(certified: Installed) -> None:

@@ -164,7 +164,7 @@ def test_no_task_that_runs_here_is_complained_of(
     cluster_in_order: ControlPlane, task: tuple[Path, str]
 ) -> None:
     path, name = task
-    asked = ["--for", str(path), name, "--image", "example.org/image:1", "--namespace", NAMESPACE]
+    asked = [str(path), name, "--image", "example.org/image:1", "--namespace", NAMESPACE]
     kubeconfig = str(cluster_in_order.kubeconfig())
     done = CliRunner().invoke(kfpytorch, ["doctor", *asked, "--kubeconfig", kubeconfig, "-o", "json"])
     ids = [each["id"] for each in json.loads(done.stdout)["findings"]]

@@ -192,7 +192,11 @@ class Served:
 
 @contextmanager
 def serving_people(
-    *, token: str | None = None, nodes: FewNodes | None = None, streams: int = 100
+    *,
+    token: str | None = None,
+    nodes: FewNodes | None = None,
+    streams: int = 100,
+    credentials: grpc.ServerCredentials | None = None,
 ) -> Iterator[Served]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -215,7 +219,11 @@ def serving_people(
         server.add_generic_rpc_handlers(
             (Front([handler], 100, Token.of(token) if token else None, streams=streams),)
         )
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = (
+            server.add_secure_port("127.0.0.1:0", credentials)
+            if credentials
+            else server.add_insecure_port("127.0.0.1:0")
+        )
         await server.start()
         following = asyncio.create_task(cluster.follow(cache))
         await cache.ready.wait()

@@ -19,6 +19,7 @@ from certificates import Authority
 from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2
 
+from backend_plugin.connection import Server
 from backend_plugin.doctor import outside
 from backend_plugin.doctor.facts import Facts, Tried
 from backend_plugin.embedded.state_lock import MARKER
@@ -150,8 +151,8 @@ def test_a_probe_asks_a_server_with_tls_by_the_name_that_it_has(tmp_path: Path) 
 
     with serve(tmp_path / "state", *tls) as (process, _, _lines):
         well = (0, "SERVING\n")
-        assert [asked(), asked("--service", "liveness"), asked("--name", "server.test")] == [well] * 3
-        assert asked("--name", "another.example") == (1, "")
+        assert [asked(), asked("--service", "liveness"), asked("--server-name", "server.test")] == [well] * 3
+        assert asked("--server-name", "another.example") == (1, "")
         assert asked("--service", "nonsense") == (1, "")
         process.send_signal(signal.SIGSTOP)
         try:
@@ -171,7 +172,8 @@ def test_the_doctor_knows_a_connector_by_its_certificate_as_nobody_knows_its_aut
     with serve(tmp_path / "state", *tls) as (_, here, _lines):
 
         def asked(known: str) -> Tried:
-            tried = asyncio.run(outside.tried(Facts(namespace="any"), (), here["endpoint"], known))
+            server = Server(address=here["endpoint"], ca=known)
+            tried = asyncio.run(outside.tried(Facts(namespace="any"), (), server))
             assert tried.connector is not None
             return tried.connector
 

@@ -69,8 +69,8 @@ KEYS: Final[Mapping[str, Read]] = {
 _OF_OTHERS: Final = frozenset(
     f"{_VARIABLE}{name}"
     for name in (
-        *("FORK", "LOCAL", "LOG_DIR", "POD", "PRESTART"),
-        *("SERVER", "SETTINGS", "TOKEN", "VERBOSE"),
+        *("CA", "CERT", "FORK", "KEY", "LOCAL", "LOG_DIR", "POD", "PRESTART"),
+        *("SERVER", "SERVER_NAME", "SETTINGS", "TOKEN", "VERBOSE"),
     )
 )
 # Kubernetes adds these variables to every pod in a namespace with a Service named kfpytorch.

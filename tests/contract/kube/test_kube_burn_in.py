@@ -229,7 +229,7 @@ def command(server, tmp_path, *flags):
     environment = {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     # A test run in the background ignores SIGINT, and the command would inherit that.
     heeds = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
-    asked = [sys.executable, "-c", heeds, KFPYTORCH, "doctor", *said, "--for", str(task), "train", *flags]
+    asked = [sys.executable, "-c", heeds, KFPYTORCH, "doctor", *said, str(task), "train", *flags]
     return subprocess.Popen(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from backend_plugin.cli.commands import kfpytorch
-from backend_plugin.cli.render import _OF_SERVER
+from backend_plugin.cli.render import _OF_DRY_RUN
 
 # Uses no torch, because it may not be installed.
 TASK = """
@@ -21,7 +21,7 @@ def train() -> None: ...
 COMMANDS = {
     "doctor": ("doctor",),
     "gc": ("gc",),
-    "render": ("render", "task_of_options.py", "train", "--server"),
+    "render": ("render", "task_of_options.py", "train", "--dry-run"),
     "serve": ("serve", "--cluster", "kubernetes", "--open-to-all"),
 }
 CONFIG = {
@@ -84,4 +84,7 @@ def test_the_jobs_of_several_namespaces_are_meant_by_a_pattern(tmp_path: Path) -
 
 
 def test_render_knows_what_is_for_a_cluster_only() -> None:
-    assert _OF_SERVER == ("namespace", "kubeconfig", "context")
+    assert _OF_DRY_RUN == ("kubeconfig", "context")
+    for option in ("--kubeconfig", "--context"):
+        done = asked("render", "task_of_options.py", option, "x")
+        assert (done.exit_code, f"{option} has no effect without --dry-run" in done.output) == (2, True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from backend_plugin.connection import Server
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.scheduling.platform import Ganging
 from backend_plugin.core.settings.reading import read
@@ -221,7 +222,7 @@ CASES: Mapping[str, Facts] = {
     "volume-claim": facts(task=role(**CLAIMING)),
     "volume-lost": facts({Subject.CLAIMS: [made("data", status={"phase": "Lost"})]}, task=role(**CLAIMING)),
     "volume-shared": facts({Subject.CLAIMS: [SINGLE]}, task=role(2, **CLAIMING)),
-    "store": asyncio.run(outside.tried(facts(), ["/no/directory"], "")),
+    "store": asyncio.run(outside.tried(facts(), ["/no/directory"], None)),
     "flyte-old": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:v1.16.0")]}),
     "flyte-version": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:latest")]}),
     "flyte-route": facts({Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": {"enabled-plugins": ["a"]}}}]}),
@@ -234,7 +235,7 @@ CASES: Mapping[str, Facts] = {
     "flyte-timeout": facts(flyte(endpoint=ENDPOINT)),
     "connector-service": facts(flyte(endpoint=ENDPOINT)),
     "connector-down": facts({**flyte(endpoint=ENDPOINT), Subject.SERVICES: [SERVICE]}),
-    "connector-silent": facts(connector=reaching.trouble("localhost") or Tried(what="")),
+    "connector-silent": facts(connector=reaching.trouble(Server(address="localhost")) or Tried(what="")),
     "connector-rights": facts(lacking=[Lacking(namespace="flyte", name="c", rules=[RULE])]),
     "connector-release": facts({DEPLOYMENTS: [CONNECTOR]}, release="1.0.0"),
 }

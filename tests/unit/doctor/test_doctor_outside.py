@@ -11,7 +11,7 @@ from backend_plugin.doctor.facts import Facts
 
 
 def troubles(*prefixes: str, read_only: bool) -> Sequence[str]:
-    facts = asyncio.run(outside.tried(Facts(namespace="any"), prefixes, "", read_only=read_only))
+    facts = asyncio.run(outside.tried(Facts(namespace="any"), prefixes, None, read_only=read_only))
     return [each.trouble for each in facts.stores]
 
 
@@ -38,7 +38,7 @@ def test_a_store_that_is_not_there_is_told_with_the_rights_that_are_wanted(
     tmp_path: Path, read_only: bool, done: str, rights: str
 ) -> None:
     prefix = f"file://{tmp_path}/none"
-    facts = asyncio.run(outside.tried(Facts(namespace="any"), [prefix], "", read_only=read_only))
+    facts = asyncio.run(outside.tried(Facts(namespace="any"), [prefix], None, read_only=read_only))
     (store,) = facts.stores
     assert store.trouble.startswith(f"nothing can be {done} there: ")
     assert rights in store.remedy

@@ -1,0 +1,45 @@
+"""The task that a command is about: the same arguments and options for ``render`` and ``doctor``."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import rich_click as click
+from flyteidl.core.tasks_pb2 import TaskTemplate
+
+from backend_plugin.cli import offline, sources
+from backend_plugin.core.job import Run
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def add(command: Command) -> Command:
+    """Add ``[FILE] [TASK]``, ``--input`` and ``--image``."""
+    for option in (
+        click.option(
+            "--image", metavar="NAME", help="The image of tasks that name none. Default: flytekit's own."
+        ),
+        click.option("--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task."),
+        click.argument("task", required=False),
+        click.argument("file", required=False),
+    ):
+        command = option(command)
+    return command
+
+
+def read(
+    said: Mapping[str, Any], place: offline.Place, default: TaskTemplate | None = None
+) -> tuple[TaskTemplate, Run]:
+    """Return the task as a connector would receive it, and the example attempt.
+
+    Args:
+        said: The values of the options.
+        place: The project, domain and namespace of the attempt.
+        default: The task if no file is named.
+
+    Raises:
+        Unreadable: If there is no such file, task or input.
+    """
+    named = default is None or said["file"]
+    template = sources.template(said["file"], said["task"], image=said["image"]) if named else default
+    assert template is not None  # noqa: S101 - for mypy: one of the two is given.
+    return offline.attempt(template, offline.inputs_of(said["inputs"], template), place)

@@ -1,0 +1,270 @@
+"""A gRPC connection to a running server, with the credentials of the caller and messages for its failures."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.shell import discovery, small_files, tls_diagnosis
+from backend_plugin.shell.tls_diagnosis import Diagnosis, Failure
+
+if TYPE_CHECKING:
+    import grpc
+
+SERVER: Final = "KFPYTORCH_SERVER"
+"""The variable with the server address: ``HOST:PORT``, or ``grpcs://HOST:PORT`` for one with TLS."""
+TOKEN: Final = "KFPYTORCH_TOKEN"  # noqa: S105 - a variable's name.
+"""The variable with the access token of the server."""
+FILES: Final[Mapping[str, str]] = {
+    "ca": "KFPYTORCH_CA",
+    "cert": "KFPYTORCH_CERT",
+    "key": "KFPYTORCH_KEY",
+    "server_name": "KFPYTORCH_SERVER_NAME",
+}
+"""The variables for the fields of `Server` that configure TLS."""
+
+_START: Final = "start one: kfpytorch serve --cluster embedded"
+# The details of gRPC errors: an unimplemented method, and an unreachable server.
+_NO_METHOD: Final = "Method not found!"
+_NO_CONNECTION: Final = "failed to connect to all addresses"
+# Status codes with details that are a complete message for the user.
+_EXPLAINED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED")
+
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server, and the credentials of the caller. The environment has the defaults of all fields."""
+
+    address: str | None = None
+    """``HOST:PORT``, ``grpcs://HOST:PORT`` for TLS, or the state directory of a local server."""
+    token: str = ""
+    ca: str = ""
+    """A PEM file with the authority of the server's certificate; empty for the system's authorities."""
+    cert: str = ""
+    """A PEM file with the certificate of the caller, for a server that requires one."""
+    key: str = ""
+    """A PEM file with the key of `cert`."""
+    server_name: str = ""
+    """The name in the server's certificate, if it differs from the address."""
+
+
+Address: TypeAlias = Server | str | None
+"""A server, its address, or None for the default server."""
+
+
+class NotAnswered(BackendError):
+    """The error that a request has no result; the message contains the reason and the remedy."""
+
+
+class NoServer(NotAnswered):
+    """The error that no server runs or is reachable."""
+
+
+class TokenRefused(NotAnswered):
+    """The error that the server does not accept the token, or that the token is malformed."""
+
+
+class NotFound(NotAnswered):
+    """The error that no job has the name; the message contains similar names."""
+
+
+@contextmanager
+def connected(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
+    """Yield a channel to the server and the metadata of each call.
+
+    Raises:
+        NotAnswered: If the connection or a call within the context fails.
+    """
+    import grpc
+
+    found = find(server)
+    metadata = (("authorization", f"Bearer {found.token}"),) if found.token else ()
+    # Proxy variables of the environment do not apply to a server that the user names.
+    options: list[tuple[str, int | str]] = [
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.max_receive_message_length", -1),
+    ]
+    if found.server_name:
+        options.append(("grpc.ssl_target_name_override", found.server_name))
+    endpoint = str(found.address)
+    if endpoint.startswith(tls_diagnosis.TLS):
+        target = endpoint.removeprefix(tls_diagnosis.TLS)
+        channel = grpc.secure_channel(target, _credentials(found), options=options)
+    else:
+        channel = grpc.insecure_channel(endpoint, options=options)
+    with channel:
+        try:
+            yield channel, metadata
+        except grpc.RpcError as error:
+            raise _explain(error, found) from error
+
+
+def is_address(text: str) -> bool:
+    """True if the text can be the address of a server: a host and port, a state directory, or gRPC's own."""
+    return (
+        Path(text).is_dir()
+        or "/" in text.removeprefix(tls_diagnosis.TLS)
+        or tls_diagnosis.parse(text) is not None
+    )
+
+
+def find(server: Address) -> Server:
+    """Return the server to call, with its address and all credentials.
+
+    Raises:
+        NoServer: If no server is named and none runs.
+    """
+    given = server if isinstance(server, Server) else Server(address=server)
+    named = given.address or os.environ.get(SERVER)
+    is_state = named is not None and Path(named).is_dir()
+    state = Path(named) if named is not None and is_state else discovery.state_directory(os.environ)
+    told = discovery.read(state)
+    if named is not None and not is_state:
+        if told is None or told.endpoint != named:
+            return _with_tls(_with_environment(replace(given, address=named)))
+        # The local server by its address: its token and certificate still apply.
+        return _with_local(replace(given, token=given.token or _word(os.environ.get(TOKEN, ""), TOKEN)), told)
+    where = discovery.file(state)
+    if told is None:
+        raise NoServer(
+            f"no server runs here ({where} tells of none); {_START}\n"
+            f"  or name one: --server HOST:PORT, or {SERVER} in the environment"
+        )
+    if not discovery.is_alive(told):
+        raise NoServer(f"the server of {where} is gone: there is no process {told.pid}; {_START}")
+    return _with_local(given, told)
+
+
+def _with_environment(given: Server) -> Server:
+    files = {name: getattr(given, name) or os.environ.get(variable, "") for name, variable in FILES.items()}
+    token = _word(given.token, "--token") or _word(os.environ.get(TOKEN, ""), TOKEN)
+    return replace(given, token=token, **files)
+
+
+def _with_tls(given: Server) -> Server:
+    """Return the server with the scheme for TLS if a file for TLS is set."""
+    for one, other in (("cert", "key"), ("key", "cert")):
+        if getattr(given, one) and not getattr(given, other):
+            raise NotAnswered(
+                f"--{one} {getattr(given, one)} has no effect without --{other}; "
+                f"write --{other} FILE, or set {FILES[other]}"
+            )
+    address = str(given.address)
+    if (given.ca or given.cert) and not address.startswith(tls_diagnosis.TLS):
+        return replace(given, address=f"{tls_diagnosis.TLS}{address}")
+    return given
+
+
+def _with_local(given: Server, told: discovery.Server) -> Server:
+    """Return the server of this machine with the credentials in its file; those of the caller win."""
+    token = _word(given.token, "--token") or told.token
+    if not token and told.token_file:
+        said = _content(told.token_file, f"the token of {told.endpoint}").decode(errors="replace")
+        token = _word(said, told.token_file)
+    return _with_tls(replace(given, address=told.endpoint, token=token, ca=given.ca or told.roots))
+
+
+def _credentials(found: Server) -> "grpc.ChannelCredentials":
+    import grpc
+
+    what = {"ca": "the certificate of", "cert": "the certificate for", "key": "the key for"}
+    read = {
+        name: _content(file, f"{text} {found.address}")
+        for name, text in what.items()
+        if (file := getattr(found, name))
+    }
+    return grpc.ssl_channel_credentials(read.get("ca"), read.get("key"), read.get("cert"))
+
+
+def _content(file: str, what: str) -> bytes:
+    try:
+        return small_files.read(Path(file), small_files.LONGEST_SECRET)
+    except OSError as error:
+        raise NotAnswered(f"{what} cannot be read: {file}: {error.strerror}") from error
+
+
+def _word(said: str, where: str) -> str:
+    """Return a token without a trailing newline."""
+    token = said.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise TokenRefused(f"{where} holds no token: one is a word of plain characters")
+    return token
+
+
+# ---- errors
+
+
+def _explain(error: "grpc.RpcError", found: Server) -> NotAnswered:
+    """Return the exception that explains a gRPC error."""
+    call: Any = error
+    code, details = call.code().name, call.details() or ""
+    endpoint = found.address
+    if code == "UNAUTHENTICATED":
+        where = discovery.file(discovery.state_directory(os.environ))
+        return TokenRefused(
+            f"the server at {endpoint} refuses the token; the user who started it finds it in {where}, "
+            f"others give it with --token or {TOKEN}"
+        )
+    if code == "UNAVAILABLE" and (reason := _explain_connection(found, details)):
+        return NoServer(reason)
+    if code == "UNIMPLEMENTED" and details == _NO_METHOD:
+        return NotAnswered(f"the server at {endpoint} does not know this question; is it of another release?")
+    if code == "NOT_FOUND":
+        return NotFound(details)
+    if code in _EXPLAINED:
+        return NotAnswered(details)
+    return NotAnswered(f"the server at {endpoint} cannot answer: {code}: {details}")
+
+
+def _explain_connection(found: Server, details: str) -> str | None:
+    """Return the reason and the remedy of a failed connection, or None if the server was reached."""
+    address = str(found.address)
+    otherwise = f"no server answers at {address}; {_START}" if _NO_CONNECTION in details else None
+    if "/" in address.removeprefix(tls_diagnosis.TLS):  # Another scheme of gRPC, such as dns:///host:port.
+        return otherwise
+    end = tls_diagnosis.parse(
+        address, ca=found.ca, cert=found.cert, key=found.key, server_name=found.server_name
+    )
+    if end is None:
+        return f"{address} has no port; write HOST:PORT, or grpcs://HOST:PORT for a server with TLS"
+    known = tls_diagnosis.diagnose(end)
+    if known is None:
+        return otherwise
+    return _explain_certificate(known, address, end) or {
+        Failure.UNKNOWN_HOST: f"the DNS has no host {end.host}; write the name or address of the server",
+        Failure.TIMEOUT: f"{address} accepts no connection within {tls_diagnosis.SECONDS:g} s; "
+        "see that the address is right, and that no firewall or NetworkPolicy is in between",
+        Failure.NEEDS_TLS: f"the server at {address} uses TLS, and the address does not; "
+        f"write --server {tls_diagnosis.TLS}{end}",
+        Failure.NO_TLS: f"the server at {end} does not use TLS, and the call does; "
+        f"write --server {end}, without --ca and --cert",
+    }.get(known.failure, otherwise)
+
+
+def _explain_certificate(known: Diagnosis, address: str, end: tls_diagnosis.Endpoint) -> str | None:
+    if known.failure is Failure.WRONG_NAME:
+        usable = next((each for each in known.names if "*" not in each), "NAME")
+        return (
+            f"the certificate of {address} is for {', '.join(known.names) or 'no name'}, and not for "
+            f"{end.server_name or end.host}; write --server-name {usable}, or issue it for this name, too"
+        )
+    if known.failure is Failure.CLIENT_CERTIFICATE and end.cert:
+        return (
+            f"the server at {address} does not accept the certificate in {end.cert}; "
+            "use one of the authority in the server's setting tls.client-ca"
+        )
+    return {
+        Failure.UNTRUSTED: f"the certificate of {address} is of an authority that is not trusted "
+        f"({known.detail}); name the file of its authority: --ca FILE, or set {FILES['ca']}",
+        Failure.EXPIRED: f"the certificate of {address} is not valid now ({known.detail}); "
+        "renew it, and see that the clock of this machine is right",
+        Failure.CLIENT_CERTIFICATE: f"the server at {address} requires a certificate of its clients; "
+        f"write --cert FILE --key FILE, or set {FILES['cert']} and {FILES['key']}",
+        Failure.UNUSABLE_FILE: f"{known.file} cannot be used for TLS: {known.detail}; "
+        "name a PEM file, and for --cert the key that belongs to it",
+    }.get(known.failure)

@@ -1,0 +1,216 @@
+"""The reason why a connection to a server fails: no listener, TLS on one side only, a wrong certificate.
+
+gRPC reports all these errors with one message, so this module repeats the connection after gRPC has failed.
+"""
+
+import enum
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Any, Final
+
+TLS: Final = "grpcs://"
+"""The scheme of an address with TLS."""
+ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+"""gRPC's variable for a file with the authorities that all its clients trust."""
+SECONDS: Final = 5.0
+"""Timeout for a connection."""
+_ALERT: Final = 1.0
+"""Timeout for an alert. With TLS 1.3, a server rejects a missing client certificate after the handshake."""
+_NAMES: Final = frozenset({62, 64})
+"""OpenSSL's error codes for a certificate of another host name or address."""
+_TIMES: Final = frozenset({9, 10})
+_NO_TLS: Final = frozenset(
+    {
+        "WRONG_VERSION_NUMBER",
+        "RECORD_LAYER_FAILURE",
+        "HTTP_REQUEST",
+        "PACKET_LENGTH_TOO_LONG",
+        "UNKNOWN_PROTOCOL",
+    }
+)
+"""OpenSSL's reasons for a reply that is not TLS; they differ between versions."""
+
+
+class Failure(enum.Enum):
+    """The kind of a failed connection."""
+
+    UNKNOWN_HOST = enum.auto()
+    TIMEOUT = enum.auto()
+    NOT_LISTENING = enum.auto()
+    NEEDS_TLS = enum.auto()
+    """The server uses TLS, and the address does not."""
+    NO_TLS = enum.auto()
+    """The address uses TLS, and the server does not."""
+    UNUSABLE_FILE = enum.auto()
+    """A file of the caller is not the PEM that it should be."""
+    UNTRUSTED = enum.auto()
+    WRONG_NAME = enum.auto()
+    EXPIRED = enum.auto()
+    """The certificate of the server is not valid yet or not valid any more."""
+    CLIENT_CERTIFICATE = enum.auto()
+    """The server requires a certificate of the caller, or does not accept the one that it received."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """An address, and the caller's files for TLS."""
+
+    host: str
+    port: int
+    tls: bool
+    ca: str = ""
+    """The file with the trusted authorities; empty for the system's."""
+    cert: str = ""
+    key: str = ""
+    server_name: str = ""
+    """The expected name in the server's certificate; empty for the host."""
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The kind of a failure, with the details that a message needs."""
+
+    failure: Failure
+    detail: str = ""
+    """The text of the operating system or OpenSSL."""
+    file: str = ""
+    names: tuple[str, ...] = ()
+    """The names in the server's certificate."""
+
+
+def parse(
+    address: str, *, ca: str = "", cert: str = "", key: str = "", server_name: str = ""
+) -> Endpoint | None:
+    """Return the parts of ``HOST:PORT`` or ``grpcs://HOST:PORT``; None if there is no port."""
+    host, _, port = address.removeprefix(TLS).rpartition(":")
+    if not (host and port.isascii() and port.isdecimal() and int(port) < 65_536):
+        return None
+    trusted = ca or os.environ.get(ROOTS, "")
+    return Endpoint(
+        host=host.strip("[]"),
+        port=int(port),
+        tls=address.startswith(TLS),
+        ca=trusted,
+        cert=cert,
+        key=key,
+        server_name=server_name,
+    )
+
+
+def diagnose(end: Endpoint) -> Diagnosis | None:
+    """Return why a connection fails, or None if this cannot be determined."""
+    return _try_port(end) or (_try_tls(end) if end.tls else _try_plain(end))
+
+
+def _try_port(end: Endpoint) -> Diagnosis | None:
+    try:
+        socket.create_connection((end.host, end.port), SECONDS).close()
+    except (socket.gaierror, UnicodeError):  # UnicodeError: not a valid host name, such as a..b
+        return Diagnosis(failure=Failure.UNKNOWN_HOST, detail=end.host)
+    except TimeoutError:
+        return Diagnosis(failure=Failure.TIMEOUT)
+    except OSError as error:
+        return Diagnosis(failure=Failure.NOT_LISTENING, detail=str(error.strerror))
+    return None
+
+
+def _try_plain(end: Endpoint) -> Diagnosis | None:
+    """Detect a server that uses TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        _shake_hands(end, context)
+    except _Ended:
+        pass
+    except OSError:
+        return None
+    return Diagnosis(failure=Failure.NEEDS_TLS)
+
+
+def _try_tls(end: Endpoint) -> Diagnosis | None:
+    for file, load in ((end.ca, _build_context), (end.cert, _load_certificate)):
+        try:
+            load(end)
+        except OSError as error:
+            reason = getattr(error, "reason", None) or error.strerror or "not PEM"
+            detail = reason.lower().replace("_", " ") if isinstance(error, ssl.SSLError) else reason
+            return Diagnosis(failure=Failure.UNUSABLE_FILE, detail=detail, file=file)
+    try:
+        _shake_hands(end, _load_certificate(end))
+    except ssl.SSLCertVerificationError as error:
+        return _judge_certificate(end, error)
+    except _Ended:
+        return Diagnosis(failure=Failure.CLIENT_CERTIFICATE, file=end.cert)
+    except OSError as error:
+        # A connection reset or a timeout does not show whether the server uses TLS.
+        if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+            return Diagnosis(failure=Failure.NO_TLS)
+    return None
+
+
+def _judge_certificate(end: Endpoint, error: ssl.SSLCertVerificationError) -> Diagnosis:
+    said = error.verify_message
+    if error.verify_code in _NAMES:
+        return Diagnosis(failure=Failure.WRONG_NAME, detail=said, names=_read_names(end))
+    failure = Failure.EXPIRED if error.verify_code in _TIMES else Failure.UNTRUSTED
+    return Diagnosis(failure=failure, detail=said)
+
+
+def _read_names(end: Endpoint) -> tuple[str, ...]:
+    """Return the names in the certificate, if a trusted authority issued it."""
+    context = _load_certificate(end)
+    context.check_hostname = False
+    try:
+        found: Any = _shake_hands(end, context)
+    except (_Ended, OSError):
+        return ()
+    return tuple(str(name) for _, name in found.get("subjectAltName", ()))
+
+
+class _Ended(Exception):
+    """The server closed the connection after the handshake."""
+
+
+def _shake_hands(end: Endpoint, context: ssl.SSLContext) -> object:
+    """Return the certificate of the server, as far as the context verifies it.
+
+    Raises:
+        _Ended: If the server closes the connection after the handshake.
+        OSError: If the connection or the handshake fails.
+    """
+    with (
+        socket.create_connection((end.host, end.port), SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname=end.server_name or end.host) as secured,
+    ):
+        shown = secured.getpeercert()
+        secured.settimeout(_ALERT)
+        try:
+            said = secured.recv(1)
+        except TimeoutError:
+            return shown  # The server waits for a request.
+        except OSError as error:
+            raise _Ended from error
+        if not said:
+            raise _Ended
+        return shown
+
+
+def _build_context(end: Endpoint) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=end.ca or None)
+    # As in gRPC, a trusted certificate does not need a trusted issuer.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _load_certificate(end: Endpoint) -> ssl.SSLContext:
+    context = _build_context(end)
+    if end.cert:
+        context.load_cert_chain(end.cert, end.key)
+    return context

@@ -1,0 +1,222 @@
+"""The commands against servers with TLS: their options, and the message for each kind of failure."""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from certificates import Authority
+from click.testing import CliRunner, Result
+from people_served import FewNodes, a_job, serving_people
+
+from backend_plugin import client
+from backend_plugin.cli.commands import COMMANDS, kfpytorch
+from backend_plugin.connection import FILES
+from backend_plugin.shell import discovery
+from backend_plugin.shell.credentials import Tls, server_credentials
+
+pytestmark = pytest.mark.timeout(60)
+
+OURS, OTHERS = Authority("ours"), Authority("others")
+OPTIONS = ("--token", "--ca", "--cert", "--key", "--server-name")
+Port = Callable[..., int]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the files of two authorities, and no server of this user."""
+    for name in (client.SERVER, client.TOKEN, *FILES.values()):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(discovery.STATE, str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+    for name, authority in (("ours", OURS), ("others", OTHERS)):
+        (tmp_path / f"{name}.crt").write_bytes(authority.pem)
+        authority.issue("client", tmp_path / f"{name}-client.crt", tmp_path / f"{name}-client.key")
+    (tmp_path / "text").write_text("no PEM")
+    return tmp_path
+
+
+@pytest.fixture
+def serve(folder: Path) -> Iterator[Port]:
+    """Start a server with one job; return its port."""
+    with contextlib.ExitStack() as stack:
+
+        def start(
+            *, tls: bool = True, mutual: bool = False, age: timedelta = timedelta(0), token: str | None = None
+        ) -> int:
+            said = Tls(
+                certificate=folder / "tls.crt",
+                key=folder / "tls.key",
+                client_ca=folder / "ours.crt" if mutual else None,
+            )
+            OURS.issue("server", said.certificate, said.key, age)
+            served = stack.enter_context(
+                serving_people(
+                    token=token,
+                    nodes=FewNodes("node-0"),
+                    credentials=server_credentials(said) if tls else None,
+                )
+            )
+            served.put(a_job("f1-n0-0-aaa", "Running"))
+            return int(served.endpoint.rpartition(":")[2])
+
+        yield start
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(kfpytorch, arguments)
+
+
+def fail(*arguments: str) -> str:
+    """Return the message of a command that fails because of the connection."""
+    told = run("jobs", *arguments)
+    assert (told.exit_code, told.stdout) == (1, ""), told.output
+    assert len(told.stderr.splitlines()) == 1
+    return told.stderr
+
+
+def test_each_command_that_calls_a_server_has_the_options_for_credentials() -> None:
+    def options(name: str) -> set[str]:
+        command = kfpytorch.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        return {option for param in command.params for option in param.opts}
+
+    calling = {name for name in COMMANDS if options(name) & {"--server", "--connector"}}
+    assert calling == {"jobs", "logs", "cancel", "nodes", "health", "demo", "doctor"}
+    assert {name for name in calling if not options(name).issuperset(OPTIONS)} == set()
+
+
+@pytest.mark.parametrize("scheme", ["grpcs://", ""])
+@pytest.mark.parametrize(
+    "arguments", [("jobs",), ("logs", "f1"), ("cancel", "f1"), ("nodes",), ("health",)], ids="".join
+)
+def test_options_give_all_credentials(serve: Port, arguments: tuple[str, ...], scheme: str) -> None:
+    address = f"{scheme}127.0.0.1:{serve(mutual=True, token='open-sesame')}"
+    told = run(
+        *arguments,
+        *("--server", address, "--token", "open-sesame", "--ca", "ours.crt"),
+        *("--cert", "ours-client.crt", "--key", "ours-client.key", "--server-name", "server.test"),
+    )
+    # This server has no health service.
+    expected = (1, "does not know this question") if arguments == ("health",) else (0, "")
+    assert (told.exit_code, expected[1] in told.stderr) == (expected[0], True), told.output
+
+
+def test_the_environment_gives_all_credentials(serve: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(client.SERVER, f"grpcs://127.0.0.1:{serve(mutual=True, token='open-sesame')}")
+    monkeypatch.setenv(client.TOKEN, "open-sesame")
+    for name, value in (("ca", "ours.crt"), ("cert", "ours-client.crt"), ("key", "ours-client.key")):
+        monkeypatch.setenv(FILES[name], value)
+    monkeypatch.setenv(FILES["server_name"], "server.test")
+    assert run("jobs").exit_code == 0
+    assert run("jobs", "--token", "another").exit_code == 1
+
+
+def test_an_unknown_authority_is_named_with_the_option(serve: Port) -> None:
+    address = f"grpcs://127.0.0.1:{serve()}"
+    for more in ((), ("--ca", "others.crt")):
+        message = fail("--server", address, *more)
+        assert message.startswith(
+            f"Error: the certificate of {address} is of an authority that is not trusted ("
+        )
+        assert message.endswith("; name the file of its authority: --ca FILE, or set KFPYTORCH_CA\n")
+
+
+def test_a_certificate_of_another_name_is_named_with_its_names(serve: Port) -> None:
+    port = serve()
+    message = fail("--server", f"grpcs://localhost:{port}", "--ca", "ours.crt")
+    assert message == (
+        f"Error: the certificate of grpcs://localhost:{port} is for 127.0.0.1, server.test, and not for "
+        "localhost; write --server-name 127.0.0.1, or issue it for this name, too\n"
+    )
+    named = ("--server-name", "127.0.0.1")
+    assert run("jobs", "--server", f"grpcs://localhost:{port}", "--ca", "ours.crt", *named).exit_code == 0
+
+
+def test_a_port_without_tls_is_named_with_its_address(serve: Port) -> None:
+    port = serve(tls=False)
+    message = fail("--server", f"grpcs://127.0.0.1:{port}")
+    assert message == (
+        f"Error: the server at 127.0.0.1:{port} does not use TLS, and the call does; "
+        f"write --server 127.0.0.1:{port}, without --ca and --cert\n"
+    )
+    assert fail("--server", f"127.0.0.1:{port}", "--ca", "ours.crt") == message
+    assert run("jobs", "--server", f"127.0.0.1:{port}").exit_code == 0
+
+
+def test_a_port_with_tls_is_named_with_its_address(serve: Port) -> None:
+    port = serve()
+    message = fail("--server", f"127.0.0.1:{port}")
+    assert message == (
+        f"Error: the server at 127.0.0.1:{port} uses TLS, and the address does not; "
+        f"write --server grpcs://127.0.0.1:{port}\n"
+    )
+    assert run("jobs", "--server", f"grpcs://127.0.0.1:{port}", "--ca", "ours.crt").exit_code == 0
+
+
+def test_a_missing_client_certificate_is_named_with_the_options(serve: Port) -> None:
+    address = f"grpcs://127.0.0.1:{serve(mutual=True)}"
+    assert fail("--server", address, "--ca", "ours.crt") == (
+        f"Error: the server at {address} requires a certificate of its clients; "
+        "write --cert FILE --key FILE, or set KFPYTORCH_CERT and KFPYTORCH_KEY\n"
+    )
+    others = ("--cert", "others-client.crt", "--key", "others-client.key")
+    assert fail("--server", address, "--ca", "ours.crt", *others) == (
+        f"Error: the server at {address} does not accept the certificate in others-client.crt; "
+        "use one of the authority in the server's setting tls.client-ca\n"
+    )
+
+
+def test_an_expired_certificate_is_named(serve: Port) -> None:
+    address = f"grpcs://127.0.0.1:{serve(age=timedelta(days=7))}"
+    message = fail("--server", address, "--ca", "ours.crt")
+    assert message.startswith(
+        f"Error: the certificate of {address} is not valid now (certificate has expired);"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (("--ca", "absent"), "absent: No such file or directory"),
+        (("--ca", "text"), "text cannot be used for TLS: "),
+        (("--ca", "ours.crt", "--cert", "text", "--key", "ours-client.key"), "text cannot be used for TLS: "),
+        (
+            ("--ca", "ours.crt", "--cert", "ours-client.crt", "--key", "others-client.key"),
+            "ours-client.crt cannot be used for TLS: key values mismatch; ",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(serve: Port, files: tuple[str, ...], named: str) -> None:
+    assert named in fail("--server", f"grpcs://127.0.0.1:{serve()}", *files)
+
+
+def test_a_certificate_needs_its_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = run("jobs", "--server", "127.0.0.1:1", "--cert", "ours-client.crt")
+    assert (told.exit_code, "--cert and --key belong together" in told.stderr) == (2, True)
+    monkeypatch.setenv(FILES["cert"], "ours-client.crt")
+    assert "write --key FILE, or set KFPYTORCH_KEY" in fail("--server", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize("address", ["here", "here:", "127.0.0.1:http", "127.0.0.1:70000"])
+def test_an_address_without_a_port_is_named(
+    folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = run("jobs", "--server", address)
+    assert (told.exit_code, "HOST:PORT" in told.stderr) == (2, True)
+    monkeypatch.setenv(client.SERVER, address)
+    assert f"{address} has no port; write HOST:PORT" in fail()
+
+
+def test_a_host_that_does_not_exist_is_named(folder: Path) -> None:
+    assert "the DNS has no host server.invalid" in fail("--server", "server.invalid:8000")
+
+
+def test_where_no_server_listens_the_command_names_the_address(folder: Path) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        for each in (address, f"grpcs://{address}"):
+            assert fail("--server", each).startswith(f"Error: no server answers at {each}; start one: ")

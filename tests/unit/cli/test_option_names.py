@@ -1,0 +1,65 @@
+"""Each option has one meaning, and each meaning one option, in all commands."""
+
+from collections import defaultdict
+from importlib import import_module
+
+import rich_click as click
+
+from backend_plugin.cli.commands import COMMANDS
+
+# Options that have one meaning and a different text in some commands.
+SAME_MEANING = {
+    "--input": "an input of the task",
+    "--namespace": "the namespace of jobs",
+    "--output": "the format of the output",
+    "--kubeconfig": "the kubeconfig of the cluster",
+    "--settings": "the file with settings",
+    "--pod-templates": "PodTemplates of the cluster",
+    "--output-prefixes": "URLs below which tasks write",
+}
+
+
+def options() -> dict[str, dict[str, click.Option]]:
+    """Return the options of all commands, by their names and commands."""
+    found: dict[str, dict[str, click.Option]] = defaultdict(dict)
+    for name in COMMANDS:
+        for param in import_module(f"backend_plugin.cli.{name}").command.params:
+            if isinstance(param, click.Option):
+                for text in (*param.opts, *param.secondary_opts):
+                    found[text][name] = param
+    return found
+
+
+def test_an_option_has_the_same_text_in_each_command_unless_its_meaning_is_listed() -> None:
+    different = {
+        text: by_command
+        for text, by_command in options().items()
+        if text.startswith("--") and len({param.help for param in by_command.values()}) > 1
+    }
+    assert different.keys() == SAME_MEANING.keys()
+
+
+def test_a_short_option_stands_for_one_long_option() -> None:
+    long = {
+        text: {next(each for each in param.opts if each.startswith("--")) for param in by_command.values()}
+        for text, by_command in options().items()
+        if not text.startswith("--")
+    }
+    assert {text for text, names in long.items() if len(names) > 1} == set()
+
+
+def test_an_option_is_a_flag_in_each_command_or_in_none() -> None:
+    kinds = {text: {param.is_flag for param in by_command.values()} for text, by_command in options().items()}
+    assert {text for text, found in kinds.items() if len(found) > 1} == set()
+
+
+def test_render_and_doctor_take_the_same_form_of_a_task() -> None:
+    forms = {
+        name: [
+            (param.name, param.opts, param.required)
+            for param in import_module(f"backend_plugin.cli.{name}").command.params
+            if isinstance(param, click.Argument) or param.name in ("inputs", "image", "settings")
+        ]
+        for name in ("render", "doctor")
+    }
+    assert sorted(forms["render"]) == sorted(forms["doctor"])
