@@ -28,6 +28,7 @@ from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher import api as launcher
 
 from flytekitplugins.kfpytorch.worker import failure, loopback, meeting, report, settings, verdict
+from flytekitplugins.kfpytorch.worker.activity import IdleWatch
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.forkserver.client import Client, Job
 
@@ -47,6 +48,8 @@ _GENERATION: Final = "kfpytorch/generation"
 _NO_SLEEP: Final = 1e-6
 # Time for a worker to write its stack in a signal handler (seconds).
 _WRITE_WHERE: Final = 0.1
+# Interval between checks of the activity of stopped workers (seconds).
+_LOOK: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -214,14 +217,18 @@ class _Workers:
     def alive(self) -> list[_Running]:
         return [each for each in self.running.values() if each.code is None]
 
-    def wait_for_all(self, patience: float) -> None:
+    def wait_for_all(self, patience: float, idle: IdleWatch | None = None) -> None:
+        """Wait until all workers have ended, at most `patience` seconds, or until they make no progress."""
         deadline = time.monotonic() + patience
-        while self.alive() and (left := deadline - time.monotonic()) > 0:
-            for child, code in self._client.exits(left):
+        while (alive := self.alive()) and (left := deadline - time.monotonic()) > 0:
+            if idle is not None and idle.is_idle([each.pid for each in alive], time.monotonic()):
+                return
+            for child, code in self._client.exits(min(left, _LOOK) if idle else left):
                 self.running[child].code, self.running[child].ended_ns = code, time.time_ns()
 
-    def stop(self, signum: int, patience: float) -> None:
-        """Stop all workers with `signum`, after `patience` seconds with SIGKILL, and release them."""
+    def stop(self, signum: int, launch: settings.Launch) -> None:
+        """Stop all workers with `signum`, after `shutdown_timeout` with SIGKILL, and release them."""
+        patience = launch.shutdown_timeout
         if failure.ASK_WHERE is not None and self.alive():
             for each in self.alive():
                 self._client.poke(each.child, failure.ASK_WHERE)
@@ -229,7 +236,7 @@ class _Workers:
         for each in self.alive():
             each.stopped = True
             self._client.kill(each.child, signum)
-        self.wait_for_all(patience)
+        self.wait_for_all(patience, IdleWatch() if launch.kills_idle else None)
         for each in self.alive():
             self._client.kill(each.child, signal.SIGKILL)
         self.wait_for_all(patience)
@@ -298,7 +305,7 @@ class _Agent(SimpleElasticAgent):
         running = self._workers.running.values()
         if any(each.code for each in running):
             self._workers.wait_for_all(_SETTLE)
-            self._workers.stop(signal.SIGTERM, self._launch.shutdown_timeout)
+            self._workers.stop(signal.SIGTERM, self._launch)
             self.failures = self._workers.failures()
             self._tell_of_restart()
             return RunResult(
@@ -331,11 +338,11 @@ class _Agent(SimpleElasticAgent):
 
     # torch 2.4 passes whether the stop precedes a restart.
     def _stop_workers(self, worker_group: WorkerGroup, **_: object) -> None:  # noqa: ARG002
-        self._workers.stop(signal.SIGTERM, self._launch.shutdown_timeout)
+        self._workers.stop(signal.SIGTERM, self._launch)
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None, **_: object
     ) -> None:
         del timeout  # torch's default suits pods; ours is in the settings.
-        self._workers.stop(death_sig, self._launch.shutdown_timeout)
+        self._workers.stop(death_sig, self._launch)
         self.failures = self._workers.failures()

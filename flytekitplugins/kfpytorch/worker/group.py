@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flytekitplugins.kfpytorch.worker import failure
+from flytekitplugins.kfpytorch.worker.activity import IdleWatch
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.positions import Positions
 from flytekitplugins.kfpytorch.worker.settings import Process
@@ -241,8 +242,13 @@ class Group:
             member.stopped = True
             self.client.kill(member.child, signal.SIGTERM)
         deadline = time.monotonic() + max((each.process.patience for each in self.members), default=0.0)
-        while self._alive() and time.monotonic() < deadline:
+        idle = IdleWatch()
+        while (alive := self._alive()) and time.monotonic() < deadline:
             self._look(events, 0.1)
+            replicas = [each.pid for each in alive if not each.process.is_agent]
+            # Agents stop their workers themselves.
+            if len(replicas) == len(alive) and idle.is_idle(replicas, time.monotonic()):
+                break
         for member in self.members:
             self.client.release(member.child)
         # The server handles releases in order. When it replies to this, all processes are gone.

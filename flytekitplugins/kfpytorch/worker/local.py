@@ -187,6 +187,7 @@ def _settings(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> Laun
         start_method=config.start_method,
         shutdown_timeout=_PATIENCE_IN_POD if in_cluster else _PATIENCE_HERE,
         local_addr=os.environ.get("PET_LOCAL_ADDR"),
+        kills_idle=not in_cluster,
     )
     if get_loaded("torch"):
         # torch is loaded already, and its validation errors are raised in this process.
