@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import ends, lines, serve_settings
+from backend_plugin.cli import ends, lines, serve_platform, serve_settings
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
 from backend_plugin.core.quantity import Quantity
@@ -32,16 +32,20 @@ _SECTIONS: Final = ("tls", "embedded", "kubernetes")
 def check(file: str | None, flags: Flags, form: str) -> int:
     """Print the report; return 0 if a server would start with these settings."""
     told: InForce | None = None
+    settings: Mapping[str, tuple[Any, str]] = {}
     try:
-        told = serve_settings.read(file, flags).server
+        configuration = serve_settings.read(file, flags)
     except InvalidSettings as refusal:
         problems: Sequence[Problem] = refusal.problems
     except ends.Unreadable as error:
         ends.refuse(error)
     else:
+        told = configuration.server
         problems = [*_problems(told)]
+        section = configuration.section
+        of_platform = serve_platform.report(configuration.platform, section, file or "", _DEFAULT)
+        settings = {**_in_force(told), **of_platform}
     notes = [*_notes(told.settings)] if told else []
-    settings = _in_force(told) if told else {}
     if form == "json":
         _print_json(settings, problems, notes)
     else:
@@ -157,7 +161,7 @@ def _print(
     width = max(map(len, settings), default=0)
     for key, (value, source) in settings.items():
         shown = "" if value in (None, [], {}) else value if isinstance(value, str) else _json(value)
-        line = f"{key:<{width}}  {shown}{'' if source == _DEFAULT else f'  ({source})'}"
+        line = f"{key:<{width}}  {shown}  ({source})"
         click.echo(printable.escape(line).rstrip())
     for note in notes:
         click.echo(printable.escape(f"note: {note}"))

@@ -25,6 +25,8 @@ class Configuration:
 
     server: InForce
     platform: platform.Settings
+    section: Mapping[str, Any]
+    """The platform settings in the file."""
 
 
 def read(file: str | None, flags: Flags) -> Configuration:
@@ -39,10 +41,11 @@ def read(file: str | None, flags: Flags) -> Configuration:
     sources = server.Sources(section=section, file=file or "", environ=os.environ, flags=flags)
     problems: list[Problem] = []
     ours = _or_problems(lambda: server.read(sources), problems)
-    flytes = _or_problems(lambda: platform.read(files.section(document, file or ""), os.environ), problems)
+    flyte_section = files.section(document, file or "")
+    flytes = _or_problems(lambda: platform.read(flyte_section, os.environ), problems)
     if ours is None or flytes is None:
         raise InvalidSettings(*problems)
-    return Configuration(server=ours, platform=flytes)
+    return Configuration(server=ours, platform=flytes, section=flyte_section)
 
 
 def _or_problems(read: Callable[[], T], problems: list[Problem]) -> T | None:

@@ -47,6 +47,41 @@ def test_each_setting_is_told_with_where_it_was_said(tmp_path: Path) -> None:
     assert said["embedded.cpus"] == (None, "default")
 
 
+def test_each_platform_setting_has_its_source(tmp_path: Path) -> None:
+    gang = {
+        "scheduler": "kueue",
+        "queue": "shared",
+        "by-namespace": {"audio-production": {"queue": "audio"}},
+        "by-project": {"vision/production": {"queue": "vision"}},
+    }
+    k8s = {
+        "default-cpus": "500m",
+        "pod-pending-timeout": "5m",
+        "kfpytorch": {"gang": gang, "pod-security": {"by-namespace": {"infra-production": "off"}}},
+    }
+    file = tmp_path / "s.yaml"
+    limits = {"limits": {"cpu": "8"}}
+    file.write_text(yaml.safe_dump({"plugins": {"k8s": k8s}, "task_resources": limits}))
+    told = as_json("-s", str(file))["settings"]
+    said = {
+        key.removeprefix("plugins.k8s."): (each["value"], each["source"] == str(file))
+        for key, each in told.items()
+        if key.startswith("plugins.k8s.")
+    }
+    assert {key: value for key, (value, is_set) in said.items() if is_set} == {
+        "default-cpus": "500m",
+        "pod-pending-timeout": "300s",
+        "kfpytorch.gang.scheduler": "kueue",
+        "kfpytorch.gang.queue": "shared",
+        "kfpytorch.gang.by-namespace.audio-production.queue": "audio",
+        "kfpytorch.gang.by-project.vision/production.queue": "vision",
+        "kfpytorch.pod-security.by-namespace": {"infra-production": "off"},
+        "kfpytorch.task-resources.limits": {"cpu": "8"},
+    }
+    assert said["default-memory"] == ("1Gi", False)
+    assert said["kfpytorch.training-env"] == ({"NCCL_DEBUG": "WARN"}, False)
+
+
 def test_people_read_it_line_by_line() -> None:
     told = check("--memory", "1024Mi", "--images", "a=/v")
     assert told.exit_code == 0
@@ -54,7 +89,8 @@ def test_people_read_it_line_by_line() -> None:
     assert lines["embedded.memory"] == "1Gi  (--memory)"
     assert lines["embedded.images"] == '{"a":"/v"}  (--images)'
     assert lines["port"] == "0  (--port)"
-    assert lines["embedded.nodes"] == "2"
+    assert lines["embedded.nodes"] == "2  (default)"
+    assert lines["plugins.k8s.default-cpus"] == "1  (default)"
 
 
 def test_problems_of_both_halves_of_the_file_and_of_flags_come_together(tmp_path: Path) -> None:

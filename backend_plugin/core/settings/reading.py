@@ -3,7 +3,7 @@
 To add a setting, add a field in `values` and a row here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
@@ -142,6 +142,33 @@ _ALL: Final[_Readers] = {
     **dict.fromkeys(_OF_OTHERS, kinds.anything),
     "kfpytorch": _OURS,
 }
+
+
+def keys() -> tuple[str, ...]:
+    """Return the keys of all settings with an effect, such as ``kfpytorch.gang.queue``."""
+    return tuple(_keys(_ALL, ""))
+
+
+def _keys(readers: _Readers, path: str) -> Iterator[str]:
+    for key, reader in readers.items():
+        if isinstance(reader, Mapping):
+            yield from _keys(reader, f"{path}{key}.")
+        elif key not in _OF_OTHERS and not isinstance(reader, _ByName):
+            yield f"{path}{key}"
+
+
+def named_sections() -> tuple[str, ...]:
+    """Return the keys of the sections under names that the admin chooses."""
+    return tuple(f"kfpytorch.gang.{key}" for key, reader in _GANG.items() if isinstance(reader, _ByName))
+
+
+def field_of(key: str) -> str:
+    """Return the path of the field of `Settings` that has the value of a key."""
+    if key in _GRACES:
+        return f"judging.{_GRACES[key]}"
+    for part in ("judging.", "logs."):
+        key = key.replace(f"kfpytorch.{part}", part)
+    return key.replace("-", "_")
 
 
 def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:

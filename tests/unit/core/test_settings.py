@@ -1,4 +1,5 @@
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.quantity import parse
-from backend_plugin.core.settings import Ours, Settings, TaskResources
+from backend_plugin.core.settings import Ours, Settings, TaskResources, reading
 from backend_plugin.core.settings.judging import Judging
 from backend_plugin.core.settings.logs import Logs, LogTemplate
 from kfpytorch_common.causes import Cause
@@ -272,3 +273,15 @@ def test_all_problems_are_told_at_once() -> None:
 def test_a_section_that_is_none_is_a_problem() -> None:
     with pytest.raises(InvalidSettings):
         settings.read([])  # type: ignore[arg-type]
+
+
+def test_each_key_has_a_field_or_is_part_of_one() -> None:
+    assert {"default-cpus", "pod-pending-timeout", "kfpytorch.gang.queue"} < {*reading.keys()}
+    assert not {"inject-finalizer"} & {*reading.keys()}
+    assert reading.named_sections() == (
+        "kfpytorch.gang.by-namespace",
+        "kfpytorch.gang.by-project",
+        "kfpytorch.gang.choices",
+    )
+    for key in {*reading.keys()} - {"default-env-vars-from-env"}:  # That one is part of `default-env-vars`.
+        attrgetter(reading.field_of(key))(Settings())
