@@ -132,11 +132,11 @@ def find(server: Address) -> Server:
     where = discovery.file(state)
     if told is None:
         raise NoServer(
-            f"no server runs here ({where} tells of none); {_START}\n"
+            f"no server runs here ({where} lists none); {_START}\n"
             f"  or name one: --server HOST:PORT, or {SERVER} in the environment"
         )
     if not discovery.is_alive(told):
-        raise NoServer(f"the server of {where} is gone: there is no process {told.pid}; {_START}")
+        raise NoServer(f"the server in {where} has stopped: there is no process {told.pid}; {_START}")
     return _with_local(given, told)
 
 
@@ -192,7 +192,7 @@ def _word(said: str, where: str) -> str:
     """Return a token without a trailing newline."""
     token = said.strip()
     if not (token.isascii() and token.isprintable()):
-        raise TokenRefused(f"{where} holds no token: one is a word of plain characters")
+        raise TokenRefused(f"{where} does not contain a token: a token has only printable ASCII characters")
     return token
 
 
@@ -213,12 +213,12 @@ def _explain(error: "grpc.RpcError", found: Server) -> NotAnswered:
     if code == "UNAVAILABLE" and (reason := _explain_connection(found, details)):
         return NoServer(reason)
     if code == "UNIMPLEMENTED" and details == _NO_METHOD:
-        return NotAnswered(f"the server at {endpoint} does not know this question; is it of another release?")
+        return NotAnswered(f"the server at {endpoint} does not support this call; is it of another release?")
     if code == "NOT_FOUND":
         return NotFound(details)
     if code in _EXPLAINED:
         return NotAnswered(details)
-    return NotAnswered(f"the server at {endpoint} cannot answer: {code}: {details}")
+    return NotAnswered(f"the server at {endpoint} returned {code}: {details}")
 
 
 def _explain_connection(found: Server, details: str) -> str | None:

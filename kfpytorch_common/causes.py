@@ -278,46 +278,46 @@ def classify(failure: Failure) -> Cause:
 
 REMEDIES: Final[dict[Cause, str]] = {
     Cause.OOM_GPU: "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    Cause.OOM_HOST: "killed from outside, most often for lack of memory: ask for more, or load less per rank",
-    Cause.NCCL_TIMEOUT: "a rank came too late to a collective; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 tells which",
-    Cause.HANG: "all ranks must call the same collective; a rank that comes late needs a longer timeout",
-    Cause.PREEMPTED: "stopped from outside; save checkpoints and set retries to go on from them",
+    Cause.OOM_HOST: "killed from outside, usually for lack of memory: request more, or load less per rank",
+    Cause.NCCL_TIMEOUT: "a rank joined a collective too late; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 shows which",
+    Cause.HANG: "all ranks must call the same collective; a rank that joins late needs a longer timeout",
+    Cause.PREEMPTED: "stopped from outside; save checkpoints and set retries to resume from them",
 }
 """Remedies, one sentence each; a cause without an entry needs none."""
 
 CLUSTER_REMEDIES: Final[dict[Cause, str]] = {
-    Cause.PREEMPTED: "stopped to make room for others; save checkpoints and set retries to go on from them",
-    Cause.NODE_LOST: "its node went away; save checkpoints and set retries to go on from them",
+    Cause.PREEMPTED: "stopped to free resources; save checkpoints and set retries to resume from them",
+    Cause.NODE_LOST: "its node was lost; save checkpoints and set retries to resume from them",
     Cause.IMAGE: "check the image's name and tag, and that the nodes may pull it",
-    Cause.UNSCHEDULABLE: "ask for less, or for what the nodes have; `kubectl get nodes` shows what that is",
-    Cause.QUOTA: "the namespace's ResourceQuota is too small for it: ask for less, or for a larger quota",
-    Cause.QUEUE: "it waits its turn; the queue's quota and what is ahead of it decide how long",
-    Cause.CONFIG: "the task asks for something that this cluster does not have or allow; change the task",
-    Cause.INFRA: "not the task's fault; if it happens again, show this to whoever runs the cluster",
+    Cause.UNSCHEDULABLE: "request less, or what the nodes have: see `kubectl describe nodes`",
+    Cause.QUOTA: "the namespace's ResourceQuota is too small for it: request less, or have an admin raise it",
+    Cause.QUEUE: "it waits in its queue; the wait depends on the queue's quota and the jobs ahead of it",
+    Cause.CONFIG: "the task requires something that this cluster does not have or allow; change the task",
+    Cause.INFRA: "not an error of the task; if it happens again, report it to an admin of the cluster",
 }
 """Remedies for causes that a cluster reports."""
 
 _CRASHES: Final = {
-    "SIGSEGV": "a crash in native code, called from the line above; its last words are in the log",
+    "SIGSEGV": "a crash in native code, called from the line above; its last output is in the log",
     "SIGBUS": "shared memory may be full: @task(shared_memory=True) gives a pod more",
-    "SIGABRT": "native code gave up; its last words are in the log",
-    "SIGFPE": "a crash in native code; its last words are in the log",
+    "SIGABRT": "native code aborted the process; its last output is in the log",
+    "SIGFPE": "a crash in native code; its last output is in the log",
     "SIGILL": "this machine lacks an instruction that a library was built for",
 }
 _CRASHES_WITHIN: Final = {
     **_CRASHES,
     # The position of that process in the user's code is not known.
-    "SIGSEGV": "a crash in native code, in a process that it had started; its last words are in the log",
+    "SIGSEGV": "a crash in native code, in a process that it had started; its last output is in the log",
 }
 MISMATCH: Final = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d{1,20}) vs (\d{1,20})")
 """gloo's message if a peer sends more than the collective of the rank expects."""
 _SAME_COLLECTIVES: Final = (
     "all ranks must call the same collectives in the same order, with tensors of the same shape and type"
 )
-_REFUSED: Final = "memory was refused to it: ask for more, or load less per rank"
+_REFUSED: Final = "a memory allocation failed: request more memory, or load less per rank"
 _UNEXPLAINED: Final = (
-    "a process that it had started ended without a word: it may have been killed for lack of memory, or have "
-    "crashed; its last words may be in the log"
+    "a process that it had started ended without an error: it may have been killed for lack of memory, or "
+    "have crashed; its last output may be in the log"
 )
 
 

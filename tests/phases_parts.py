@@ -37,7 +37,7 @@ RUNNING = {
     "patience/crash_loop": "a replica ends again and again while the others run",
 }
 GIVEN_UP = {
-    "patience/no_operator": "no operator took up the job for `no-status-timeout`",
+    "patience/no_operator": "no operator has handled the job for `no-status-timeout`",
     "patience/queue_too_long": "a queue held it for longer than `queue-timeout` or `queue_timeout_seconds`",
     "patience/suspended_too_long": "the same, and nobody says who holds it",
     "patience/quota_too_long": "the same, with a full quota",

@@ -305,7 +305,7 @@ def with_early_exits(death: Death | None, pods: Sequence[Pod], total: int) -> De
     who = ", ".join(sorted(early, key=error_text.order))
     if len(early) < total - 1:
         return structs.replace(death, said=f"{death.said} ({who} had ended with exit code 0)")
-    said = f"{who} ended with exit code 0 before it, and it waited for {'it' if len(early) == 1 else 'them'}"
+    said = f"it waited for {who}, which had already ended with exit code 0"
     failure = replace(death.failure, exception="EarlyExit", message=f"{said}\n{death.said}")
     return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, said=said)
 

@@ -64,7 +64,7 @@ def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> Trainin
         problems += replicas.elastic_problems(said.elastic, said.groups[1].replicas)
     problems += replicas.gang_problems(extended.gang, groups, elastic)
     if elastic and Role.MASTER in extended.placements:
-        remedy = "say it for the worker"
+        remedy = "set it for the worker"
         problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))
     return TrainingJob(
         run=run,
@@ -84,18 +84,18 @@ _Layout = Callable[[Manifest, list[Problem]], _Said]
 def _layout(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
     """Return the reader for the layout of the custom; add problems for a wrong type, version or key."""
     if template.type != TASK_TYPE:
-        remedy = f"leave it to Flyte itself; only tasks of type {TASK_TYPE} come here"
-        problems.append(_outside("type", template.type, "is not a type that this backend runs", remedy))
+        remedy = f"let Flyte run it without this backend, which runs only tasks of type {TASK_TYPE}"
+        problems.append(_outside("type", template.type, "is not a task type of this backend", remedy))
     version = template.task_type_version
     if version not in _LAYOUTS:
         remedy = "register the task with a plugin that writes version 1"
         problems.append(
-            _outside("taskTypeVersion", version, "is a layout that this backend does not know", remedy)
+            _outside("taskTypeVersion", version, "is a layout that this backend does not support", remedy)
         )
         return _LAYOUTS[1]
     if not custom.keys() & _OF_REPLICAS and template.type == TASK_TYPE:
         remedy = "register the task again, with a task_config"
-        problems.append(_outside("custom", custom, "asks for no replicas", remedy))
+        problems.append(_outside("custom", custom, "contains no replicas", remedy))
     foreign = _OF_VERSION_1 if version == 0 else _OF_VERSION_0
     for key in custom.keys() & set(foreign):
         remedy = (

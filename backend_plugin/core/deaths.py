@@ -245,7 +245,7 @@ def _said(pod: Pod, container: Container | None, ended: Termination | None) -> s
         more = pod.message.strip() or (pod.disrupted.message if pod.disrupted else "")
         return f"{why}: {more}" if more else why
     if ended is None or container is None:
-        return pod.message or "it failed, and the cluster does not say why"
+        return pod.message or "it failed, and the cluster reports no reason"
     code = ended.exit_code or 0
     name = silent("", code, None).signal
     how = f"killed by {name} (exit code {code})" if name else f"exit code {ended.exit_code}"

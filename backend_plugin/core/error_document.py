@@ -23,7 +23,7 @@ def document(data: bytes) -> Manifest:
     try:
         written = ErrorDocument.FromString(data)
     except DecodeError:
-        return unread("cannot be read: it is no ErrorDocument")
+        return unread("cannot be read: it is not an ErrorDocument")
     error = written.error
     if len(error.message) > 2 * _KEPT:
         error.message = f"{error.message[:_KEPT]}\n...\n{error.message[-_KEPT:]}"

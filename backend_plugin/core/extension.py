@@ -40,12 +40,14 @@ def decode(said: JsonValue, problems: list[Problem]) -> Extension:
     if said is None:
         return Extension()
     if not isinstance(said, Mapping):
-        problems.append(_problem("", said, "is not an object", "leave it out, or let our plugin write it"))
+        problems.append(
+            _problem("", said, "is not an object", "leave it out, or let the kfpytorch plugin write it")
+        )
         return Extension()
     message = task_pb2.TaskExtension()
     problems += protojson.parse(said, message, _PATH)
     if message.HasField("version") and not 1 <= message.version <= VERSION:
-        remedy = f"use a backend that knows it; this one knows {VERSION}"
+        remedy = f"use a backend that supports it; this one supports {VERSION}"
         problems.append(_problem(".version", message.version, "is a layout of another release", remedy))
     problems += _contradictions(message)
     return Extension(
@@ -116,7 +118,7 @@ def _bad_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Prob
         yield _one_of(f"{path}.effect", toleration.effect, _EFFECTS)
     if toleration.operator == "Exists" and toleration.value:
         remedy = "leave value out, or write operator Equal"
-        yield _problem(f"{path}.value", toleration.value, "is not looked at by operator Exists", remedy)
+        yield _problem(f"{path}.value", toleration.value, "is not used with operator Exists", remedy)
     if not toleration.key and toleration.operator != "Exists":
         remedy = "write a key, or operator Exists for every taint"
         yield _problem(f"{path}.key", toleration.key, "names no taint", remedy)

@@ -59,9 +59,9 @@ def decode(data: bytes) -> JobRef:
     try:
         message = job_ref_pb2.JobRef.FromString(data)
     except DecodeError as error:
-        raise UnreadableReference(f"{len(data)} bytes that are no job reference") from error
+        raise UnreadableReference(f"{len(data)} bytes that are not a job reference") from error
     if message.dialect not in _DIALECTS:
-        raise UnreadableReference(f"dialect {message.dialect} of job {message.name!r} is not known here")
+        raise UnreadableReference(f"dialect {message.dialect} of job {message.name!r} is not supported")
     return JobRef(
         dialect=_DIALECTS[message.dialect],
         namespace=message.namespace,

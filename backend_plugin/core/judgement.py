@@ -24,7 +24,7 @@ def from_status(status: JobStatus, judging: Judging, deadlines: Deadlines, now: 
     if (decided := _decided(status)) is not None:
         return decided
     if status.looking and status.state.is_over:
-        return _said(Phase.RUNNING, "Ending", "the job has ended; what it has left is being read")
+        return _said(Phase.RUNNING, "Ending", "the job has ended; its remaining state is being read")
     match status.state:
         case State.SUCCEEDED:
             return _of_success(status, judging, now)
@@ -68,12 +68,10 @@ def _of_success(status: JobStatus, judging: Judging, now: datetime) -> TaskPhase
         status.condition.since if status.condition else None
     )
     if status.unsettled and ended is not None and now - ended <= judging.settling_time:
-        return _said(Phase.RUNNING, "Settling", "the job has succeeded; a restarted replica has yet to end")
+        return _said(Phase.RUNNING, "Settling", "the job has succeeded; a restarted replica has not ended")
     if status.death is None:
         return _said(Phase.SUCCEEDED, "Succeeded", f"job {wording.job(status)} succeeded")
-    return _of_death(
-        status, "the job counts as succeeded, but a replica wrote this error and did not recover"
-    )
+    return _of_death(status, "the job has succeeded, but a replica wrote this error and did not recover")
 
 
 # The longest delay between the watch event of a failed job and that of the pod that caused the failure.
@@ -107,17 +105,17 @@ def _of_failure(status: JobStatus, now: datetime) -> TaskPhase:
                 "it failed more often than its backoff limit allows, and its pods are gone",
                 said,
                 wording.outputs(status),
-                "with restart policy Never, or without a backoff limit, the first failure would be reported",
+                "to see the first failure, use restart policy Never or no backoff limit",
             ),
         )
     fresh = condition is not None and condition.since is not None and now - condition.since < _NEWS
     if fresh and _may_have_news(status):
-        return _said(Phase.RUNNING, "Failing", f"the operator calls the job failed: {said}")
+        return _said(Phase.RUNNING, "Failing", f"the operator reports that the job failed: {said}")
     return failed(
         Cause.INFRA,
         (condition.reason if condition else "") or "Failed",
         wording.lines(
-            "the job failed, and the replicas that could say why are gone",
+            "the job failed, and the pods that could show the reason no longer exist",
             said,
             wording.missing(status),
             wording.outputs(status),
@@ -131,14 +129,16 @@ def _of_loss(status: JobStatus) -> TaskPhase:
     if death is not None and not death.failure.stopped:
         return _of_death(status, f"the job {wording.LOSS[status.state]}")
     if status.outputs or _is_done(status):
-        return _said(Phase.SUCCEEDED, "Succeeded", f"the work was done; the job {wording.LOSS[status.state]}")
+        return _said(
+            Phase.SUCCEEDED, "Succeeded", f"the work was complete; the job {wording.LOSS[status.state]}"
+        )
     return failed(
         Cause.INFRA,
         "Gone" if status.state is State.GONE else "Deleted",
         wording.lines(
-            f"the job {wording.DELETION[status.state]} before its end, and not by Flyte",
+            f"the job {wording.DELETION[status.state]} before it ended, and not by Flyte",
             wording.outputs(status),
-            "look for who deleted it: a person, a clean-up of the namespace, a time to live",
+            "find out what deleted it: a user, a cleanup of the namespace or a time to live",
         ),
     )
 

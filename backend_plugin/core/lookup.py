@@ -129,7 +129,7 @@ def _last_attempt(found: Sequence[Known]) -> Known | None:
 def _none(word: str, name: str, among: Sequence[Named]) -> str:
     word = word[:_LONGEST]
     if not among:
-        return f"there is no job {word}, nor any other" + (" in that namespace" if "/" in word else "")
+        return f"there is no job {word}, and no other job" + (" in that namespace" if "/" in word else "")
     # Compare with the whole name, and with its prefix of the typed length.
     latest = among[-_COMPARED:] if len(name) <= _LONGEST else ()
     near = {job.name[:end]: job.name for job in latest for end in (None, len(name))}
@@ -137,10 +137,10 @@ def _none(word: str, name: str, among: Sequence[Named]) -> str:
     if close:
         return f"there is no job {word}; did you mean {' or '.join(dict.fromkeys(close))}?"
     there = ", ".join(job.name for job in among[:_NAMED])
-    return f"there is no job {word}" + (f"; there is {there}" if len(among) <= _NAMED else "")
+    return f"there is no job {word}" + (f"; the existing jobs are {there}" if len(among) <= _NAMED else "")
 
 
 def _many(word: str, found: Sequence[Named]) -> str:
     names = [f"{job.namespace}/{job.name}" for job in found]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{word} may be any of {', '.join(names[:_NAMED])}{more}; write more of the one that you mean"
+    return f"{word} matches {', '.join(names[:_NAMED])}{more}; write more of the name"

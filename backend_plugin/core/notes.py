@@ -68,8 +68,8 @@ def _foreign(observed: Observed) -> Iterator[Note]:
     for group in observed.pod_groups:
         if group.foreign:
             yield Note(
-                said=f"a {group.kind} {group.name} was there before the job, and is not the job's: it can"
-                " have no group; delete that one, or start another attempt",
+                said=f"a {group.kind} {group.name} existed before the job and does not belong to it, so the"
+                " job can have no group; delete the existing one, or start another attempt",
             )
 
 
@@ -85,8 +85,8 @@ def _unserved(observed: Observed, pods: Sequence[Pod], gang: Asks) -> Iterator[N
     if silent and not spoken and not _is_group_heard_of(observed):
         name = f"is there a scheduler called {gang.scheduler_name}" if gang.scheduler_name else ""
         yield Note(
-            said="no scheduler has said a word of its pods: "
-            f"{name or 'is there one that goes by the schedulerName of these pods'}, and does it run?",
+            said="no scheduler has reported anything about its pods: "
+            f"{name or 'is there one with the schedulerName of these pods'}, and does it run?",
             since=max((pod.created for pod in silent if pod.created is not None), default=None),
         )
 
@@ -108,6 +108,6 @@ def _ungrouped(observed: Observed, job: Job | None, gang: Asks) -> Iterator[Note
         return
     queue = f"; is there a queue {gang.queue}, and is it open?" if gang.queue else ""
     yield Note(
-        said=f"its operator has made neither a PodGroup nor pods, and says why in its own log only{queue}",
+        said=f"its operator has created neither a PodGroup nor pods; only its log contains the reason{queue}",
         since=job.created,
     )

@@ -52,7 +52,7 @@ def _past_deadline(
         "DeadlineExceeded",
         wording.lines(
             f"it ran for longer than its deadline of {wording.duration(limit)} allows",
-            "raise the deadline, or save checkpoints and go on from them",
+            "raise the deadline, or save checkpoints and resume from them",
         ),
     )
 
@@ -73,8 +73,9 @@ def _unseen(status: JobStatus, judging: Judging, deadlines: Deadlines, now: date
         Cause.INFRA,
         "NeverSeen",
         wording.lines(
-            f"no operator took up the job for {wording.duration(limit)}: is the training-operator running?",
-            "look at its pod in the namespace that it is installed in, and at that pod's log",
+            f"no operator has handled the job for {wording.duration(limit)}: is the training-operator "
+            "running?",
+            "check its pod in the namespace of the operator, and the log of that pod",
         ),
     )
 

@@ -26,7 +26,7 @@ def waits(observed: Observed, members: Sequence[Pod], of_pod: Callable[[Pod], Wa
         said=worst.said if worst.reason else ""
     )
     cause = said.cause or worst.cause
-    told_by = said.said or "their pods have no node yet"
+    told_by = said.said or "their placeholder pods have no node yet"
     return [
         Wait(
             stage=Stage.HELD if cause is Cause.QUEUE else Stage.UNPLACED,

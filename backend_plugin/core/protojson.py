@@ -39,7 +39,7 @@ _WRONG: Final = {
     FieldDescriptor.CPPTYPE_BOOL: ("is neither true nor false", "write true or false"),
     FieldDescriptor.CPPTYPE_ENUM: ("is not one of its values", "write one of {names}"),
     FieldDescriptor.CPPTYPE_STRING: ("is not text", "write a string"),
-    FieldDescriptor.CPPTYPE_MESSAGE: ("is not made of the right parts", "write {{...}} with text as keys"),
+    FieldDescriptor.CPPTYPE_MESSAGE: ("is not an object", "write {{...}} with text as keys"),
 }
 _SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
@@ -101,7 +101,7 @@ def _twice(item: JsonValue, path: str) -> Problem:
     return Problem(
         field=path,
         value=shown(item),
-        message="is said twice, in camel and in snake case",
+        message="is set twice, in camel and in snake case",
         remedy="leave one of the two out",
     )
 

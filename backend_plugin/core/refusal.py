@@ -46,7 +46,7 @@ def add_remedy(message: str) -> str:
 
 _REMEDIES: Final = {
     "because it is being terminated": (
-        "run it in another project or domain, or when the namespace is there again"
+        "run it in another project or domain, or after the namespace exists again"
     ),
     'namespaces "[^"]{0,253}" not found': "create the namespace, as Flyte does for each project and domain",
 }
@@ -104,7 +104,7 @@ def unless_for(run: Run, there: Manifest) -> None:
             Problem(
                 field="metadata.name",
                 value=names.job_name(run),
-                message="is the name of a PyTorchJob that this server has not made for this attempt",
+                message="is the name of a PyTorchJob that this server has not created for this attempt",
                 remedy="delete or rename that job",
             )
         )

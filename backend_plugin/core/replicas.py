@@ -43,7 +43,7 @@ def read(role: Role, spec: Any, problems: list[Problem]) -> ReplicaGroup:
         spec, path = spec.common, f"{path}.common"
     problems += count_problems(spec.replicas, f"{path}.replicas")
     if role is Role.MASTER and spec.replicas > 1:
-        remedy = "write 1, and the others as workers"
+        remedy = "write 1, and add the others as workers"
         problems.append(_problem(f"{path}.replicas", spec.replicas, "a job has exactly one master", remedy))
     return ReplicaGroup(
         role=role,
@@ -83,7 +83,7 @@ def count_problems(replicas: int, path: str) -> Iterator[Problem]:
     """Yield the problems of a number of replicas."""
     yield from _negative(replicas, path)
     if replicas > MOST_REPLICAS:
-        message = "is more than can be named: the name of a pod has 63 characters"
+        message = "is too large for pod names, which have at most 63 characters"
         yield _problem(path, replicas, message, f"write at most {MOST_REPLICAS}")
 
 
@@ -93,7 +93,7 @@ def elastic_problems(elastic: Any, workers: int) -> Iterator[Problem]:
     low, high, processes = elastic.min_replicas, elastic.max_replicas, elastic.nproc_per_node
     if not elastic.ListFields():
         remedy = "write minReplicas, maxReplicas and nprocPerNode"
-        yield _problem(path, {}, "says nothing about its nodes", remedy)
+        yield _problem(path, {}, "has no number of nodes", remedy)
         return
     yield from _negative(elastic.max_restarts, f"{path}.maxRestarts")
     if processes < 1:
@@ -106,7 +106,7 @@ def elastic_problems(elastic: Any, workers: int) -> Iterator[Problem]:
     elif not low <= workers <= high:
         # With fewer workers the rendezvous would never complete; with more, some would not take part.
         remedy = f"write {high}, or change minReplicas and maxReplicas"
-        message = f"does not lie between minReplicas and maxReplicas, {low} and {high}"
+        message = f"is not between minReplicas and maxReplicas, {low} and {high}"
         yield _problem("custom.workerReplicas.replicas", workers, message, remedy)
 
 
@@ -118,11 +118,12 @@ def gang_problems(
         return
     where, there = "custom.kfpytorch.gang.minMember", sum(group.replicas for group in groups)
     if gang.min_member > there > 0:
-        message = f"is more than the {there} replicas that there are: none would ever start"
+        message = f"is more than the {there} replicas of the job: none would ever start"
         yield _problem(where, gang.min_member, message, f"write at most {there}")
     elif elastic is not None and 0 < gang.min_member < elastic.min_replicas <= there:
         message = (
-            f"is less than the {elastic.min_replicas} nodes that it begins with: they would wait for others"
+            f"is less than the {elastic.min_replicas} nodes that training starts with: they would wait "
+            "for others"
         )
         yield _problem(where, gang.min_member, message, f"write at least {elastic.min_replicas}")
 
@@ -141,7 +142,7 @@ def _entries(entries: Any, path: str, problems: list[Problem]) -> dict[str, str]
     for index, entry in enumerate(entries):
         if entry.name not in RESOURCE_NAMES:
             named = WireResources.ResourceName.Name(entry.name) if _is_declared(entry.name) else entry.name
-            message = "is not a resource that a container can ask for"
+            message = "is not a resource that a container can request"
             problems.append(_problem(f"{path}[{index}].name", named, message, remedy))
     return {RESOURCE_NAMES[entry.name]: entry.value for entry in entries if entry.name in RESOURCE_NAMES}
 

@@ -8,7 +8,7 @@ from backend_plugin.core.waits import Lack, Wait
 
 
 def sentence(wait: Wait, asks: Asks, placed: Mapping[str, int]) -> str:
-    """Return ``waiting for 4 nvidia.com/gpu in queue team-a: 8 asked, 4 free; 2 jobs ahead``.
+    """Return ``waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead``.
 
     Args:
         wait: The pending reason with the resource shortages.
@@ -37,7 +37,7 @@ def _of_one(wait: Wait, asks: Asks) -> str:
     role = wait.replicas[0].rpartition("-")[0] if wait.replicas else ""
     amounts = [(asks.of({role: 1}, resource), resource) for resource in wait.short]
     asked = [f"{amount.text} {resource}" for amount, resource in amounts if amount is not None]
-    return f" (asked: {_and(asked) if len(asked) > 1 else asked[0]})" if asked else ""
+    return f" (requested: {_and(asked) if len(asked) > 1 else asked[0]})" if asked else ""
 
 
 def _lead(lack: Lack) -> str:
@@ -49,7 +49,7 @@ def _numbers(lack: Lack, asks: Asks, placed: Mapping[str, int], at: str) -> Iter
     asked = lack.asked or asks.amount(lack.resource, counts_all=lack.counts_all)
     if asked is None:
         return
-    yield f"{asked.text} asked"
+    yield f"{asked.text} requested"
     if lack.held is not None:
         yield f"{lack.held.text} held"
         return

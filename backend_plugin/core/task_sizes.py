@@ -17,6 +17,6 @@ def check(field: str, size: int, limit: int) -> list[Problem]:
             field=field,
             value=f"{size:,} bytes",
             message=f"is larger than the limit of {limit:,} bytes",
-            remedy="hand over what is large as files, or as inputs of the task",
+            remedy="pass large data as files, or as inputs of the task",
         )
     ]

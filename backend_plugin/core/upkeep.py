@@ -102,7 +102,7 @@ def cancel(observed: Observed, reason: str, now: datetime) -> Duties:
     if is_over(observed):
         return NONE
     said = f": {reason}" if reason else ""
-    message = f"cancelled by a person, with `kfpytorch cancel`{said}"
+    message = f"cancelled by a user, with `kfpytorch cancel`{said}"
     return duties(observed, failed(Cause.USER_ERROR, "Cancelled", message), now)
 
 

@@ -89,7 +89,7 @@ def refusals(observed: Observed, pods: Sequence[Pod]) -> list[Wait]:
             stage=Stage.HELD,
             cause=cause,
             reason=last.reason,
-            said=f"its pods cannot be made: {last.message}",
+            said=f"its pods cannot be created: {last.message}",
             since=last.at,
         )
     ]
@@ -159,7 +159,7 @@ def _of_unplaced(pod: Pod) -> Wait:
             stage=Stage.UNPLACED,
             cause=Cause.UNSCHEDULABLE,
             reason="",
-            said="no scheduler has looked at it yet",
+            said="no scheduler has handled it yet",
             replicas=(pod.replica,),
             since=pod.created,
         )
@@ -244,7 +244,7 @@ def _container_cause(container: Container, exit_codes: Mapping[int, Cause]) -> C
     return cause
 
 
-_STEPS: Final = {"ContainerCreating": _PREPARED, "PodInitializing": "its init containers run"}
+_STEPS: Final = {"ContainerCreating": _PREPARED, "PodInitializing": "its init containers are running"}
 
 
 def _of_container(pod: Pod, container: Container, exit_codes: Mapping[int, Cause]) -> Wait:

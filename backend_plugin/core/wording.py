@@ -59,7 +59,7 @@ STATES: Final = {
 """The default reason of a verdict, by the state of the job."""
 
 DELETION: Final = {State.DELETED: "is being deleted", State.GONE: "was deleted"}
-LOSS: Final = {State.DELETED: "is being deleted", State.GONE: "is no longer there"}
+LOSS: Final = {State.DELETED: "is being deleted", State.GONE: "no longer exists"}
 
 
 def shortened(message: str) -> str:
@@ -98,7 +98,7 @@ def hint(wait: Wait) -> str:
     if wait.remedy:
         return wait.remedy
     if wait.never and wait.cause is Cause.QUEUE:
-        return "there will never be that much for it: ask for less, or for another queue"
+        return "it requests more than it can ever get: request less, or use another queue"
     return remedy(wait.cause)
 
 
@@ -117,7 +117,8 @@ def missing(status: JobStatus) -> str:
     if count <= 0:
         return ""
     return (
-        f"{count} of its {status.total} pods gone: look for who deleted them: a person, a drain, a lost node"
+        f"{count} of its {status.total} pods no longer exist; find out what deleted them: "
+        "a user, a node drain or a lost node"
     )
 
 
@@ -147,7 +148,7 @@ def death(status: JobStatus, death: Death, note: str, *, retry: bool) -> str:
     known = death.cause not in CLUSTER_REMEDIES and death.cause is classify(ended)
     hint = remedy_of(ended) if known else remedy(death.cause)
     wordless = death.cause is Cause.USER_ERROR and not failure.exception and not death.detail
-    hint = hint or ("it left no error; the last lines of its log may say more" if wordless else "")
+    hint = hint or ("it reported no error; the last lines of its log may show the reason" if wordless else "")
     place = _place(failure)
     return lines(
         f"{verdict}{place} ({death.cause.value})",
@@ -239,9 +240,9 @@ def living(status: JobStatus, phase: str, notes: Sequence[Note]) -> str:
     """Return the message for a job that has not ended, with pending reasons, warnings and a remedy."""
     begun = f"{status.ready} of {status.total} replicas ready"
     if status.state is State.SUSPENDED:
-        begun = "suspended: a queue or a person holds it back"
+        begun = "suspended by a queue or a user"
     elif not status.waits and phase == "QUEUED":
-        begun = "created; nothing more is known yet"
+        begun = "created; no further status yet"
     elif status.state is State.RESTARTING and status.condition is not None and status.condition.message:
         begun = f"{begun}; {status.condition.message}"
     said = [wait_of for each in status.waits[:6] if (wait_of := wait(each))]
@@ -251,7 +252,7 @@ def living(status: JobStatus, phase: str, notes: Sequence[Note]) -> str:
         return lines(begun, *aloud)
     first = status.waits[0]
     is_news = first.raw not in first.said and _is_of_all(first)
-    raw = f"in its scheduler's words: {first.raw}" if is_news else ""
+    raw = f"message of its scheduler: {first.raw}" if is_news else ""
     return lines(f"{said[0]} ({begun})", *said[1:], *aloud, what_helps, raw)
 
 

@@ -37,9 +37,9 @@ def count(low: int) -> Reader:
         except TypeError:
             number = None
         if number is None or number < low:
-            raise wrong(value, f"must be a whole number from {low} on")
+            raise wrong(value, f"must be a whole number of at least {low}")
         if number > INT32_MAX:
-            raise wrong(value, f"must be at most {INT32_MAX} (it travels as int32)")
+            raise wrong(value, f"must be at most {INT32_MAX} (it is sent as int32)")
         return number
 
     return read
@@ -50,7 +50,9 @@ def processes(value: object) -> object:
     if isinstance(value, str):
         if value in PROCESSES:
             return value
-        raise wrong(value, f"must be a whole number from 1 on, or {_PROCESSES}{nearest(value, PROCESSES)}")
+        raise wrong(
+            value, f"must be a whole number of at least 1, or {_PROCESSES}{nearest(value, PROCESSES)}"
+        )
     return count(low=1)(value)
 
 
@@ -182,7 +184,7 @@ def nodes(value: object) -> object:
             return value
     elif not isinstance(value, bool) and hasattr(value, "__index__"):
         return count(low=1)(value)
-    raise wrong(value, "must be a number of nodes from 1 on, or a range 'low:high' such as '2:4'")
+    raise wrong(value, "must be a number of nodes of at least 1, or a range 'low:high' such as '2:4'")
 
 
 def _is_count(text: str) -> bool:

@@ -111,7 +111,7 @@ class _Role(ConfigPart):
     def _contradictions(self, sound: Set[str]) -> Iterator[Problem]:
         twice = [name for name in ("requests", "limits") if getattr(self, name) is not None]
         if self.resources is not None and twice:
-            remedy = f"says what {' and '.join(twice)}= also say; leave one or the other out"
+            remedy = f"sets the same as {' and '.join(twice)}=; leave one or the other out"
             yield Problem("resources", self.resources, remedy)
         elif _has_resources(self.requests, self.limits, self.resources):
             said = "requests" if self.resources is None else "resources"
@@ -266,7 +266,7 @@ class PyTorch(Config):
         if not {"master", "worker"} <= sound:
             return
         if "num_workers" in sound and self.num_workers and self.worker.replicas:
-            remedy = f"worker.replicas={self.worker.replicas} says it, too; leave num_workers out"
+            remedy = f"worker.replicas={self.worker.replicas} sets it, too; leave num_workers out"
             yield Problem("num_workers", self.num_workers, remedy)
         if (self.master.num_retries, self.worker.num_retries) != (None, None):
             yield from self._retry_contradictions(sound)
@@ -280,12 +280,13 @@ class PyTorch(Config):
             if role.num_retries is None and role.restart_policy is RestartPolicy.ALWAYS:
                 yield Problem(f"{name}.restart_policy", role.restart_policy, _ALWAYS_USES_UP)
         if "num_workers" in sound and (self.restarts().backoff_limit or 0) > checks.INT32_MAX:
-            remedy = "for so many replicas is more than the operator can count (int32)"
+            remedy = "for this number of replicas exceeds the limit of the operator (int32)"
             yield Problem("num_retries", self.worker.num_retries or self.master.num_retries, remedy)
 
 
 _ALWAYS_USES_UP: Final = (
-    "also restarts what succeeded and so uses up the other role's num_retries; write RestartPolicy.FAILURE"
+    "also restarts replicas that succeeded and uses up the other role's num_retries; write "
+    "RestartPolicy.FAILURE"
 )
 
 

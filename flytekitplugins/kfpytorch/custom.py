@@ -92,7 +92,7 @@ def unsaid(config: PyTorch | Elastic) -> Iterator[str]:
         return
     for name in ("ttl_seconds_after_finished", "active_deadline_seconds", "backoff_limit"):
         if getattr(config.run_policy, name) == 0:
-            yield f"run_policy.{name}=0 has no effect: Flyte cannot tell 0 from nothing said; the least is 1"
+            yield f"run_policy.{name}=0 has no effect: Flyte treats 0 as unset; the minimum is 1"
 
 
 def _unsaid_of_a_pod(config: Elastic) -> Iterator[str]:

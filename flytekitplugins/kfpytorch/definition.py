@@ -134,8 +134,9 @@ def _find_other_count(task: Any, granted: Amounts) -> Iterator[Problem]:
     of_task, of_node = _count(asked, _amounts_of(task, None)), _count(asked, granted)
     if of_task != of_node:
         remedy = (
-            f"is {of_task or 'unknown'} by the resources of the task and {of_node} by these, and a task has "
-            "one number for all its nodes; write the number, or define a task of its own"
+            f"is {of_task or 'unknown'} for the resources of the task and {of_node} for these, and a task "
+            "has "
+            "one number for all its nodes; write the number, or define a separate task"
         )
         yield Problem("nproc_per_node", asked, remedy)
 
@@ -234,7 +235,7 @@ def _find_ranks_without_gpus(config: PyTorch | Elastic, granted: Amounts) -> Ite
     gpus = int(granted.get("gpu", 0))
     if 0 < gpus < config.nproc_per_node:
         remedy = (
-            f"is more processes than the {gpus} GPU{'s' if gpus > 1 else ''} of a node, and each rank needs "
+            f"is more than the {gpus} GPU{'s' if gpus > 1 else ''} of a node, and each rank needs "
             f"its own; write at most {gpus}, or request {config.nproc_per_node} GPUs"
         )
         yield Problem("nproc_per_node", config.nproc_per_node, remedy)

@@ -126,7 +126,7 @@ def _unread(toleration: object) -> Iterator[Problem]:
         yield Problem("", toleration, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")
         return
     if {"tolerationSeconds", "toleration_seconds"} <= {*said}:
-        yield Problem("", toleration, "says tolerationSeconds twice; leave one out")
+        yield Problem("", toleration, "sets tolerationSeconds twice; leave one out")
     for key, item in said.items():
         reader = _TOLERATION.get("tolerationSeconds" if key == "toleration_seconds" else str(key))
         if reader is None:

@@ -47,7 +47,7 @@ def find_problems(template: PodTemplate | None, *, shared_memory: bool) -> Itera
     containers = _read(spec, "containers") or []
     if len(containers) > 1:
         yield (
-            f"pod_template has {len(containers)} containers, so it says itself who shares which memory: "
+            f"pod_template has {len(containers)} containers, so it has to define their shared memory itself: "
             f"{_WAY_OUT} and mount a memory volume where it is needed"
         )
     elif any(_mounts_shared_memory(container, template.primary_container_name) for container in containers):

@@ -74,9 +74,9 @@ def contradiction(role: Role) -> str | None:
     if role.num_retries == 0:
         if role.restart_policy is RestartPolicy.NEVER:
             return None
-        return "restart_policy= asks for restarts and num_retries=0 for none; leave one of the two out"
+        return "restart_policy= requires restarts and num_retries=0 permits none; leave one of the two out"
     if role.restart_policy is RestartPolicy.NEVER:
         return "restart_policy=NEVER permits no retry; leave it out or write RestartPolicy.FAILURE"
     if role.restart_policy is RestartPolicy.ALWAYS:
-        return "restart_policy=ALWAYS also restarts what succeeded, which counts; write RestartPolicy.FAILURE"
+        return "restart_policy=ALWAYS also restarts and counts what succeeded; write RestartPolicy.FAILURE"
     return None

@@ -267,8 +267,8 @@ def test_a_task_that_cannot_be_meant_is_explained(folder: Path) -> None:
 def test_who_schedules_a_job_and_why_is_said_beside_it(folder: Path) -> None:
     done = render("task.pb", "-i", "epochs=1", "--settings", "auto.yaml", "--explain")
     assert done.stderr == (
-        "No gang, and jobs of several replicas may block each other: nothing is found; "
-        "nobody has looked at the cluster.\n"
+        "No gang, and jobs of several replicas may block each other: no scheduler found; the "
+        "capabilities of the cluster are not known.\n"
     )
     two = a_template(
         {"workerReplicas": {"replicas": 2}, "masterReplicas": {"replicas": 1}}, id={"name": "two"}

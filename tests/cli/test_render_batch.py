@@ -57,7 +57,7 @@ def test_every_line_is_answered_by_a_line_with_its_id() -> None:
         {
             "field": "custom",
             "value": "{}",
-            "message": "asks for no replicas",
+            "message": "contains no replicas",
             "remedy": "register the task again, with a task_config",
         }
     ]
@@ -88,14 +88,14 @@ def test_a_request_says_all_that_propeller_and_the_platform_would() -> None:
             [
                 "template.taskTypeVersion: is not a whole number of 32 bits",
                 "template.type: is not text",
-                "template.interface.inputs: is not made of the right parts",
+                "template.interface.inputs: is not an object",
             ],
         ),
         (
             {**REQUEST, "metadata": {"interruptible": 3, "labels": {"a": 1}}},
             [
                 "metadata.interruptible: is neither true nor false",
-                "metadata.labels: is not made of the right parts",
+                "metadata.labels: is not an object",
             ],
         ),
     ],

@@ -83,7 +83,7 @@ def test_a_job_that_no_operator_takes_up_is_given_up_and_says_so(bare: ControlPl
         assert caller.get(attempt).phase == "QUEUED"
         until_told(caller, attempt, "RETRYABLE_FAILED")
         said = caller.get(attempt).message
-        assert said.startswith("no operator took up the job for 3 s: is the training-operator running?")
+        assert said.startswith("no operator has handled the job for 3 s: is the training-operator running?")
         # The job is suspended, so that an operator that starts later does not run it.
         path = jobs(NAMESPACE, attempt.job)
         until(lambda: _is_suspended(bare.admin.get(path)), 30, lambda: str(bare.admin.get(path)))

@@ -164,7 +164,7 @@ def test_a_namespace_that_ends_takes_nothing(plane: ControlPlane, served: Backen
     with Caller(served.endpoint, tmp_path, name, again=False) as caller:
         said = until_unavailable(caller)
         assert f"unable to create new content in namespace {name} because it is being terminated" in said
-        assert "; run it in another project or domain, or when the namespace is there again" in said
+        assert "; run it in another project or domain, or after the namespace exists again" in said
         plane.admin.patch(f"{path_of(kept)}/kept", {"metadata": {"finalizers": None}})
         until(
             lambda: plane.admin.get(f"/api/v1/namespaces/{name}") is None, 60, lambda: "the namespace is left"

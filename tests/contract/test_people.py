@@ -91,12 +91,12 @@ def test_a_job_is_found_by_name_beginning_and_execution(served: Served, said: st
 def test_who_asks_for_no_job_is_told_the_nearest(served: Served) -> None:
     with pytest.raises(client.NotFound, match=re.escape("no job f1-n0-0-aab; did you mean f1-n0-0-aaa")):
         client.get_job("f1-n0-0-aab", server=served.endpoint)
-    with pytest.raises(client.NotFound, match=r"no job elsewhere/f1; there is h-n0-0-fff$"):
+    with pytest.raises(client.NotFound, match=r"no job elsewhere/f1; the existing jobs are h-n0-0-fff$"):
         client.get_job("f1", namespace="elsewhere", server=served.endpoint)
 
 
 def test_who_asks_for_many_is_told_them(served: Served) -> None:
-    with pytest.raises(client.NotAnswered, match=r"g may be any of .*g-n0-0-ddd, .*g-n1-0-eee; write more"):
+    with pytest.raises(client.NotAnswered, match=r"g matches .*g-n0-0-ddd, .*g-n1-0-eee; write more"):
         client.get_job("g", server=served.endpoint)
 
 
@@ -313,7 +313,7 @@ def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
         policy = served.cluster.objects["PyTorchJob", NAMESPACE, "f1-n0-0-a"]["spec"]["runPolicy"]
     assert (done.job.flyte.phase, done.was_over, again.was_over) == ("RUNNING", False, True)
     assert (after.flyte.phase, after.flyte.reason, after.flyte.retry) == ("FAILED", "Cancelled", False)
-    assert after.flyte.message == "cancelled by a person, with `kfpytorch cancel`: wrong data"
+    assert after.flyte.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
     # The operator stops the pods of a job with these fields.
     assert (policy["activeDeadlineSeconds"], policy["cleanPodPolicy"]) == (1, "Running")
     assert served.cluster.awaited == ["patch"]

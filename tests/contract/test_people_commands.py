@@ -284,7 +284,10 @@ def test_a_token_that_is_none_is_told_before_anybody_is_asked(
     monkeypatch.setenv(client.TOKEN, token)
     told = typed("jobs", "--server", "127.0.0.1:1")
     assert (told.exit_code, told.stdout) == (1, "")
-    assert told.stderr == "Error: KFPYTORCH_TOKEN holds no token: one is a word of plain characters\n"
+    assert (
+        told.stderr
+        == "Error: KFPYTORCH_TOKEN does not contain a token: a token has only printable ASCII characters\n"
+    )
 
 
 def test_the_end_of_a_line_behind_a_token_does_no_harm(

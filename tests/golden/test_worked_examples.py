@@ -235,7 +235,7 @@ def test_yunikorn_holds_for_each_role_the_places_that_its_pods_ask_for(name: str
 def test_kubernetes_own_groups_no_pytorchjob_can_name() -> None:
     request = json.loads((HERE / "gang_kai" / "request.json").read_text())
     with pytest.raises(
-        InvalidSettings, match=r"in-tree.*cannot be told of a PyTorchJob: from Kubernetes 1.36"
+        InvalidSettings, match=r"in-tree.*does not support PyTorchJobs: since Kubernetes 1.36"
     ):
         requests.render({**request, "settings": {"kfpytorch": {"gang": {"scheduler": "in-tree"}}}})
 

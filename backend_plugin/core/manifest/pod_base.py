@@ -78,8 +78,8 @@ def _container_problems(whole: Mapping[str, Any], path: str) -> Iterator[Problem
         yield Problem(
             field=f"{path}.template.spec.containers",
             value="[]",
-            message="is empty, and an API server stores no PodTemplate without a container",
-            remedy="add a container named default with any image; it is a pattern and never runs",
+            message="is empty, and the API server rejects a PodTemplate without containers",
+            remedy="add a container named default with any image; it is only a template and never runs",
         )
 
 

@@ -35,7 +35,7 @@ def problems(spec: Mapping[str, Any], draft: Draft, settings: Settings) -> Itera
                 yield from _port_problems(container.get("ports", ()), f"{path}.ports")
     names = [each["name"] for kind in KINDS for each in spec.get(kind, ())]
     volumes = [each.get("name", "") for each in spec.get("volumes", ())]
-    taken = f"rename one of them; {TRAINER} is what the training container is called"
+    taken = f"rename one of them; {TRAINER} is the name of the training container"
     for name in _repeated(names):
         remedy = taken if name == TRAINER else "rename one of them"
         yield _problem(f"{draft.path}.containers", name, "is the name of two containers", remedy)
@@ -51,8 +51,8 @@ def ranks_without_gpus(spec: Mapping[str, Any], group: ReplicaGroup, settings: S
         yield _problem(
             "custom.elasticConfig.nprocPerNode",
             group.processes,
-            f"is more processes than the {gpus.text} GPUs of a node",
-            f"write at most {gpus.text}, or ask for {group.processes} GPUs",
+            f"is more than the {gpus.text} GPUs of a node",
+            f"write at most {gpus.text}, or request {group.processes} GPUs",
         )
 
 
@@ -64,7 +64,7 @@ def _container_problems(container: Mapping[str, Any], path: str, settings: Setti
     yield from _text_problems(container, path)
     for place in _repeated([each.get("mountPath", "") for each in container.get("volumeMounts", ())]):
         remedy = "leave one of the two out; one may be the PodTemplate's"
-        yield _problem(f"{path}.volumeMounts", place, "has two volumes mounted", remedy)
+        yield _problem(f"{path}.volumeMounts", place, "is the mount path of two volumes", remedy)
 
 
 def _text_problems(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
@@ -79,11 +79,9 @@ def _text_problems(container: Mapping[str, Any], path: str) -> Iterator[Problem]
     for field, said in texts:
         if (size := len(said.encode(errors="replace"))) > _LONGEST_TEXT:
             message = (
-                f"is a text of {size:,} bytes, and Linux starts no program with more than {_LONGEST_TEXT:,}"
+                f"has {size:,} bytes, and Linux accepts at most {_LONGEST_TEXT:,} in one argument or variable"
             )
-            yield _problem(
-                field, said[:_BEGINNING], message, "hand it over as a file, or as an input of the task"
-            )
+            yield _problem(field, said[:_BEGINNING], message, "pass it as a file, or as an input of the task")
 
 
 def _is_short(container: Mapping[str, Any]) -> bool:
@@ -104,8 +102,8 @@ def _port_problems(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Pr
         yield _problem(path, number, "is the number of two ports", remedy)
     # If another port has the operator's name, the operator adds none.
     if PORT_NAME not in dict(said) and any(name and number == PORT for name, number in said):
-        remedy = f"call it {PORT_NAME}, or take another number"
-        yield _problem(path, PORT, "is the port by which replicas find each other", remedy)
+        remedy = f"name it {PORT_NAME}, or use another number"
+        yield _problem(path, PORT, "is the port with which replicas find each other", remedy)
 
 
 def _repeated(values: Sequence[Any]) -> list[Any]:

@@ -110,7 +110,9 @@ def memory_problems(spec: Mapping[str, Any], memory: SharedMemory, primary: str)
     if memory.mount_name in names:
         yield _problem("mountName", memory.mount_name, "is the name of another volume", "write another name")
     if memory.mount_path in {each.get("mountPath") for each in mounts}:
-        yield _problem("mountPath", memory.mount_path, "has another volume mounted", "leave one of them out")
+        yield _problem(
+            "mountPath", memory.mount_path, "is the mount path of another volume", "leave one of them out"
+        )
 
 
 def _problem(field: str, value: str, message: str, remedy: str) -> Problem:

@@ -114,7 +114,7 @@ def path_of(group: ReplicaGroup) -> str:
 def _unknown(path: str, name: str) -> Problem:
     # Flyte ignores unknown fields. Only this server reads the template, so a wrong name is an error of the
     # author.
-    remedy = "correct its name, or leave it out; kubectl explain pod.spec lists what there is"
+    remedy = "correct its name, or leave it out; kubectl explain pod.spec lists the fields"
     return Problem(field=f"{path}.{name}", value="...", message="is not a field of a pod", remedy=remedy)
 
 

@@ -169,11 +169,13 @@ def problems(claim: Claim, path: str, settings: Settings) -> Iterator[Problem]:
         if not limit.is_whole or not request.is_whole:
             yield _problem(path, name, limit, "is not a whole number of devices", "write a whole number")
         elif name in claim.requests and request != limit:
-            message = f"differs from the request, {request.text}, though devices cannot be lent"
+            message = f"differs from the request, {request.text}; for devices, both must be equal"
             yield _problem(path, name, limit, message, "write the same number for both")
         elif name == gpu and most and limit > most:
             message = f"is more than this platform allows, {most.text}"
-            yield _problem(path, name, limit, message, f"ask for at most {most.text}, or for a higher limit")
+            yield _problem(
+                path, name, limit, message, f"request at most {most.text}, or have an admin raise the limit"
+            )
 
 
 def _problem(path: str, name: str, amount: Quantity, message: str, remedy: str) -> Problem:

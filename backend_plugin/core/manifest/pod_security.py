@@ -42,14 +42,14 @@ class _Row:
 
 _SECURITY: Final = (
     _Row("securityContext.windowsOptions.hostProcess", "runs as a process of the node"),
-    _Row("securityContext.seLinuxOptions.type", "is an SELinux type that is not for containers", _SELINUX),
-    _Row("securityContext.seLinuxOptions.user", "chooses an SELinux user"),
-    _Row("securityContext.seLinuxOptions.role", "chooses an SELinux role"),
-    _Row("securityContext.seccompProfile.type", "takes away the limits of seccomp", _PROFILES),
-    _Row("securityContext.appArmorProfile.type", "takes away the limits of AppArmor", _PROFILES),
+    _Row("securityContext.seLinuxOptions.type", "is not an SELinux type for containers", _SELINUX),
+    _Row("securityContext.seLinuxOptions.user", "sets an SELinux user"),
+    _Row("securityContext.seLinuxOptions.role", "sets an SELinux role"),
+    _Row("securityContext.seccompProfile.type", "removes the restrictions of seccomp", _PROFILES),
+    _Row("securityContext.appArmorProfile.type", "removes the restrictions of AppArmor", _PROFILES),
 )
 _HOSTS: Final = tuple(
-    _Row(f"{place}.{how}.host", "has the node connect to another host")
+    _Row(f"{place}.{how}.host", "makes the node connect to another host")
     for place in (
         "livenessProbe",
         "readinessProbe",
@@ -61,16 +61,20 @@ _HOSTS: Final = tuple(
 )
 OF_PODS: Final = (
     _Row("hostNetwork", "shares the network of the node"),
-    _Row("hostPID", "shows the processes of the node"),
+    _Row("hostPID", "exposes the processes of the node"),
     _Row("hostIPC", "shares the memory segments of the node"),
     _Row("volumes[].hostPath.path", "is a directory of the node"),
     _Row("securityContext.sysctls[].name", "changes the kernel of the node", _SYSCTLS),
     *_SECURITY,
 )
 OF_CONTAINERS: Final = (
-    _Row("securityContext.privileged", "has all rights on the node"),
-    _Row("securityContext.capabilities.add[]", "is a right on the node", _CAPABILITIES),
-    _Row("securityContext.procMount", "shows what the kernel hides in /proc", frozenset({"Default"})),
+    _Row("securityContext.privileged", "gives all rights on the node"),
+    _Row("securityContext.capabilities.add[]", "gives a right on the node", _CAPABILITIES),
+    _Row(
+        "securityContext.procMount",
+        "exposes parts of /proc that are hidden by default",
+        frozenset({"Default"}),
+    ),
     _Row("ports[].hostPort", "is a port of the node"),
     *_SECURITY,
     *_HOSTS,
@@ -131,7 +135,7 @@ def _findings(source: Source) -> Iterator[_Finding]:
         if name.startswith(_APP_ARMOR) and value == "unconfined":
             yield (
                 (_APP_ARMOR, value),
-                "takes away the limits of AppArmor",
+                "removes the restrictions of AppArmor",
                 f"{source.path}.annotations[{name}]",
             )
 
@@ -168,11 +172,11 @@ def _account_problems(source: Source, ours: Source, run: Run, settings: Settings
                 f"{source.path}.{key}",
                 name,
                 "is not the service account of the execution",
-                "start the execution with that account, or have the platform add it to "
+                "start the execution with that account, or have an admin add it to "
                 "kfpytorch.pod-security.service-accounts",
             )
 
 
 def _problem(path: str, value: object, message: str, remedy: str = "") -> Problem:
-    remedy = remedy or "leave it out, or have the platform allow it with kfpytorch.pod-security"
+    remedy = remedy or "leave it out, or have an admin allow it with kfpytorch.pod-security"
     return Problem(field=path, value=shown(value), message=message, remedy=remedy)

@@ -63,7 +63,7 @@ def read(template: TaskTemplate, settings: Settings) -> tuple[Draft | None, list
         Problem(
             field="target",
             value=str(target),
-            message="holds no container to train in",
+            message="contains no training container",
             remedy="write a container or a k8s_pod",
         )
     ]
@@ -106,8 +106,8 @@ def _amounts(entries: Any, part: str, settings: Settings, problems: list[Problem
                 Problem(
                     field=path,
                     value=str(entry.name),
-                    message="is a resource that no container can have",
-                    remedy="ask for cpu, memory, gpu or ephemeral storage",
+                    message="is not a resource of containers",
+                    remedy="request cpu, memory, gpu or ephemeral storage",
                 )
             )
         else:
@@ -172,8 +172,8 @@ def _no_primary(template: TaskTemplate, spec: Mapping[str, Any]) -> Problem:
     return Problem(
         field=f"config.{PRIMARY_KEY}",
         value=shown(said),
-        message="names none of the pod's containers",
-        remedy=f"name one of {names}" if names else "give the pod a container",
+        message="is not the name of a container of the pod",
+        remedy=f"name one of {names}" if names else "add a container to the pod",
     )
 
 
@@ -183,8 +183,8 @@ def _placeholders(words: Any, path: str) -> Iterator[Problem]:
             yield Problem(
                 field=f"{path}[{index}]",
                 value=shown(word),
-                message="has not been filled in by Flyte",
-                remedy=f"update FlytePropeller to {FIRST_PROPELLER} or later, and keep commands free of it",
+                message="was not replaced by Flyte",
+                remedy=f"update FlytePropeller to {FIRST_PROPELLER} or later, and do not use it in commands",
             )
 
 
@@ -214,6 +214,6 @@ def _no_copilot(path: str) -> Problem:
     return Problem(
         field=path,
         value="{...}",
-        message="asks for Flyte's co-pilot, which this backend does not add",
+        message="requires Flyte's co-pilot, which this backend does not add",
         remedy="leave it out; tasks written in Python never need it",
     )

@@ -44,8 +44,8 @@ def build(job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Se
             Problem(
                 field="template",
                 value=f"{size:,} bytes",
-                message=f"makes a PyTorchJob of more than the {_LARGEST:,} bytes that a cluster keeps",
-                remedy="hand over what is large as files or inputs, not in args, variables or annotations",
+                message=f"makes the PyTorchJob larger than {_LARGEST:,} bytes, the limit of a cluster",
+                remedy="pass large data as files or inputs, not in args, variables or annotations",
             )
         )
     return manifest

@@ -192,8 +192,8 @@ def _differing(said: Manifest, wanted: Mapping[str, str], path: str) -> Iterator
             yield Problem(
                 field=f"{path}.{key}",
                 value=shown(there),
-                message=f"contradicts the gang, for which it is {value}",
-                remedy="leave it out of the task, its PodTemplate and the settings, or say the same",
+                message=f"conflicts with the gang, which needs {value}",
+                remedy="leave it out of the task, its PodTemplate and the settings, or write the same value",
             )
 
 

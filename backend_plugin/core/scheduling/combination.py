@@ -54,7 +54,7 @@ def strangers(manifest: Manifest, chosen: str, table: Table) -> Iterator[Problem
             yield Problem(
                 field=f"{path}.{key}",
                 value=shown(value),
-                message=f"speaks to {name}, and the gang is for {chosen}: {why}",
+                message=f"is for {name}, but the gang scheduler is {chosen}: {why}",
                 remedy="leave it out of the task, its PodTemplate and the settings",
             )
 

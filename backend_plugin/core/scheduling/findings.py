@@ -48,7 +48,7 @@ class Findings(
             try:
                 parse(amount)
             except NotAQuantity as refusal:
-                raise NotAQuantity(f"container-defaults.{resource}={amount} is no quantity") from refusal
+                raise NotAQuantity(f"container-defaults.{resource}={amount} is not a quantity") from refusal
 
     def has_api(self, group: str) -> bool | None:
         """True if the cluster serves an API group; None if unknown."""

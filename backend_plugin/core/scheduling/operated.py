@@ -41,10 +41,10 @@ def unless_operator(group: str, is_asked: Callable[[str], bool]) -> Callable[[Fi
 
     def denied(found: Findings) -> str:
         if found.operator_scheduler == "":
-            return f"the training-operator runs without {FLAG}, and makes no groups"
+            return f"the training-operator runs without {FLAG}, and creates no groups"
         if found.operator_scheduler is not None and not is_asked(found.operator_scheduler):
             return (
-                f"the training-operator runs with {FLAG}={found.operator_scheduler}, and makes other groups"
+                f"the training-operator runs with {FLAG}={found.operator_scheduler}, and creates other groups"
             )
         return lacks(group)(found)
 
@@ -57,7 +57,7 @@ def unless_ours(group: str) -> Callable[[Findings], str]:
     def denied(found: Findings) -> str:
         if found.operator_scheduler:
             ran = f"{FLAG}={found.operator_scheduler}"
-            return f"the training-operator runs with {ran}, and writes its own groups over ours"
+            return f"the training-operator runs with {ran}, and overwrites the groups of this server"
         return lacks(group)(found)
 
     return denied

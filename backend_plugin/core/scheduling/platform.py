@@ -117,17 +117,17 @@ def problems(said: Ganging) -> Iterator[Problem]:
             message = "is not a project with its domain"
             yield _problem(f"{PATH}.by-project", key, message, "write PROJECT/DOMAIN")
     for key in said.choices.keys() & {AUTO, NONE}:
-        yield _problem(f"{PATH}.choices", key, "is no gang scheduler", "leave it out")
+        yield _problem(f"{PATH}.choices", key, "is not a gang scheduler", "leave it out")
 
 
 def _problems(said: Ganging, path: str) -> Iterator[Problem]:
     if said.scheduler in (NONE, AUTO):
-        whom = f"to {AUTO}, which finds it" if said.scheduler == AUTO else "without a scheduler"
+        whom = f"by {AUTO}, which detects it" if said.scheduler == AUTO else "without a scheduler"
         # The scheduler that is found may support these options.
         understood = frozenset({QUEUE, TIMEOUT} if said.scheduler == AUTO else ())
         yield from _not_understood(said, understood, whom, path)
         if said.style:
-            yield _problem(f"{path}.style", said.style, f"means nothing {whom}", "name the scheduler")
+            yield _problem(f"{path}.style", said.style, f"is not supported {whom}", "name the scheduler")
         yield from _no_values(said, path)
     elif not said.styles:
         yield _unknown(said, path)
@@ -135,27 +135,27 @@ def _problems(said: Ganging, path: str) -> Iterator[Problem]:
         yield _of_style(said, path)
     else:
         understands = said.styles[said.style].understands
-        yield from _not_understood(said, understands, f"to {said.scheduler}", path)
+        yield from _not_understood(said, understands, f"by {said.scheduler}", path)
         yield from _no_values(said, path)
         yield from _of_local_queue(said, said.styles[said.style], path)
 
 
 def _unknown(said: Ganging, path: str) -> Problem:
     known = ", ".join([AUTO, NONE, *sorted(ADAPTERS)])
-    why = IN_TREE_WHY if said.scheduler == IN_TREE else "is no gang scheduler that this backend knows"
+    why = IN_TREE_WHY if said.scheduler == IN_TREE else "is not a gang scheduler that this backend supports"
     return _problem(f"{path}.scheduler", said.scheduler, why, f"write one of {known}")
 
 
 IN_TREE_WHY: Final = (
-    "cannot be told of a PyTorchJob: from Kubernetes 1.36 on a pod names its group in spec.schedulingGroup "
-    "(1.35: spec.workloadRef), and the kind of a PyTorchJob drops what its schema does not know"
+    "does not support PyTorchJobs: since Kubernetes 1.36 a pod names its group in spec.schedulingGroup "
+    "(1.35: spec.workloadRef), and the CRD of PyTorchJobs drops fields that are not in its schema"
 )
 
 
 def _of_style(said: Ganging, path: str) -> Problem:
     if "" in said.styles:
-        return _problem(f"{path}.style", said.style, f"means nothing to {said.scheduler}", "leave it out")
-    message = f"does not say who makes the groups of {said.scheduler}"
+        return _problem(f"{path}.style", said.style, f"is not supported by {said.scheduler}", "leave it out")
+    message = f"does not define what creates the groups of {said.scheduler}"
     remedy = (
         "write operator if the training-operator runs with --gang-scheduler-name, and plugin if it does not"
     )
@@ -167,11 +167,11 @@ def _of_local_queue(said: Ganging, adapter: Adapter, path: str) -> Iterator[Prob
         return
     where = f"{path}.{LOCAL_QUEUE}"
     if adapter.admits:
-        message = f"means nothing to {said.scheduler} alone"
+        message = f"is not supported by {said.scheduler} alone"
         yield _problem(where, said.local_queue, message, "write queue")
     elif adapter.not_after_admission:
-        message = f"means nothing to {said.scheduler}: {adapter.not_after_admission}"
-        yield _problem(where, said.local_queue, message, "leave it out, or have another scheduler")
+        message = f"is not supported by {said.scheduler}: {adapter.not_after_admission}"
+        yield _problem(where, said.local_queue, message, "leave it out, or use another scheduler")
 
 
 def _not_understood(said: Ganging, understands: frozenset[str], whom: str, path: str) -> Iterator[Problem]:
@@ -180,7 +180,7 @@ def _not_understood(said: Ganging, understands: frozenset[str], whom: str, path:
         values[LOCAL_QUEUE] = said.local_queue
     for key, value in values.items():
         if value and key not in understands:
-            yield _problem(f"{path}.{key}", str(value), f"means nothing {whom}", "leave it out")
+            yield _problem(f"{path}.{key}", str(value), f"is not supported {whom}", "leave it out")
 
 
 def _no_values(said: Ganging, path: str) -> Iterator[Problem]:
@@ -192,7 +192,7 @@ def _no_values(said: Ganging, path: str) -> Iterator[Problem]:
         message = "is not the name of a scheduler"
         yield _problem(f"{path}.{SCHEDULER_NAME}", said.scheduler_name, message, remedy)
     if said.timeout % _SECOND:
-        message = "is no whole number of seconds"
+        message = "is not a whole number of seconds"
         yield _problem(f"{path}.{TIMEOUT}", str(said.timeout), message, "write 30s, 5m or 1h")
 
 

@@ -54,12 +54,12 @@ def select(platform: Ganging, job: TrainingJob, found: Findings) -> Selection:
     if wish.scheduler is not None and wish.scheduler not in offered:
         return Selection(gang=Ganging(), problems=(_not_offered(wish.scheduler, offered, found),))
     if wish.scheduler == NONE:
-        return Selection(gang=Ganging(), reasons=("No gang: the task says Gang(scheduler='none').",))
+        return Selection(gang=Ganging(), reasons=("No gang: the task sets Gang(scheduler='none').",))
     if wish.scheduler not in (None, AUTO, said.gang.scheduler):
         if wish.scheduler not in platform.choices:
             return _found(said, wish, found)
         path = f"{PATH}.choices.{wish.scheduler}"
-        why = f"the task says Gang(scheduler='{wish.scheduler}'), which {PATH}.choices allows"
+        why = f"the task sets Gang(scheduler='{wish.scheduler}'), which {PATH}.choices allows"
         said = _Said(gang=platform.choices[wish.scheduler], path=path, why=why)
     return _found(said, wish, found) if said.gang.scheduler == AUTO else _explicit(said, wish, found)
 
@@ -73,9 +73,9 @@ def _of_run(platform: Ganging, run: Run) -> _Said:
     ):
         if key in parts:
             path = f"{PATH}.{name}.{key}"
-            return _Said(gang=parts[key], path=path, why=f"{path} says so")
+            return _Said(gang=parts[key], path=path, why=f"set by {path}")
     whole = replace(platform, by_project={}, by_namespace={}, choices={})
-    return _Said(gang=whole, path=PATH, why=f"{PATH} says so")
+    return _Said(gang=whole, path=PATH, why=f"set by {PATH}")
 
 
 def _offered(said: Ganging, platform: Ganging, found: Findings) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _offered(said: Ganging, platform: Ganging, found: Findings) -> tuple[str, ..
 
 
 def _not_offered(wanted: str, offered: Sequence[str], found: Findings) -> Problem:
-    message = "is not a gang scheduler that a job can have on this platform"
+    message = "is not a gang scheduler that a job can use on this platform"
     if wanted == IN_TREE:
         message = IN_TREE_WHY + _in_tree_here(found)
     return _problem(f"{_TASK}.scheduler", wanted, message, f"leave it out, or write {' or '.join(offered)}")
@@ -126,15 +126,15 @@ def _explicit(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
 
 def _against(gang: Ganging, adapter: Adapter, found: Findings, path: str) -> Iterator[Problem]:
     """Yield a problem if the cluster cannot be used as the settings require."""
-    remedy = f"write {AUTO}, and the cluster is looked at, or put the cluster right"
+    remedy = f"write {AUTO} to detect the scheduler, or correct the cluster"
     if denied := adapter.denied(found):
         key, value = ("style", gang.style) if gang.style else ("scheduler", gang.scheduler)
-        yield _problem(f"{path}.{key}", value, f"cannot be on this cluster: {denied}", remedy)
+        yield _problem(f"{path}.{key}", value, f"cannot be used on this cluster: {denied}", remedy)
     admits = admitting(ADAPTERS)
     if gang.local_queue and admits is not None and (denied := admits[1].denied(found)):
-        message = f"cannot be on this cluster: {denied}"
+        message = f"cannot be used on this cluster: {denied}"
         yield _problem(
-            f"{path}.{LOCAL_QUEUE}", gang.local_queue, message, "leave it out, or put the cluster right"
+            f"{path}.{LOCAL_QUEUE}", gang.local_queue, message, "leave it out, or correct the cluster"
         )
 
 
@@ -148,8 +148,8 @@ def _unknown_queues(gang: Ganging, wish: vocabulary.Gang, found: Findings, path:
 
 def _no_queue(field: str, queue: str, whose: str, known: Sequence[str]) -> Problem:
     near = get_close_matches(queue, known, n=3) or sorted(known)[:3]
-    remedy = f"write {' or '.join(near)}" if near else f"make a queue of {whose} for this namespace"
-    return _problem(field, queue, f"is no queue that {whose} has for this namespace", remedy)
+    remedy = f"write {' or '.join(near)}" if near else f"create a queue of {whose} for this namespace"
+    return _problem(field, queue, f"is not a queue of {whose} for this namespace", remedy)
 
 
 def _queues(gang: Ganging, wish: vocabulary.Gang) -> Iterator[tuple[str, str, str, str]]:
@@ -183,7 +183,9 @@ def _found(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
         return _nobody(said, wish, found)
     _, gang, seen = min(ranked, key=lambda each: each[0])
     others = [
-        f"{_titled(each.scheduler, each.style)} is there, too." for _, each, _ in ranked if each is not gang
+        f"{_titled(each.scheduler, each.style)} is available, too."
+        for _, each, _ in ranked
+        if each is not gang
     ]
     return _with_admission(gang, said, wish, found, [f"{_called(gang)}: {seen.why}.", *others, *passed])
 
@@ -214,14 +216,16 @@ def _nobody(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
     queue, why = _admission(said.gang, wish, found, said.gang.queue)
     if admits is not None and queue and wish.scheduler in (None, AUTO, admits[0]):
         gang = Ganging(scheduler=admits[0], queue=queue)
-        reasons = (f"{_called(gang)}: {why}.", "No scheduler of gangs of pods is found.")
+        reasons = (f"{_called(gang)}: {why}.", "No gang scheduler for pods is found.")
         problems = tuple(_unknown_queues(gang, wish, found, said.path))
         return Selection(gang=gang, reasons=reasons, problems=problems)
     astray = [*_queue_of_nobody(said, wish, found)]
     if wish.scheduler not in (None, AUTO):
         astray = astray or [*_not_there(wish.scheduler, why, found)]
         return Selection(gang=Ganging(), problems=tuple(astray))
-    nobody = f"No gang, and jobs of several replicas may block each other: nothing is found{_missing(found)}."
+    nobody = (
+        f"No gang, and jobs of several replicas may block each other: no scheduler found{_missing(found)}."
+    )
     reasons = (nobody, *([f"{why}."] if why else ()))
     return Selection(gang=Ganging(), reasons=reasons, problems=tuple(astray))
 
@@ -230,9 +234,9 @@ def _not_there(wanted: str, why: str, found: Findings) -> Iterator[Problem]:
     """Yield the reason why a task cannot have the scheduler that it names."""
     known = found.queues.get(wanted)
     if known and not why:
-        yield _problem(f"{_TASK}.queue", "", f"is needed by {wanted}", f"write {' or '.join(known[:3])}")
+        yield _problem(f"{_TASK}.queue", "", f"is required by {wanted}", f"write {' or '.join(known[:3])}")
     else:
-        missing = f"cannot be on this cluster: {why}" if why else "is not found on this cluster"
+        missing = f"cannot be used on this cluster: {why}" if why else "is not found on this cluster"
         yield _problem(f"{_TASK}.scheduler", wanted, f"{missing}{_missing(found)}", "leave it out")
 
 
@@ -256,7 +260,8 @@ def _with_admission(
     queue, why = _admission(said.gang, wish, found)
     if queue and adapter.not_after_admission:
         reasons.append(
-            f"Not after queue {queue}, for {gang.scheduler} is told: {adapter.not_after_admission}."
+            f"Not after queue {queue}, because the gang is for {gang.scheduler}: "
+            f"{adapter.not_after_admission}."
         )
     elif queue:
         gang = replace(gang, local_queue=queue)
@@ -276,9 +281,13 @@ def _admission(said: Ganging, wish: vocabulary.Gang, found: Findings, alone: str
     name = admits[0] if admits else ""
     known = found.queues.get(name, ())
     choices = (
-        (said.local_queue, bool(said.local_queue), f"{PATH}.{LOCAL_QUEUE} says so"),
-        (wish.queue or "", wish.queue in known, f"{name} has it in this namespace, and the task names it"),
-        (alone, alone in known, f"{name} has it in this namespace, and {PATH} names it"),
+        (said.local_queue, bool(said.local_queue), f"set by {PATH}.{LOCAL_QUEUE}"),
+        (
+            wish.queue or "",
+            wish.queue in known,
+            f"it is a queue of {name} in this namespace, and the task names it",
+        ),
+        (alone, alone in known, f"it is a queue of {name} in this namespace, and {PATH} names it"),
         (_DEFAULT_QUEUE, _DEFAULT_QUEUE in known, f"{name} has a queue of this name in the namespace"),
     )
     queue, _, why = next((each for each in choices if each[1]), ("", False, ""))
@@ -292,22 +301,23 @@ def _admission(said: Ganging, wish: vocabulary.Gang, found: Findings, alone: str
 
 def _missing(found: Findings) -> str:
     """Return a clause with the unknown facts that might have shown another scheduler."""
-    lines = [f"; {name.replace('_', '-')} cannot be told: {why}" for name, why in found.unknown.items()]
-    return "".join(lines) or ("; nobody has looked at the cluster" if found.apis is None else "")
+    lines = [f"; {name.replace('_', '-')} is not known: {why}" for name, why in found.unknown.items()]
+    return "".join(lines) or ("; the capabilities of the cluster are not known" if found.apis is None else "")
 
 
 def _noted(gang: Ganging, found: Findings) -> Iterator[str]:
     """Yield the warnings for an admin about this scheduler on this cluster."""
     if found.operator_scheduler and gang.style != OPERATOR:
         yield (
-            f"The training-operator runs with --gang-scheduler-name={found.operator_scheduler}, and makes a "
-            "group of every job, which is of no use to these."
+            f"The training-operator runs with --gang-scheduler-name={found.operator_scheduler}, and "
+            "creates a "
+            "group for every job, which these gangs do not use."
         )
     if found.schedulers is not None and (name := gang.scheduler_name or _name(gang)) not in (
         "",
         *found.schedulers,
     ):
-        yield f"No pod was bound by {name} lately."
+        yield f"No pod was bound by {name} recently."
 
 
 def _name(gang: Ganging) -> str:

@@ -32,11 +32,11 @@ def problems(job: TrainingJob, chosen: Ganging) -> Iterator[Problem]:
     values = {"queue": (QUEUE, said.queue), "minMember": (MIN_MEMBER, said.min_member)}
     for field, (needed, value) in values.items():
         if value is not None and needed not in adapter.understands:
-            yield _problem(field, value, f"means nothing to {chosen.scheduler}", "leave it out")
+            yield _problem(field, value, f"is not supported by {chosen.scheduler}", "leave it out")
     if said.queue is not None and not labels.is_value(said.queue):
         yield _problem("queue", said.queue, "is not the name of a queue", f"write {labels.VALUE}")
     if adapter.needs_queue and not (said.queue or chosen.queue):
-        message = f"is needed by {chosen.scheduler}, and this platform has none for all"
+        message = f"is required by {chosen.scheduler}, and this platform has no default"
         yield _problem("queue", "", message, "write Gang(queue=...)")
 
 

@@ -180,7 +180,7 @@ def duration(value: Any) -> timedelta:
     try:
         return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta(0))
     except OverflowError as refusal:
-        raise Wrong("is longer than anybody waits", "write 0 for no limit") from refusal
+        raise Wrong("is too long", "write 0 for no limit") from refusal
 
 
 WAITS: Final = (
@@ -195,7 +195,7 @@ def durations_by_cause(value: Any) -> dict[str, timedelta]:
     """Return durations by the cause for which a job is pending."""
     pairs = _pairs(value)
     if unknown := [each for each in pairs if each not in WAITS]:
-        raise Wrong(f"has {unknown[0]!r} for why a job waits", f"write one of {', '.join(WAITS)}")
+        raise Wrong(f"has {unknown[0]!r} as the reason of a wait", f"write one of {', '.join(WAITS)}")
     return {why: duration(said) for why, said in pairs.items()}
 
 
@@ -207,7 +207,7 @@ def causes(value: Any) -> dict[int, Cause]:
 def _exit_code(value: Any) -> int:
     said = text(value)
     if said not in _EXIT_CODES:
-        raise Wrong(f"has {shorten(said, _LONGEST)!r} for an exit code", "write numbers from 1 to 255")
+        raise Wrong(f"has {shorten(said, _LONGEST)!r} as an exit code", "write numbers from 1 to 255")
     return _EXIT_CODES[said]
 
 
@@ -216,7 +216,7 @@ def _cause(value: Any) -> Cause:
         return Cause(value)
     except ValueError as refusal:
         known = ", ".join(cause.value for cause in Cause)
-        raise Wrong(f"has {value!r} for a cause", f"write one of {known}") from refusal
+        raise Wrong(f"has {value!r} as a cause", f"write one of {known}") from refusal
 
 
 def log_templates(value: Any) -> tuple[LogTemplate, ...]:

@@ -21,13 +21,13 @@
 {{- end -}}
 {{- end -}}
 {{- if and $styles (not $gang.style) -}}
-{{- $problems = append $problems (printf "gang.style: '' does not say who makes the groups of %s; write operator if the training-operator runs with --gang-scheduler-name, and plugin if it does not" $gang.scheduler) -}}
+{{- $problems = append $problems (printf "gang.style: '' does not define what creates the groups of %s; write operator if the training-operator runs with --gang-scheduler-name, and plugin if it does not" $gang.scheduler) -}}
 {{- else if and $gang.style (not $styles) -}}
-{{- $problems = append $problems (printf "gang.style: %s means nothing to %s; leave it out" $gang.style $gang.scheduler) -}}
+{{- $problems = append $problems (printf "gang.style: %s is not supported by %s; leave it out" $gang.style $gang.scheduler) -}}
 {{- end -}}
 {{- range list "schedulerName" "queue" "localQueue" "timeout" -}}
 {{- if and (get $gang .) (not (has . $known.understands)) -}}
-{{- $problems = append $problems (printf "gang.%s: %s means nothing to %s; leave it out" . (get $gang .) $gang.scheduler) -}}
+{{- $problems = append $problems (printf "gang.%s: %s is not supported by %s; leave it out" . (get $gang .) $gang.scheduler) -}}
 {{- end -}}
 {{- end -}}
 {{- range $kind := list "byNamespace" "byProject" "choices" -}}
@@ -37,13 +37,13 @@
 {{- $scheduler := default (eq $kind "choices" | ternary $name $gang.scheduler) $part.scheduler -}}
 {{- $its := get $gangs $scheduler -}}
 {{- if and $its.styles (or $part.scheduler (eq $kind "choices")) (not $part.style) -}}
-{{- $problems = append $problems (printf "%s.style: '' does not say who makes the groups of %s; write operator or plugin" $path $scheduler) -}}
+{{- $problems = append $problems (printf "%s.style: '' does not define what creates the groups of %s; write operator or plugin" $path $scheduler) -}}
 {{- else if and $part.style (not $its.styles) -}}
-{{- $problems = append $problems (printf "%s.style: %s means nothing to %s; leave it out" $path $part.style $scheduler) -}}
+{{- $problems = append $problems (printf "%s.style: %s is not supported by %s; leave it out" $path $part.style $scheduler) -}}
 {{- end -}}
 {{- range $key, $meant := dict "scheduler-name" "schedulerName" "queue" "queue" "local-queue" "localQueue" "timeout" "timeout" -}}
 {{- if and (get $part $key) (not (has $meant $its.understands)) -}}
-{{- $problems = append $problems (printf "%s.%s: %s means nothing to %s; leave it out" $path $key (get $part $key) $scheduler) -}}
+{{- $problems = append $problems (printf "%s.%s: %s is not supported by %s; leave it out" $path $key (get $part $key) $scheduler) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -257,7 +257,7 @@ class Console:
                     slot.log.write(lines)
                 except OSError as full:
                     slot.log = None
-                    print(f"kfpytorch  no log of {slot.label} any more: {full}", file=sys.stderr)  # noqa: T201
+                    print(f"kfpytorch  the log of {slot.label} ends here: {full}", file=sys.stderr)  # noqa: T201
 
     def _close(self, stream: Stream) -> None:
         self._lines(stream, stream.lines.rest())

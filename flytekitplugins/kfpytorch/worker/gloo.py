@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-WARNING = "kfpytorch: there is no GPU on this machine: gloo stands in for nccl (in a cluster it will be nccl)"
+WARNING = "kfpytorch: this machine has no GPU: gloo replaces nccl (a cluster uses nccl)"
 
 
 @contextlib.contextmanager

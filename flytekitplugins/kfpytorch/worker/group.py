@@ -208,7 +208,7 @@ class Group:
     def _find_positions(self, events: int) -> list[str]:
         """Make all ranks write their stacks, and return a line for each position."""
         if failure.ASK_WHERE is None:
-            return ["this system has no signal with which ranks can be asked where they are"]
+            return ["this system has no signal that makes ranks report their positions"]
         self._positions.begin()
         for member in self._alive():
             self.client.poke(member.child, failure.ASK_WHERE)

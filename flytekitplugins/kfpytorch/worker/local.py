@@ -145,7 +145,7 @@ def node_of_cluster(task: Any, inputs: dict[str, Any]) -> Any:
     endpoint = os.environ.get("PET_RDZV_ENDPOINT")
     if endpoint is None and task.min_nodes > 1:
         raise NotInCluster(
-            f"nnodes={config.nnodes!r} needs {task.min_nodes} pods, but nothing here says where they meet "
+            f"nnodes={config.nnodes!r} needs {task.min_nodes} pods, but their rendezvous endpoint is not set "
             "(PET_RDZV_ENDPOINT, which the training operator sets): is Flyte's pytorch plugin enabled?"
         )
     processes = pod_processes.count(config.nproc_per_node, os.environ)

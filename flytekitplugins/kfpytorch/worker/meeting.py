@@ -47,7 +47,7 @@ def join(config: "LaunchConfig", launch: Launch) -> RendezvousHandler:
     except RendezvousConnectionError as error:
         host = _host(launch)
         raise NobodyCame(
-            f"{host}, which keeps the rendezvous, cannot be reached at {launch.rdzv_endpoint}"
+            f"{host}, which hosts the rendezvous, cannot be reached at {launch.rdzv_endpoint}"
         ) from error
 
 
@@ -64,8 +64,8 @@ def who_is_missing(rendezvous: RendezvousHandler, launch: Launch) -> str:
     missing = [name for name in expected if name not in came]
     who = ", ".join(missing) if missing else f"{launch.min_nodes - number} node(s)"
     return (
-        f"{number} of {launch.min_nodes} nodes came to {launch.rdzv_endpoint} within {patience} s: "
-        f"missing {who}; here {', '.join(came)}"
+        f"{number} of {launch.min_nodes} nodes joined at {launch.rdzv_endpoint} within {patience} s: "
+        f"missing {who}; joined {', '.join(came)}"
     )
 
 

@@ -27,7 +27,8 @@ def create_recoverable_error_file() -> None:
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if error_file is None:
         raise ValueError(
-            "the environment variable TORCHELASTIC_ERROR_FILE is not set: this is no worker of torch elastic"
+            "the environment variable TORCHELASTIC_ERROR_FILE is not set: this is not a worker of torch "
+            "elastic"
         )
     _marker(error_file).write_text("", encoding="utf-8")
 

@@ -103,7 +103,7 @@ def _store(directory: Path, data: memoryview) -> str:
                 left = left[file.write(left) :]
             return path
         Path(path).unlink()
-    raise OSError("there is no room for the result: neither shared memory nor the temporary directory has it")
+    raise OSError("there is no space for the result, in shared memory or in the temporary directory")
 
 
 _maps: dict[str, Any] = {}

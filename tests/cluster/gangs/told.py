@@ -23,32 +23,33 @@ def told(event: str, platform: str) -> str:
     return by_platform[platform if platform in by_platform else ""]
 
 
-_NODES: Final = "ask for less, or for what the nodes have; `kubectl get nodes` shows what that is"
-_TURN: Final = "it waits its turn; the queue's quota and what is ahead of it decide how long"
+_NODES: Final = "request less, or what the nodes have: see `kubectl describe nodes`"
+_TURN: Final = "it waits in its queue; the wait depends on the queue's quota and the jobs ahead of it"
 # YuniKorn may report a full cluster as a full queue, depending on when it checks the queue.
 _EITHER: Final = "…"
 _STOPPED: Final = (
-    "the queue is stopped: it lets no job go until an admin sets its stopPolicy to None; wait for that, or"
-    " ask for another queue"
+    "the queue is stopped: it admits no job until an admin sets its stopPolicy to None; wait for that, or"
+    " use another queue"
 )
-_CONFIG: Final = "the task asks for something that this cluster does not have or allow; change the task"
-_HELD: Final = "(suspended: a queue or a person holds it back)"
+_CONFIG: Final = "the task requires something that this cluster does not have or allow; change the task"
+_HELD: Final = "(suspended by a queue or a user)"
 _IN_PART: Final = f"{IN_PART}\n"
 
 
 def _inactive(queue: str) -> str:
     return (
-        f"no job is let go until an admin has put that right, and `kubectl describe {queue}` says why: it is"
-        " stopped, or what it refers to is missing; or ask for another queue"
+        f"no job is admitted until an admin has corrected that; `kubectl describe {queue}` shows the reason: it"
+        " is stopped, or an object that it refers to is missing; or use another queue"
     )
 
 
 def _coscheduled(lacks: int, asked: int, free: int) -> Mapping[str, str]:
     said = (
-        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in the cluster: {asked} asked, {free} free"
+        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in the cluster: {asked} requested, "
+        f"{free} free"
         "… (0 of 5 replicas ready)\n"
         f"PodGroup JOB: the group waits for its members to be placed\n{_NODES}\n"
-        "in its scheduler's words: 0/4 nodes are available: resource gap: "
+        "message of its scheduler: 0/4 nodes are available: resource gap: "
         f"map[nvidia.com/gpu:{{{{{lacks} 0}} {{<nil>}}  DecimalSI}}]. no new claims to"
         " deallocate, preemption: "
         "0/4 nodes are available: 4 Preemption is not helpful for scheduling., PodGroup"
@@ -61,17 +62,17 @@ def _coscheduled(lacks: int, asked: int, free: int) -> Mapping[str, str]:
 def _kueue(lacks: int, asked: int, free: int, queue: str = "team", beside: str = _IN_PART) -> str:
     return (
         f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in queue {queue}:"
-        f" {asked} asked, {free} free; next in its queue {_HELD}\n{beside}{_TURN}\n"
-        "in its scheduler's words: couldn't assign flavors to pod set worker: insufficient unused quota for"
+        f" {asked} requested, {free} free; next in its queue {_HELD}\n{beside}{_TURN}\n"
+        "message of its scheduler: couldn't assign flavors to pod set worker: insufficient unused quota for"
         f" nvidia.com/gpu in flavor any, {lacks} more needed"
     )
 
 
 def _yunikorn(lacks: int, held: int) -> str:
     return (
-        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu… 10 asked, {held} held…"
+        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu… 10 requested, {held} held…"
         f" (0 of 5 replicas ready)\n{_EITHER}\n"
-        "in its scheduler's words: request is waiting for cluster resources become available"
+        "message of its scheduler: request is waiting for cluster resources become available"
     )
 
 
@@ -91,26 +92,26 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
         "yunikorn": _yunikorn(4, 6),
         "kueue": _kueue(4, 10, 6),
         "coscheduling-plugin-kueue": _kueue(
-            4, 10, 6, beside="PodGroup JOB: the group waits for its members to be made\n"
+            4, 10, 6, beside="PodGroup JOB: the group waits for its members to be created\n"
         ),
     },
     "high": {**_coscheduled(4, 10, 6), "yunikorn": _yunikorn(10, 0)},
     "unequal": {
         **_coscheduled(1, 13, 12),
         "yunikorn": (
-            "WAITING_FOR_RESOURCES waiting for … nvidia.com/gpu… 13 asked, … held…"
+            "WAITING_FOR_RESOURCES waiting for … nvidia.com/gpu… 13 requested, … held…"
             f" (0 of 5 replicas ready)\n{_EITHER}\n"
-            "in its scheduler's words: request is waiting for cluster resources become available"
+            "message of its scheduler: request is waiting for cluster resources become available"
         ),
         "kueue": _kueue(1, 13, 12),
     },
     "joining": {
-        "": _surplus(f"{_LACK} (asked: 2 nvidia.com/gpu)"),
+        "": _surplus(f"{_LACK} (requested: 2 nvidia.com/gpu)"),
         "yunikorn": f"RUNNING worker-…: … (3 of 5 replicas ready)\n{_EITHER}",
     },
     "limit": {
         "yunikorn": (
-            "WAITING_FOR_RESOURCES waiting for 4 nvidia.com/gpu… 6 asked, 2 held…"
+            "WAITING_FOR_RESOURCES waiting for 4 nvidia.com/gpu… 6 requested, 2 held…"
             f" (0 of 3 replicas ready)\n{_TURN}"
         ),
         "kueue": _kueue(4, 6, 2, "smaller"),
@@ -124,10 +125,9 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
             f" map[nvidia.com/gpu:8]…{_CONFIG}…"
         ),
         "kueue": (
-            "WAITING_FOR_RESOURCES queue smaller: can never be admitted: it asks for 10"
-            " nvidia.com/gpu, and all"
-            " that there is are 8…\n"
-            "in its scheduler's words: couldn't assign flavors to pod set worker: insufficient quota for"
+            "WAITING_FOR_RESOURCES queue smaller: can never be admitted: it requests 10"
+            " nvidia.com/gpu, and the maximum is 8…\n"
+            "message of its scheduler: couldn't assign flavors to pod set worker: insufficient quota for"
             " nvidia.com/gpu in flavor any, previously considered podsets requests (2) +"
             " current podset request"
             " (8) > maximum capacity (8)"
@@ -139,27 +139,27 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
             f" placement rule matched…{_CONFIG}…"
         ),
         "kueue": (
-            'FAILED the task cannot be run: custom.kfpytorch.gang.queue="smaller-not": is no queue that kueue'
-            " has for this namespace; write smaller"
+            'FAILED the task cannot be run: custom.kfpytorch.gang.queue="smaller-not": is not a queue of'
+            " kueue for this namespace; write smaller"
         ),
     },
     "quota": {
         "": (
-            'WAITING_FOR_RESOURCES its pods cannot be made: Error creating: pods "JOB-…" is forbidden:'
+            'WAITING_FOR_RESOURCES its pods cannot be created: Error creating: pods "JOB-…" is forbidden:'
             " exceeded quota: pods, requested: pods=1, used: pods=4, limited: pods=4"
             " (0 of 5 replicas ready)\n"
             # The number of pods, or that the PodGroup was missing at first: the scheduler does not check
             # again.
             "… waiting for a node: …\n"
-            "PodGroup JOB: the group waits for its members to be made\n"
-            "the namespace's ResourceQuota is too small for it: ask for less, or for a larger quota"
+            "PodGroup JOB: the group waits for its members to be created\n"
+            "the namespace's ResourceQuota is too small for it: request less, or have an admin raise it"
         ),
     },
     "preempted": {
         "kueue": (
-            "RUNNING let go before and taken back (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10"
-            f" asked, 6 free; next in its queue {_HELD}\n{_TURN}\n"
-            "in its scheduler's words: couldn't assign flavors to pod set worker: insufficient"
+            "RUNNING admitted before and evicted (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10"
+            f" requested, 6 free; next in its queue {_HELD}\n{_TURN}\n"
+            "message of its scheduler: couldn't assign flavors to pod set worker: insufficient"
             " unused quota for"
             " nvidia.com/gpu in flavor any, 4 more needed; Preempted to accommodate a workload"
             " (UID: …, JobUID:"
@@ -168,16 +168,17 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "given-up": {
         "": (
-            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in the cluster: 10 asked, 6 free"
+            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free"
             "… (given up after 4 s)\n"
             f"{_NODES}"
         ),
         "yunikorn": (
-            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu… 10 asked, 6 held…"
+            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu… 10 requested, 6 held…"
             f" (given up after 4 s)\n{_EITHER}"
         ),
         "kueue": (
-            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free; next in its queue"
+            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free; next in "
+            "its queue"
             f" (given up after 4 s)\n{_TURN}"
         ),
     },
@@ -189,9 +190,9 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "drained": {
         "kueue": (
-            "RUNNING queue team: let go before and taken back (ClusterQueueStopped); ClusterQueue team is"
+            "RUNNING queue team: admitted before and evicted (ClusterQueueStopped); ClusterQueue team is"
             f" inactive {_HELD}\n{_STOPPED}\n"
-            "in its scheduler's words: ClusterQueue team is inactive; The ClusterQueue is stopped"
+            "message of its scheduler: ClusterQueue team is inactive; The ClusterQueue is stopped"
         ),
     },
     "stopped": {
@@ -209,7 +210,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     "lost-member": {
         **dict.fromkeys(
             ("coscheduling-plugin", "coscheduling-operator"),
-            "RUNNING worker-… waiting for a node: not all of its gang has found a place (4 of 5 replicas"
+            "RUNNING worker-… waiting for a node: not all members of its gang can be placed (4 of 5 replicas"
             f" ready)\nPodGroup JOB: the group waits for its members to be placed\n{_NODES}",
         ),
         "kueue": (

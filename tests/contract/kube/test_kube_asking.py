@@ -64,7 +64,7 @@ def test_a_job_that_is_there_exists_already(server, tmp_path):
         (
             lambda objects: objects.namespaces.update(ns="Terminating"),
             "unable to create new content in namespace ns because it is being terminated; run it in another "
-            "project or domain, or when the namespace is there again",
+            "project or domain, or after the namespace exists again",
         ),
     ],
     ids=["no namespace", "terminating"],

@@ -256,7 +256,7 @@ def test_a_queue_that_is_made_after_the_look_is_no_reason_to_refuse(server, tmp_
 
     async def story(here: Served) -> None:
         refused = await here.get(await here.create())
-        assert "is no queue that kueue has for this namespace" in refused.message
+        assert "is not a queue of kueue for this namespace" in refused.message
         assert there(server, "pytorchjobs") == []
         has(server, "kueue.x-k8s.io", "localqueues", {"metadata": {"name": "late", "namespace": NAMESPACE}})
         await here.create(execution="f2")
@@ -273,7 +273,7 @@ def test_what_cannot_be_looked_at_again_is_no_reason_to_refuse(server, tmp_path,
 
     async def story(here: Served) -> None:
         refused = await here.get(await here.create())
-        assert "is no queue that kueue has for this namespace" in refused.message
+        assert "is not a queue of kueue for this namespace" in refused.message
         server.faults.append(Fault(path="/version", times=1_000, code=503))
         await here.create(execution="f2")
 

@@ -160,7 +160,7 @@ def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_decide
         fails(server, name)
         await until(lambda: "is asked again in" in caplog.text)
         told = await here.get(meta)
-        assert told.message == "the job has ended; what it has left is being read"
+        assert told.message == "the job has ended; its remaining state is being read"
         trouble.times = 0
         assert await ended(here, meta) == ["FAILED"]
 

@@ -67,7 +67,7 @@ def test_volcano_lets_one_gang_in_and_the_other_says_what_it_waits_for(server, t
         assert await said(here, server, first, volcano.step, "5 of 5") == "5 of 5 replicas ready"
         second = await here.create(workers=4, execution="f2")
         line = await said(here, server, second, volcano.step, "waiting for cpu")
-        assert line == "waiting for cpu in queue team: 5 asked (0 of 5 replicas ready)"
+        assert line == "waiting for cpu in queue team: 5 requested (0 of 5 replicas ready)"
         assert await here.phase(second) == "WAITING_FOR_RESOURCES"
         await here.delete(first)
         groups = [
@@ -88,7 +88,7 @@ def test_volcano_says_when_the_cluster_is_full(server, tmp_path):
     async def story(here: Served) -> None:
         meta = await here.create(workers=4)
         line = await said(here, server, meta, volcano.step, "waiting for cpu")
-        assert line == "waiting for cpu in queue team: 5 asked (0 of 5 replicas ready)"
+        assert line == "waiting for cpu in queue team: 5 requested (0 of 5 replicas ready)"
 
     tell(server, tmp_path, VOLCANO, story)
 
@@ -118,7 +118,7 @@ def test_kai_says_in_numbers_what_a_queue_gives(server, tmp_path):
         assert await said(here, server, first, kai.step, "5 of 5") == "5 of 5 replicas ready"
         second = await here.create(workers=4, execution="f2")
         line = await said(here, server, second, kai.step, "waiting for")
-        assert line == "waiting for 2 cpu in queue team: 5 asked, 3 free (0 of 5 replicas ready)"
+        assert line == "waiting for 2 cpu in queue team: 5 requested, 3 free (0 of 5 replicas ready)"
         kai.queues["team"] = "-1"
         assert await said(here, server, second, kai.step, "5 of 5") == "5 of 5 replicas ready"
 
@@ -153,9 +153,7 @@ def test_a_gang_that_kai_takes_back_as_a_whole_runs_on_for_flyte_and_waits_for_p
 
         server.do(lose)
         # The deletions of the pods arrive one by one.
-        line = (
-            "queue team: it asks for 5 cpu, and its queue may never have more than 0 (0 of 5 replicas ready)"
-        )
+        line = "queue team: it requests 5 cpu, and the limit of its queue is 0 (0 of 5 replicas ready)"
         assert await said(here, server, meta, kai.step, line) == line
         assert await here.phase(meta) == "RUNNING"
 

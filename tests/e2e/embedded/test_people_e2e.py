@@ -93,7 +93,7 @@ def test_a_job_is_watched_read_and_cancelled_for_good(served: Served, execution:
 
     # The cancelled task has retries, but no other attempt follows.
     assert (outcome.phase, len(outcome.attempts), outcome.violations) == ("FAILED", 1, ())
-    assert outcome.error.endswith("cancelled by a person, with `kfpytorch cancel`: wrong data")
+    assert outcome.error.endswith("cancelled by a user, with `kfpytorch cancel`: wrong data")
     assert served.left(name) == []
     told = following.communicate(timeout=PATIENCE)[0].splitlines()
     spoken = [line for line in told if line.endswith(" speaks")]
@@ -123,7 +123,7 @@ def test_who_asks_a_server_that_was_killed_is_told_so(served: Served) -> None:
         [KFPYTORCH, "jobs"], env=environment(served), check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert "is gone: there is no process" in done.stderr
+    assert "has stopped: there is no process" in done.stderr
     served.start()
     assert typed(served, "jobs", "--living") == ""
     assert TOKEN not in typed(served, "jobs", "-o", "json")

@@ -36,7 +36,7 @@ DOCUMENT = ErrorDocument(
 OOM = """\
 RETRYABLE_FAILED (OOMKilled, oom-host)
   worker-0 failed: OOMKilled, killed by SIGKILL (exit code 137) (oom-host)
-  killed from outside, most often for lack of memory: ask for more, or load less per rank
+  killed from outside, usually for lack of memory: request more, or load less per rank
   Flyte may try again
 """
 

@@ -205,9 +205,9 @@ def test_a_failure_has_a_word(ended: Failure, cause: Cause) -> None:
     ("ended", "sentence"),
     [
         (raised_by_torch("OutOfMemoryError", "CUDA out of memory."), "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-        (failure(exit_code=-9), "killed from outside, most often for lack of memory: ask for more, or load less per rank"),
+        (failure(exit_code=-9), "killed from outside, usually for lack of memory: request more, or load less per rank"),
         (failure(exit_code=-7), "shared memory may be full: @task(shared_memory=True) gives a pod more"),
-        (failure(exit_code=-11), "a crash in native code, called from the line above; its last words are in the log"),
+        (failure(exit_code=-11), "a crash in native code, called from the line above; its last output is in the log"),
         (failure("ValueError", "wrong"), ""),
         (failure(exit_code=3), ""),
     ],
@@ -224,15 +224,12 @@ def test_a_signal_is_called_by_its_name(code: int, name: str) -> None:
     assert failure(exit_code=code).signal == name
 
 
-KILLED = "killed from outside, most often for lack of memory: ask for more, or load less per rank"
-REFUSED = "memory was refused to it: ask for more, or load less per rank"
+KILLED = "killed from outside, usually for lack of memory: request more, or load less per rank"
+REFUSED = "a memory allocation failed: request more memory, or load less per rank"
 GPU = "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-CRASHED = "a crash in native code, in a process that it had started; its last words are in the log"
+CRASHED = "a crash in native code, in a process that it had started; its last output is in the log"
 SHARED = "shared memory may be full: @task(shared_memory=True) gives a pod more"
-GONE = (
-    "a process that it had started ended without a word: it may have been killed for lack of memory, or have "
-    "crashed; its last words may be in the log"
-)
+GONE = "a process that it had started ended without an error: it may have been killed for lack of memory, or have crashed; its last output may be in the log"
 ABORTED = "terminate called after throwing an instance of '{}'\n  what():  {}\n"
 TORCHRUN = """E0101 failed (exitcode: {code}) local_rank: 1 (pid: 12) of binary: /usr/bin/python
 ============================================================
@@ -294,7 +291,7 @@ WITHIN = {
     "memory refused to a map": (failure("RuntimeError", "unable to mmap 8 bytes from file <x>: Cannot allocate memory (12)"), Cause.OOM_HOST, REFUSED),
     "memory refused to C++": (failure("RuntimeError", "std::bad_alloc"), Cause.OOM_HOST, REFUSED),
     "memory refused to native code": (failure(exit_code=-6, message=ABORTED.format("std::bad_alloc", "std::bad_alloc")), Cause.OOM_HOST, REFUSED),
-    "native code that gave up": (failure(exit_code=-6, message=ABORTED.format("std::logic_error", "x")), Cause.USER_ERROR, "native code gave up; its last words are in the log"),
+    "native code that gave up": (failure(exit_code=-6, message=ABORTED.format("std::logic_error", "x")), Cause.USER_ERROR, "native code aborted the process; its last output is in the log"),
     "a GPU's memory, in C++'s words": (failure("MemoryError", "std::bad_alloc: out_of_memory: CUDA error at: x.hpp: cudaErrorMemoryAllocation out of memory"), Cause.OOM_GPU, GPU),
     "a GPU's memory, caught in a loader's worker": (failure("OutOfMemoryError", "Caught OutOfMemoryError in DataLoader worker process 0.\nCUDA out of memory"), Cause.OOM_GPU, GPU),
     "a log that had other troubles": (failure(exit_code=3, message=f"std::bad_alloc\nCUDA out of memory\n{loader('Killed')}"), Cause.USER_ERROR, ""),

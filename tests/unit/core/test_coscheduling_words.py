@@ -12,15 +12,15 @@ SIBLINGS = (
     "pre-filter pod j-master-0 cannot find enough sibling pods, current pods number: 3, minMember of group: 5"
 )
 TEXTS = {
-    f"0/4 nodes are available: {SIBLINGS}. preemption: 0/4 nodes are available.": "3 of the 5 members of its gang are there",
-    "0/4 nodes are available: pre-filter pod j-master-0 cannot proceed due to gated pods in the same PodGroup.": "members of its gang are held back by scheduling gates",
-    "PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter": "not all of its gang has found a place",
-    "optimistic rejection in PostFilter": "not all of its gang has found a place",
-    "podGroup ns/j failed recently": "not all of its gang has found a place",
+    f"0/4 nodes are available: {SIBLINGS}. preemption: 0/4 nodes are available.": "3 of the 5 members of its gang exist",
+    "0/4 nodes are available: pre-filter pod j-master-0 cannot proceed due to gated pods in the same PodGroup.": "scheduling gates hold members of its gang",
+    "PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter": "not all members of its gang can be placed",
+    "optimistic rejection in PostFilter": "not all members of its gang can be placed",
+    "podGroup ns/j failed recently": "not all members of its gang can be placed",
     # The member was placed, and the others were not placed in time.
-    "0/1 nodes are available: 1 rejected due to timeout after waiting 10s at plugin Coscheduling.": "not all of its gang has found a place",
+    "0/1 nodes are available: 1 rejected due to timeout after waiting 10s at plugin Coscheduling.": "not all members of its gang can be placed",
     "0/6 nodes are available: 4 Insufficient nvidia.com/gpu, 6 Insufficient memory. preemption: 0/6 nodes are available: 6 No preemption victims found for incoming pod., PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter.": "no node of 6 fits: 4 lack nvidia.com/gpu; 6 lack memory",
-    "PodGroup not found": "its PodGroup was not there when its scheduler looked",
+    "PodGroup not found": "its PodGroup did not exist when its scheduler checked",
     # Messages about a pod without a pod group, or without a quantity.
     "0/4 nodes are available: 4 Insufficient nvidia.com/gpu. preemption: no victims, can not find pod group": "no node of 4 fits: 4 lack nvidia.com/gpu",
     "resource gap: map[].": "resource gap: map[].",
@@ -36,21 +36,21 @@ def test_its_words_are_told_in_plain_ones(message, said):
 def test_what_lacks_is_told_against_what_is_asked():
     gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]. preemption: not helpful."
     assert waiting_line(*told_members(gap), job=gang()) == (
-        "waiting for 4 nvidia.com/gpu in the cluster: 10 asked, 6 free (0 of 5 replicas ready)"
+        "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free (0 of 5 replicas ready)"
     )
     told = verdict(gang(), *told_members(gap))
-    assert told.message.splitlines()[-1] == f"in its scheduler's words: {gap}"
+    assert told.message.splitlines()[-1] == f"message of its scheduler: {gap}"
     assert told.info["details"] == [gap]
 
 
 @pytest.mark.parametrize(
     ("gap", "placed", "numbers"),
     [
-        (2, 4, "10 asked, 8 held"),
-        (2, 3, "10 asked, 6 held, 2 free"),
-        (2, 0, "10 asked, 8 free"),
+        (2, 4, "10 requested, 8 held"),
+        (2, 3, "10 requested, 6 held, 2 free"),
+        (2, 0, "10 requested, 8 free"),
         # The message is older than the binding of the last member.
-        (4, 4, "10 asked, 8 held"),
+        (4, 4, "10 requested, 8 held"),
     ],
 )
 def test_what_the_members_themselves_hold_is_not_free(gap, placed, numbers):
@@ -72,13 +72,15 @@ def test_who_was_told_too_early_that_others_are_to_be_made_says_no_more_than_the
 def test_a_member_that_has_ended_holds_nothing():
     message = "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
     told = verdict(gang(RUNNING), running("master-0"), ended("worker-0", 0), *told_members(message)[2:])
-    assert told.message.startswith("waiting for 4 nvidia.com/gpu in the cluster: 10 asked, 2 held, 4 free (")
+    assert told.message.startswith(
+        "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 2 held, 4 free ("
+    )
 
 
 def test_of_several_resources_each_has_its_numbers():
     gap = "resource gap: map[memory:{{17179869184 0} {<nil>} 16Gi BinarySI} nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
     assert waiting_line(*told_members(gap)) == (
-        "waiting for 16Gi memory (80Gi asked, 64Gi free) and 4 nvidia.com/gpu (10 asked, 6 free) in the cluster"
+        "waiting for 16Gi memory (80Gi requested, 64Gi free) and 4 nvidia.com/gpu (10 requested, 6 free) in the cluster"
         " (0 of 5 replicas ready)"
     )
 
@@ -140,7 +142,7 @@ def test_the_shortage_of_one_member_has_its_request():
     _, *others = told_members("0/1 nodes are available: 1 optimistic rejection in PostFilter.")
     assert verdict(gang(), master, *others).message.splitlines()[0] == (
         "master-0 waiting for a node: no node of 6 fits: 4 lack nvidia.com/gpu; 6 lack memory"
-        " (asked: 2 nvidia.com/gpu and 16Gi memory) (0 of 5 replicas ready)"
+        " (requested: 2 nvidia.com/gpu and 16Gi memory) (0 of 5 replicas ready)"
     )
 
 
@@ -151,5 +153,5 @@ def test_a_free_amount_has_the_time_of_its_report():
     # A repeated event has the text of the first report and the time of the last.
     repeated = event(gap, lastTimestamp=None, series={"count": 2, "lastObservedTime": at(80)})
     assert waiting_line(*told_members(gap), events=[*reported, other, repeated]) == (
-        "waiting for 4 nvidia.com/gpu in the cluster: 10 asked, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
+        "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
     )

@@ -33,7 +33,7 @@ def test_a_file_counts_unless_a_later_incarnation_ended_well(pods, phase):
 def test_after_a_while_a_file_counts_though_its_worker_lives():
     told = verdict(job(SUCCEEDED), pod("worker-0", container=ALIVE), error_files=[error_file()], now=161)
     assert short(told) == ("FAILED", "ValueError", "user-error")
-    assert "the job counts as succeeded, but a replica wrote this error and did not recover" in told.message
+    assert "the job has succeeded, but a replica wrote this error and did not recover" in told.message
 
 
 def test_a_file_without_a_worker_counts_unless_all_ended_well_since():
@@ -208,12 +208,12 @@ LIMIT = job(
 ODD = {
     "a node that ends": (job(FAILED), (pod("worker-0", "Failed", conditions=[condition("DisruptionTarget", reason="TerminationByKubelet")]),), (), "worker-0 failed: TerminationByKubelet (node-lost)"),
     "no room on its node": (job(FAILED), (pod("worker-0", "Failed", reason="OutOfnvidia.com/gpu"),), (), "worker-0 failed: OutOfnvidia.com/gpu (infra)"),
-    "nobody says why": (job(FAILED), (pod("worker-0", "Failed"),), (), "worker-0 failed: it failed, and the cluster does not say why (infra)"),
+    "nobody says why": (job(FAILED), (pod("worker-0", "Failed"),), (), "worker-0 failed: it failed, and the cluster reports no reason (infra)"),
     "restarted too often": (LIMIT, (pod("worker-0", container={"restartCount": 2, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 3, "finishedAt": at(90)}}}, **GOING),), (), "worker-0 failed: restarted 2 times, after exit code 3 (user-error)"),
-    "removed after its success": (job(FAILED), (pod("worker-0", "Succeeded", **GOING),), (), "the job failed, and the replicas that could say why are gone"),
+    "removed after its success": (job(FAILED), (pod("worker-0", "Succeeded", **GOING),), (), "the job failed, and the pods that could show the reason no longer exist"),
     "a drain": (job(FAILED), (pod("worker-0", conditions=[condition("DisruptionTarget", reason="EvictionByEvictionAPI", message="m")], **GOING),), (), "worker-0 failed: EvictionByEvictionAPI: m (preempted)"),
-    "removed by the operator": (job(FAILED, cleanPodPolicy="Running"), (pod("worker-0", metadata={"deletionTimestamp": at(100)}),), (), "the job failed, and the replicas that could say why are gone"),
-    "an exit that was a success": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 0",), "the job failed, and the replicas that could say why are gone"),
+    "removed by the operator": (job(FAILED, cleanPodPolicy="Running"), (pod("worker-0", metadata={"deletionTimestamp": at(100)}),), (), "the job failed, and the pods that could show the reason no longer exist"),
+    "an exit that was a success": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 0",), "the job failed, and the pods that could show the reason no longer exist"),
     "an exit without a code": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 48879",), "worker-0 failed: exit code 48879 (infra)"),
     "an exit by a signal": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 139",), "worker-0 failed: killed by SIGSEGV (exit code 139) (user-error)"),
 }  # fmt: skip
@@ -237,10 +237,10 @@ def test_a_file_without_a_time_counts_unless_its_container_was_restarted():
 
 
 LAST_LINES = {
-    "no word": (ended("worker-0", 3), [], ["it left no error; the last lines of its log may say more", "another attempt would fail the same way"]),
+    "no word": (ended("worker-0", 3), [], ["it reported no error; the last lines of its log may show the reason", "another attempt would fail the same way"]),
     "last words": (ended("worker-0", 3, container_message="bye"), [], ["  bye", "another attempt would fail the same way"]),
-    "a remedy": (ended("worker-0", 139), [], ["a crash in native code, called from the line above; its last words are in the log", "another attempt would fail the same way"]),
-    "flyte's own": (ended("worker-0", 1), [error_file(origin="SYSTEM", kind="RECOVERABLE")], ["not the task's fault; if it happens again, show this to whoever runs the cluster"]),
+    "a remedy": (ended("worker-0", 139), [], ["a crash in native code, called from the line above; its last output is in the log", "another attempt would fail the same way"]),
+    "flyte's own": (ended("worker-0", 1), [error_file(origin="SYSTEM", kind="RECOVERABLE")], ["not an error of the task; if it happens again, report it to an admin of the cluster"]),
 }  # fmt: skip
 
 
@@ -361,7 +361,7 @@ def test_all_peers_that_left_are_named():
         error_files=[error_file("j-master-0", LOST)],
     )
     assert told.message.splitlines() == [
-        "master-0 failed: worker-0, worker-1 ended with exit code 0 before it, and it waited for them,"
+        "master-0 failed: it waited for worker-0, worker-1, which had already ended with exit code 0,"
         " at /root/train.py:7 in train (user-error)",
         f"  {LOST}",
         "all ranks must call the same collectives in the same order, with tensors of the same shape and type",

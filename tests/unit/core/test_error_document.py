@@ -25,5 +25,5 @@ def test_a_time_that_no_calendar_has_is_no_time() -> None:
 def test_what_is_no_document_is_an_error_file_all_the_same() -> None:
     assert (
         read_error_file(document(b"\xff")).message
-        == "an error file that cannot be read: it is no ErrorDocument"
+        == "an error file that cannot be read: it is not an ErrorDocument"
     )

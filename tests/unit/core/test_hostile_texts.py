@@ -55,7 +55,7 @@ def test_a_hostile_text_is_read_quickly(read: Callable[[], object]) -> None:
 
 
 def test_an_exit_code_of_very_many_digits_is_refused() -> None:
-    with pytest.raises(kinds.Wrong, match="for an exit code"):
+    with pytest.raises(kinds.Wrong, match="as an exit code"):
         kinds.causes({"9" * 5_000: "infra"})
 
 

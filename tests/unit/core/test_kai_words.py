@@ -31,7 +31,9 @@ def limited(reason="OverLimit", message="over its limit", **said):
 
 def test_a_queue_says_how_much_it_gives():
     line = waiting_line(job=gang(started=None), pod_groups=[limited()])
-    assert line == "waiting for 4 nvidia.com/gpu in queue research: 10 asked, 6 free (0 of 5 replicas ready)"
+    assert (
+        line == "waiting for 4 nvidia.com/gpu in queue research: 10 requested, 6 free (0 of 5 replicas ready)"
+    )
 
 
 BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
@@ -40,9 +42,9 @@ BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
 def test_what_a_queue_may_never_have_is_not_waited_for_like_the_rest():
     told = verdict(gang(started=None), pod_groups=[limited(**BEYOND)])
     assert told.message.splitlines()[:2] == [
-        "queue research: it asks for 10 nvidia.com/gpu, and its queue may never have more than 8"
+        "queue research: it requests 10 nvidia.com/gpu, and the limit of its queue is 8"
         " (0 of 5 replicas ready)",
-        "there will never be that much for it: ask for less, or for another queue",
+        "it requests more than it can ever get: request less, or use another queue",
     ]
     soon = Rules(judging=Judging(queue_timeouts={"never": timedelta(minutes=1)}))
     for why, gone in ((limited(**BEYOND), True), (limited(), False)):
@@ -56,7 +58,7 @@ def test_what_a_queue_may_never_have_is_not_waited_for_like_the_rest():
 @pytest.mark.parametrize("turned", [False, True])
 def test_of_several_reasons_the_one_with_numbers_is_told(turned):
     bare = limited("", "no nodes", podGroupRequestedResources={})
-    for numbers, said in ((limited(), "waiting for 4"), (limited(**BEYOND), "queue research: it asks")):
+    for numbers, said in ((limited(), "waiting for 4"), (limited(**BEYOND), "queue research: it requests")):
         other = limited("NonPreemptibleOverQuota")
         several = [bare, other, numbers] if said.startswith("queue") else [bare, numbers]
         reasons = [each["status"]["schedulingConditions"][0] for each in several]
@@ -80,7 +82,7 @@ def test_that_pods_are_yet_to_be_made_is_in_an_event_only():
     said = "Job is not ready. Waiting for 4 pods for SubGroup worker, currently 2 exist, 0 are gated."
     ready = event(said, kind="PodGroup", name="pg-j-u", reason="NotReady")
     assert waiting_line(job=gang(started=None), events=[ready]) == (
-        "2 of the 4 pods of worker are there (0 of 5 replicas ready)"
+        "2 of the 4 pods of worker exist (0 of 5 replicas ready)"
     )
     other = event("new words", kind="PodGroup", name="pg-j-u", reason="NotReady")
     assert "waits" not in verdict(gang(started=None), events=[other]).info

@@ -31,42 +31,42 @@ def workload(message, *more, reason="Pending", **said):
 
 TEXTS = {
     POD_SET
-    + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free",
+    + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free",
     POD_SET
-    + "insufficient unused quota for memory in flavor any, 16Gi more needed, insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 16Gi memory (80Gi asked, 64Gi free) and 4 nvidia.com/gpu (10 asked, 6 free) in queue team",
+    + "insufficient unused quota for memory in flavor any, 16Gi more needed, insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 16Gi memory (80Gi requested, 64Gi free) and 4 nvidia.com/gpu (10 requested, 6 free) in queue team",
     # Kueue counted only the master.
-    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed": "waiting for 1 nvidia.com/gpu in queue team: 10 asked, 1 free",
+    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed": "waiting for 1 nvidia.com/gpu in queue team: 10 requested, 1 free",
     # Either of two flavors would be sufficient.
-    "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, 9 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, 9 more needed": "waiting for 3 cpu in queue team: 20 requested, 17 free",
     # The order of the flavors does not matter.
-    "insufficient unused quota for cpu in flavor a, 9 more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
-    "insufficient unused quota for cpu in flavor a, ? more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
-    "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, ? more needed": "waiting for 3 cpu in queue team: 20 asked, 17 free",
+    "insufficient unused quota for cpu in flavor a, 9 more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 requested, 17 free",
+    "insufficient unused quota for cpu in flavor a, ? more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 requested, 17 free",
+    "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, ? more needed": "waiting for 3 cpu in queue team: 20 requested, 17 free",
     # One flavor can never satisfy the request, but another one can.
     POD_SET
-    + f"{BEYOND}, insufficient unused quota for nvidia.com/gpu in flavor big, 2 more needed": "waiting for 2 nvidia.com/gpu in queue team: 10 asked, 8 free",
+    + f"{BEYOND}, insufficient unused quota for nvidia.com/gpu in flavor big, 2 more needed": "waiting for 2 nvidia.com/gpu in queue team: 10 requested, 8 free",
     POD_SET
-    + f"{BEYOND}, insufficient unused quota for cpu in flavor big, 2 more needed": "waiting for 2 cpu in queue team: 20 asked, 18 free",
+    + f"{BEYOND}, insufficient unused quota for cpu in flavor big, 2 more needed": "waiting for 2 cpu in queue team: 20 requested, 18 free",
     # The same flavor lacks a second resource.
     POD_SET
-    + f"{BEYOND}, insufficient unused quota for cpu in flavor any, 2 more needed": "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
+    + f"{BEYOND}, insufficient unused quota for cpu in flavor any, 2 more needed": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
     # Kueue counts a later pod set together with the earlier ones.
     "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed; "
     + POD_SET
-    + "insufficient unused quota for nvidia.com/gpu in flavor any, 9 more needed": "waiting for 9 nvidia.com/gpu in queue team: 10 asked, 1 free",
+    + "insufficient unused quota for nvidia.com/gpu in flavor any, 9 more needed": "waiting for 9 nvidia.com/gpu in queue team: 10 requested, 1 free",
     "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor big, 1 more needed; "
     + POD_SET
-    + BEYOND: "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
+    + BEYOND: "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
     POD_SET
-    + BEYOND: "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
+    + BEYOND: "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
     BEYOND.replace(
         "(2)", "(?)"
-    ): "queue team: can never be admitted: it asks for more nvidia.com/gpu, and all that there is are 8",
+    ): "queue team: can never be admitted: it requests more nvidia.com/gpu, and the maximum is 8",
     # Messages of older releases of Kueue.
     POD_SET
-    + "insufficient quota for nvidia.com/gpu in flavor any, request > maximum capacity (10 > 8)": "queue team: can never be admitted: it asks for 10 nvidia.com/gpu, and all that there is are 8",
+    + "insufficient quota for nvidia.com/gpu in flavor any, request > maximum capacity (10 > 8)": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
     POD_SET
-    + "resource nvidia.com/gpu unavailable in ClusterQueue": "queue team: can never be admitted: its queue has no nvidia.com/gpu at all",
+    + "resource nvidia.com/gpu unavailable in ClusterQueue": "queue team: can never be admitted: its queue has no quota for nvidia.com/gpu",
     "LocalQueue team doesn't exist": "queue team: LocalQueue team doesn't exist",
     "ClusterQueue cq is inactive": "queue team: ClusterQueue cq is inactive",
     "something new": "queue team: something new",
@@ -77,7 +77,7 @@ TEXTS = {
 @pytest.mark.parametrize(("message", "said"), TEXTS.items())
 def test_its_words_are_told_in_plain_ones(message, said):
     told = waiting_line(job=gang(SUSPENDED, started=None), pod_groups=[workload(message)])
-    assert told == f"{said} (suspended: a queue or a person holds it back)"
+    assert told == f"{said} (suspended by a queue or a user)"
 
 
 def test_one_that_is_taken_back_while_it_runs_runs_on_for_flyte_and_waits_for_people():
@@ -87,8 +87,8 @@ def test_one_that_is_taken_back_while_it_runs_runs_on_for_flyte_and_waits_for_pe
     told = verdict(job, pod_groups=[workload(full, evicted)])
     assert told.phase.value == "RUNNING"
     assert first_line(told) == (
-        "let go before and taken back (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free"
-        " (suspended: a queue or a person holds it back)"
+        "admitted before and evicted (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free"
+        " (suspended by a queue or a user)"
     )
     assert told.info["details"] == [f"{full}; Preempted to accommodate a workload"]
 
@@ -104,8 +104,8 @@ def test_one_that_is_taken_back_is_told_so_before_its_pods_are_gone(deleted):
     refusal = {"type": "Warning", "reason": "FailedCreatePod", "message": "already exists"}
     told = verdict(job, *pods, pod_groups=[workload(full, evicted)], events=[refusal])
     assert first_line(told) == (
-        "let go before and taken back (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free"
-        " (suspended: a queue or a person holds it back)"
+        "admitted before and evicted (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free"
+        " (suspended by a queue or a user)"
     )
 
 
@@ -118,7 +118,7 @@ def test_behind_the_first_of_a_strict_queue_nothing_is_said_but_how_many_are_bef
     assert seen.pod_groups[0].priority == 3
     placed = structs.replace(seen.pod_groups[0], ahead=ahead)
     told, until = lasting(structs.replace(seen, pod_groups=(placed,)), Rules(), BEGAN)
-    held = "suspended: a queue or a person holds it back"
+    held = "suspended by a queue or a user"
     assert first_line(told) == (f"{said} ({held})" if said else held)
     # The queue position changes without a change of the job, so the verdict is valid for a shorter time.
     assert (until - BEGAN).total_seconds() == (600 if ahead is None else 20)
@@ -147,16 +147,16 @@ def test_one_that_has_its_room_and_not_every_check_waits_for_the_checks(more):
     job = gang(SUSPENDED, started=None)
     told = waiting_line(job=job, pod_groups=[group("kueue.x-k8s.io", *reserved, **of_checks)])
     assert told == (
-        "queue team: it has its room, and waits for a check: nodes: ETA: 10 min; other: Pending"
-        " (suspended: a queue or a person holds it back)"
+        "queue team: its quota is reserved, and it waits for a check: nodes: ETA: 10 min; other: Pending"
+        " (suspended by a queue or a user)"
     )
     admitted = group("kueue.x-k8s.io", condition("QuotaReserved"), condition("Admitted"), **of_checks)
     assert "waits" not in verdict(job, pod_groups=[admitted]).info
 
 
-STOPPED = "the queue is stopped: it lets no job go until an admin sets its stopPolicy to None; wait for that, or ask for another queue"
-INACTIVE = "no job is let go until an admin has put that right, and `kubectl describe {}` says why: it is stopped, or what it refers to is missing; or ask for another queue"
-ABSENT = "it is not there, or about to go: an admin has to make it; or ask for another queue"
+STOPPED = "the queue is stopped: it admits no job until an admin sets its stopPolicy to None; wait for that, or use another queue"
+INACTIVE = "no job is admitted until an admin has corrected that; `kubectl describe {}` shows the reason: it is stopped, or an object that it refers to is missing; or use another queue"
+ABSENT = "it does not exist or is being deleted: an admin has to create it; or use another queue"
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ ABSENT = "it is not there, or about to go: an admin has to make it; or ask for a
         (
             POD_SET + BEYOND,
             "queue",
-            "there will never be that much for it: ask for less, or for another queue",
+            "it requests more than it can ever get: request less, or use another queue",
         ),
         (
             "LocalQueue team doesn't exist",
             "config",
-            "the task asks for something that this cluster does not have or allow; change the task",
+            "the task requires something that this cluster does not have or allow; change the task",
         ),
         ("something new", "queue", remedy(Cause.QUEUE)),
         ("ClusterQueue cq is inactive", "queue", INACTIVE.format("clusterqueue cq")),
@@ -183,13 +183,12 @@ ABSENT = "it is not there, or about to go: an admin has to make it; or ask for a
         (
             POD_SET + "resource nvidia.com/gpu unavailable in ClusterQueue",
             "queue",
-            "an admin has to add it to what the ClusterQueue covers; or ask for none of it, or for another queue",
+            "an admin has to add the resource to the ClusterQueue; or request none of it, or use another queue",
         ),
         (
             "Workload namespace doesn't match ClusterQueue selector",
             "queue",
-            "the ClusterQueue of its queue is not for this namespace: an admin has to widen its namespaceSelector;"
-            " or ask for another queue",
+            "the ClusterQueue of its queue excludes this namespace: an admin has to extend its namespaceSelector; or use another queue",
         ),
     ],
 )
@@ -239,8 +238,8 @@ def test_another_kind_of_its_api_group_says_nothing():
 
 
 FULL = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
-NO_FLAVOR = "no flavor of its queue is for its pods: their tolerations, node selector or affinity have to be those of one; or ask for another queue"
-WRONG = "waiting does not help: the task or its queue has to be put right; or ask for another queue"
+NO_FLAVOR = "no flavor of its queue matches its pods: their tolerations, node selector or affinity have to match one; or use another queue"
+WRONG = "waiting does not help: the task or its queue has to be corrected; or use another queue"
 
 
 @pytest.mark.parametrize(
@@ -250,7 +249,7 @@ WRONG = "waiting does not help: the task or its queue has to be put right; or as
             "ExceedsMaxQuota",
             "x",
             True,
-            "there will never be that much for it: ask for less, or for another queue",
+            "it requests more than it can ever get: request less, or use another queue",
         ),
         ("NoMatchingFlavor", "flavor any doesn't match node affinity", True, NO_FLAVOR),
         ("Misconfigured", "x", True, WRONG),
@@ -289,8 +288,8 @@ def test_one_that_was_taken_out_of_its_queue_waits_for_an_admin_or_another_attem
     job = gang(SUSPENDED, started=None)
     told = verdict(job, pod_groups=[out])
     assert told.message.splitlines() == [
-        f"queue team: {said} (suspended: a queue or a person holds it back)",
-        "nobody lets it go any more: an admin has to set spec.active of its Workload to true, or another attempt is started",
+        f"queue team: {said} (suspended by a queue or a user)",
+        "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt has to be started",
     ]
     assert (verdict(job, pod_groups=[out], now=70, rules=SOON).phase.value == "RETRYABLE_FAILED") is gone
 

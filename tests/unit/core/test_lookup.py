@@ -59,8 +59,8 @@ def test_a_job_is_called_by_its_name_or_beginning_or_execution(word: str, meant:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("f7", "f7 may be any of ns/f7-n0-0-e, ns/f7-n1-0-f; write more of the one that you mean"),
-        ("by-hand", "by-hand may be any of ns/by-hand, other/by-hand; write more of the one that you mean"),
+        ("f7", "f7 matches ns/f7-n0-0-e, ns/f7-n1-0-f; write more of the name"),
+        ("by-hand", "by-hand matches ns/by-hand, other/by-hand; write more of the name"),
         ("f", "ns/f1-n0-0-a, ns/f1-n0-1-b, ns/f12-n0-0-c, ns/f7-n0-0-e, ns/f7-n1-0-f;"),
     ],
 )
@@ -81,9 +81,9 @@ def test_of_very_many_some_are_named() -> None:
         ("long-exacuti", JOBS, "there is no job long-exacuti; did you mean long-executi-0-d?"),
         ("zzz", JOBS, "there is no job zzz"),
         ("", JOBS, "there is no job "),
-        ("other/zzz", JOBS, "there is no job other/zzz; there is by-hand, other-hand"),
-        ("none/zzz", JOBS, "there is no job none/zzz, nor any other in that namespace"),
-        ("zzz", [], "there is no job zzz, nor any other"),
+        ("other/zzz", JOBS, "there is no job other/zzz; the existing jobs are by-hand, other-hand"),
+        ("none/zzz", JOBS, "there is no job none/zzz, and no other job in that namespace"),
+        ("zzz", [], "there is no job zzz, and no other job"),
     ],
 )
 def test_where_there_is_none_the_nearest_are_named(word: str, jobs: list[Named], said: str) -> None:

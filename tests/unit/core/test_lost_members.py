@@ -9,7 +9,7 @@ REFUSED = {
     "reason": "FailedCreatePod",
     "message": 'pods "j-worker-3" is forbidden: exceeded quota: gpu',
 }
-SAID = 'its pods cannot be made: pods "j-worker-3" is forbidden: exceeded quota: gpu'
+SAID = 'its pods cannot be created: pods "j-worker-3" is forbidden: exceeded quota: gpu'
 LEFT = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")]
 
 

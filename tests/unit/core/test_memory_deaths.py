@@ -11,14 +11,14 @@ from kfpytorch_common.causes import Cause
 LOST = "RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly"
 KILLED = "RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed. "
 CHAIN = f"Trace:\n\n    {KILLED}\n\n    The above exception was the direct cause of the following exception:\n\n    {LOST}\nMessage:\n\n    {LOST}"
-OUTSIDE = "killed from outside, most often for lack of memory: ask for more, or load less per rank"
-REFUSED = "memory was refused to it: ask for more, or load less per rank"
+OUTSIDE = "killed from outside, usually for lack of memory: request more, or load less per rank"
+REFUSED = "a memory allocation failed: request more memory, or load less per rank"
 ALONE = "another attempt would fail the same way"
-GONE = "a process that it had started ended without a word: it may have been killed for lack of memory, or have crashed; its last words may be in the log"
+GONE = "a process that it had started ended without an error: it may have been killed for lack of memory, or have crashed; its last output may be in the log"
 WRITTEN = {
     "a loader's worker was killed": ({"said": KILLED}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [OUTSIDE]),
     "a loader's worker was killed, and is missed": ({"message": CHAIN}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), ["  caused by RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed.", OUTSIDE]),
-    "a loader's worker crashed": ({"said": KILLED.replace("Killed", "Segmentation fault")}, ("FAILED", "RuntimeError", "user-error"), ["a crash in native code, in a process that it had started; its last words are in the log", ALONE]),
+    "a loader's worker crashed": ({"said": KILLED.replace("Killed", "Segmentation fault")}, ("FAILED", "RuntimeError", "user-error"), ["a crash in native code, in a process that it had started; its last output is in the log", ALONE]),
     "a loader's worker lacks shared memory": ({"said": KILLED.replace("Killed", "Bus error")}, ("FAILED", "RuntimeError", "user-error"), ["shared memory may be full: @task(shared_memory=True) gives a pod more", ALONE]),
     "a loader's worker is gone": ({"said": LOST}, ("FAILED", "RuntimeError", "user-error"), [GONE, "another attempt may fail the same way"]),
     "a pool's process is gone": ({"said": "BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running or pending."}, ("FAILED", "BrokenProcessPool", "user-error"), [GONE, "another attempt may fail the same way"]),
@@ -48,7 +48,7 @@ TORCHRUN = """Root Cause (first observed failure):
   error_file: <N/A>
   traceback : {}
 ============================================================"""
-GAVE_UP = "native code gave up; its last words are in the log"
+GAVE_UP = "native code aborted the process; its last output is in the log"
 STARVED = "OCI runtime create failed: runc create failed: unable to start container process: container init was OOM-killed (memory limit too low?): unknown"
 LAST_WORDS = {
     "native code had no memory": (134, "Error", ABORTED.format("std::bad_alloc"), ("RETRYABLE_FAILED", "SIGABRT", "oom-host"), REFUSED),

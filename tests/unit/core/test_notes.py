@@ -9,7 +9,7 @@ from backend_plugin.core.observed import read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.rules import Rules
 
-SILENCE = "no scheduler has said a word of its pods: "
+SILENCE = "no scheduler has reported anything about its pods: "
 
 
 def test_a_scheduler_that_nobody_runs_is_named_after_a_while():
@@ -25,7 +25,7 @@ def test_a_scheduler_that_nobody_runs_is_named_after_a_while():
 def test_of_a_job_that_names_none_the_pods_are_to_be_looked_at():
     told = verdict(gang(), *members(), now=90)
     assert told.info["notes"] == [
-        f"{SILENCE}is there one that goes by the schedulerName of these pods, and does it run?"
+        f"{SILENCE}is there one with the schedulerName of these pods, and does it run?"
     ]
 
 
@@ -88,8 +88,8 @@ def test_a_group_of_somebody_else_under_the_name_of_the_jobs_is_told_of():
     told = judge(structs.replace(seen, pod_groups=(stranger,)), Rules(), BEGAN)
     assert "waits" not in told.info
     assert told.info["notes"] == [
-        "a PodGroup j was there before the job, and is not the job's: it can have no group; delete that one,"
-        " or start another attempt"
+        "a PodGroup j existed before the job and does not belong to it, so the job can have no group; "
+        "delete the existing one, or start another attempt"
     ]
 
 

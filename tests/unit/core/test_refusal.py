@@ -42,7 +42,7 @@ def test_who_refuses_without_a_reason_is_quoted_without_one() -> None:
         ('namespaces "p-d" not found', "create the namespace, as Flyte does for each project and domain"),
         (
             "unable to create new content in namespace p-d because it is being terminated",
-            "run it in another project or domain, or when the namespace is there again",
+            "run it in another project or domain, or after the namespace exists again",
         ),
     ],
 )
@@ -87,7 +87,7 @@ def test_only_the_same_attempts_job_is_adopted() -> None:
     refusal.unless_for(run, marked(mine, "s3://b/0"))
     refusal.unless_for(run, {"metadata": {"labels": {names.IDENTITY: mine}}})
     for other in (marked(others, "s3://b/0"), marked(mine, "s3://b/1"), {"metadata": {"name": "j"}}):
-        with pytest.raises(InvalidTask, match="has not made for this attempt"):
+        with pytest.raises(InvalidTask, match="has not created for this attempt"):
             refusal.unless_for(run, other)
 
 

@@ -19,11 +19,11 @@ def wait(*lacks, **said):
 @pytest.mark.parametrize(
     ("waiting", "said"),
     [
-        (wait(GPUS, queue="team-a", ahead=2), "waiting for 4 nvidia.com/gpu in queue team-a: 8 asked, 4 free; 2 jobs ahead"),
-        (wait(GPUS, queue="team-a", ahead=1), "waiting for 4 nvidia.com/gpu in queue team-a: 8 asked, 4 free; 1 job ahead"),
+        (wait(GPUS, queue="team-a", ahead=2), "waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead"),
+        (wait(GPUS, queue="team-a", ahead=1), "waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 1 job ahead"),
         (wait(queue="team-a", ahead=0), "queue team-a: m; next in its queue"),
-        (wait(GPUS, again="taken back; "), "taken back; waiting for 4 nvidia.com/gpu in the cluster: 8 asked, 4 free"),
-        (wait(Lack(resource="cpu", asked=parse("8"), missing=parse("9"))), "waiting for 9 cpu in the cluster: 8 asked"),
+        (wait(GPUS, again="taken back; "), "taken back; waiting for 4 nvidia.com/gpu in the cluster: 8 requested, 4 free"),
+        (wait(Lack(resource="cpu", asked=parse("8"), missing=parse("9"))), "waiting for 9 cpu in the cluster: 8 requested"),
         (wait(), "m"),
     ],
 )  # fmt: skip

@@ -80,7 +80,7 @@ def test_a_job_that_a_queue_takes_back_says_on_what_it_waits() -> None:
         "lastTimestamp": at(200),
         "count": 1,
     }
-    assert sentence.startswith("queue team: let go before and taken back (Preempted); ")
+    assert sentence.startswith("queue team: admitted before and evicted (Preempted); ")
     # Another server derives the same event name later and for another message. The next wait has a new name.
     assert name == event(said, pod_groups=[workload("other")], now=240)["metadata"]["name"]
     again = gang(STOPPED, condition("Suspended", since=190), started=None)

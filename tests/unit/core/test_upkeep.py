@@ -218,7 +218,7 @@ def test_what_a_person_cancels_fails_for_good() -> None:
     todo = cancel(seen(living, running("master-0")), "wrong data", now)
     told = judged(seen(with_patch(living, todo.patch), running("master-0")), seconds=61)[0]
     assert (told.phase, told.reason) == (Phase.FAILED, "Cancelled")
-    assert told.message == "cancelled by a person, with `kfpytorch cancel`: wrong data"
+    assert told.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
     assert cancel(seen(with_patch(living, todo.patch)), "", now) == NONE
     assert cancel(seen(job(RUNNING, SUCCEEDED)), "", now) == NONE
     assert "cancel`" in str(cancel(seen(living), "", now).patch)

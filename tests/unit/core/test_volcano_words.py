@@ -13,11 +13,11 @@ PENDING = group(API, phase="Pending")
     [
         (
             "queue resource quota insufficient: insufficient nvidia.com/gpu",
-            "waiting for nvidia.com/gpu in queue team: 10 asked",
+            "waiting for nvidia.com/gpu in queue team: 10 requested",
         ),
         (
             "resource in cluster is overused: overused nvidia.com/gpu, overused cpu",
-            "waiting for nvidia.com/gpu (10 asked) and cpu (20 asked) in queue team",
+            "waiting for nvidia.com/gpu (10 requested) and cpu (20 requested) in queue team",
         ),
         ("something else", "queue team: the group is not admitted yet"),
     ],
@@ -44,11 +44,11 @@ def test_what_a_group_was_told_before_it_was_admitted_is_over():
     [
         (
             "3/5 tasks in gang unschedulable: pod group is not ready, 5 Pending, 5 minAvailable",
-            "3 of 5 members of its gang find no place",
+            "3 of 5 members of its gang cannot be placed",
         ),
         (
             "0/0 tasks in gang unschedulable: pod group is not ready, 5 minAvailable",
-            "waits until its pods may be made",
+            "waits until its pods may be created",
         ),
         ("new words", "new words"),
         ("", "NotEnoughResources"),
@@ -71,7 +71,7 @@ def test_what_was_said_before_the_gang_was_placed_is_over(placed_at, waits):
 def test_members_are_told_of_the_gang():
     told = verdict(gang(), *told_members("1/5 tasks in gang unschedulable: x"))
     assert first_line(told).endswith(
-        "waiting for a node: 1 of 5 members of its gang find no place (0 of 5 replicas ready)"
+        "waiting for a node: 1 of 5 members of its gang cannot be placed (0 of 5 replicas ready)"
     )
 
 
@@ -82,7 +82,7 @@ def test_an_operator_that_cannot_make_the_group_says_nothing_and_we_do(queue, as
     early, late = verdict(job, now=30), verdict(job, now=90)
     assert early.phase.value == "QUEUED"
     assert late.phase.value == "WAITING_FOR_RESOURCES"
-    said = f"its operator has made neither a PodGroup nor pods, and says why in its own log only{asked}"
+    said = f"its operator has created neither a PodGroup nor pods; only its log contains the reason{asked}"
     assert late.message.splitlines()[1:] == [said]
     there = verdict(job, now=90, pod_groups=[PENDING])
     assert said not in there.message

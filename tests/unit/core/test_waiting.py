@@ -43,7 +43,7 @@ GROUPS = {
             condition("Unschedulable", reason="NotEnoughResources", message="2/2 tasks in gang unschedulable")
         ),
         "NotEnoughResources",
-        "queue ml: 2 of 2 members of its gang find no place",
+        "queue ml: 2 of 2 members of its gang cannot be placed",
     ),
     "volcano, not admitted": (
         group(phase="Pending", api="scheduling.volcano.sh/v1beta1"),
@@ -100,7 +100,7 @@ def test_replicas_that_wait_for_the_same_are_told_of_once():
     assert told.message.splitlines() == [
         "worker-0, worker-1, worker-2, worker-3 and 7 more waiting for a node: no node of 1 fits: 1 lack cpu (0 of 12 replicas ready)",
         "master-0 waiting for a node: m",
-        "ask for less, or for what the nodes have; `kubectl get nodes` shows what that is",
+        "request less, or what the nodes have: see `kubectl describe nodes`",
     ]
 
 

@@ -31,7 +31,7 @@ def test_only_those_who_hold_its_places_are_told_why_it_waits():
     waiting = [holder("x", "worker", NO_ROOM), holder("y", "worker", NO_ROOM)]
     line = waiting_line(*members(), *PLACED, *waiting, job=gang(queue="root.team"))
     assert line == (
-        "waiting for 4 nvidia.com/gpu (10 asked, 6 held), 8 cpu (20 asked, 12 held) and 32Gi memory (80Gi asked, 48Gi held)"
+        "waiting for 4 nvidia.com/gpu (10 requested, 6 held), 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held)"
         " in queue root.team (0 of 5 replicas ready)"
     )
 
@@ -46,7 +46,7 @@ def test_what_a_queue_lacks_is_in_an_event_only():
     told = verdict(gang(), *members(), *PLACED, *waiting, events=events)
     assert (told.phase.value, first_line(told)) == (
         "WAITING_FOR_RESOURCES",
-        "waiting for 4 nvidia.com/gpu (10 asked, 6 held) and 8 cpu (20 asked, 12 held) in queue root.team (0 of 5 replicas ready)",
+        "waiting for 4 nvidia.com/gpu (10 requested, 6 held) and 8 cpu (20 requested, 12 held) in queue root.team (0 of 5 replicas ready)",
     )
     assert told.cause is Cause.QUEUE
 
@@ -57,7 +57,9 @@ def test_devices_that_are_all_held_are_not_waited_for():
     del said["roles"][1]["requests"]["nvidia.com/gpu"]
     job["metadata"]["annotations"] = {asks.ANNOTATION: json.dumps(said)}
     line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
-    assert line.startswith("waiting for 8 cpu (20 asked, 12 held) and 32Gi memory (80Gi asked, 48Gi held) in")
+    assert line.startswith(
+        "waiting for 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held) in"
+    )
     for role in said["roles"]:
         role["requests"] = {"nvidia.com/gpu": "2"} if role["name"] == "master" else {}
     job["metadata"]["annotations"] = {asks.ANNOTATION: json.dumps(said)}
@@ -76,11 +78,11 @@ def test_of_a_job_that_says_nothing_of_its_gang_the_places_are_counted():
     del job["metadata"]["annotations"]
     waiting = [holder("x", "worker", NO_ROOM)]
     assert waiting_line(*members(), *PLACED, *waiting, job=job) == (
-        "waiting for 1 of 4 places: neither its queue nor a node has room for it (0 of 5 replicas ready)"
+        "waiting for 1 of 4 places: neither its queue nor a node has enough free resources (0 of 5 replicas ready)"
     )
     silent = [holder("x", "worker")]
     assert waiting_line(*members(), *PLACED, *silent, job=job) == (
-        "waiting for 1 of 4 places: their pods have no node yet (0 of 5 replicas ready)"
+        "waiting for 1 of 4 places: their placeholder pods have no node yet (0 of 5 replicas ready)"
     )
 
 
@@ -104,11 +106,11 @@ def test_a_place_whose_image_cannot_be_pulled_is_told_of():
     [
         (
             "Task t is skipped from scheduling because the queue quota has been exceed",
-            "waiting: its queue has no room for it",
+            "waiting: its queue has too few free resources",
         ),
         (
             "Task ns/p is pending for the requested resources become available",
-            "waiting for a node: neither its queue nor a node has room for it",
+            "waiting for a node: neither its queue nor a node has enough free resources",
         ),
     ],
 )
@@ -123,7 +125,7 @@ def test_a_user_may_have_used_up_what_a_queue_gives_one():
     lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
     told = verdict(gang(workers=0), lonely)
     assert first_line(told) == (
-        "master-0: waiting for 500m cpu (1 asked, 500m free) and 2 nvidia.com/gpu (2 asked, 0 free) in the cluster"
+        "master-0: waiting for 500m cpu (1 requested, 500m free) and 2 nvidia.com/gpu (2 requested, 0 free) in the cluster"
         " (0 of 1 replicas ready)"
     )
     assert told.cause is Cause.QUEUE
@@ -166,7 +168,7 @@ def test_how_much_a_queue_lacks_for_one_is_told():
     waits = pod("worker-0", "Pending", node="", conditions=[{**NO_ROOM, "message": ONE}])
     told = verdict(gang(workers=1), waits)
     assert first_line(told) == (
-        "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 asked, 1 free (0 of 2 replicas ready)"
+        "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free (0 of 2 replicas ready)"
     )
     beyond = (
         ONE.replace("gpu:2]", f"gpu:{'9' * 18}]")
@@ -180,9 +182,9 @@ def test_how_much_a_queue_lacks_for_one_is_told():
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [
-        (60, "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 asked, 1 free"),
+        (60, "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free"),
         # The event is about the earlier pod incarnation.
-        (40, "worker-0 waiting for a node: neither its queue nor a node has room for it"),
+        (40, "worker-0 waiting for a node: neither its queue nor a node has enough free resources"),
     ],
 )
 def test_of_a_member_that_came_again_an_event_says_that_it_is_the_queue(seconds, said):
@@ -258,22 +260,22 @@ def test_what_is_cut_short_on_a_pod_is_told_in_full():
         (
             "GangSchedulingFailed",
             "Application j resuming as non-gang application (SOFT)",
-            "it is no gang any more",
+            "it is no longer a gang",
         ),
         (
             "PlaceholderCreateFailed",
             "Application j fall back to normal scheduling",
-            "it is no gang: its scheduler could not make",
+            "it is not a gang: its scheduler could not create",
         ),
         (
             "TaskGroupsError",
             "unable to get taskGroups for pod, reason: x",
-            "it is no gang: its scheduler cannot read",
+            "it is not a gang: its scheduler cannot read",
         ),
         (
             "X",
             "Task group 'w' in application 'j': allocation resources 'a' are not matching placeholder 'b' allocation with ID 'c'",
-            "a pod asks for something else than what was held for it",
+            "a pod has other requests than its placeholder pod",
         ),
     ],
 )

@@ -209,7 +209,7 @@ def test_a_count_is_a_whole_number(config: Any, field: str, value: object) -> No
 
 
 POSITIVE = "must be a whole number above 0 (the time-outs are in seconds)"
-NODES = "must be a number of nodes from 1 on, or a range 'low:high' such as '2:4'"
+NODES = "must be a number of nodes of at least 1, or a range 'low:high' such as '2:4'"
 
 
 @pytest.mark.parametrize(
@@ -222,12 +222,12 @@ NODES = "must be a number of nodes from 1 on, or a range 'low:high' such as '2:4
         (Elastic, {"nnodes": "2:"}, f"nnodes='2:': {NODES}"),
         (Elastic, {"nnodes": True}, f"nnodes=True: {NODES}"),
         (Elastic, {"nnodes": 2.0}, f"nnodes=2.0: {NODES}"),
-        (Elastic, {"nnodes": 0}, "nnodes=0: must be a whole number from 1 on"),
-        (Elastic, {"nproc_per_node": 0}, "nproc_per_node=0: must be a whole number from 1 on"),
+        (Elastic, {"nnodes": 0}, "nnodes=0: must be a whole number of at least 1"),
+        (Elastic, {"nproc_per_node": 0}, "nproc_per_node=0: must be a whole number of at least 1"),
         (
             Elastic,
             {"nproc_per_node": "gpus"},
-            "nproc_per_node='gpus': must be a whole number from 1 on, or 'auto', 'gpu' or 'cpu'; "
+            "nproc_per_node='gpus': must be a whole number of at least 1, or 'auto', 'gpu' or 'cpu'; "
             "did you mean 'gpu'?",
         ),
         (
@@ -342,19 +342,19 @@ def test_a_wrong_value_is_named_with_its_field_and_what_would_be_right(
         (
             Master,
             {"num_retries": 0, "restart_policy": "failure"},
-            "num_retries=0: restart_policy= asks for restarts and num_retries=0 for none; "
-            "leave one of the two out",
+            "num_retries=0: restart_policy= requires restarts and num_retries=0 permits none; leave one "
+            "of the two out",
         ),
         (
             Master,
             {"num_retries": 1, "restart_policy": "always"},
-            "num_retries=1: restart_policy=ALWAYS also restarts what succeeded, which counts; "
-            "write RestartPolicy.FAILURE",
+            "num_retries=1: restart_policy=ALWAYS also restarts and counts what succeeded; write "
+            "RestartPolicy.FAILURE",
         ),
         (
             PyTorch,
             {"num_workers": 2, "worker": Worker(replicas=3)},
-            "num_workers=2: worker.replicas=3 says it, too; leave num_workers out",
+            "num_workers=2: worker.replicas=3 sets it, too; leave num_workers out",
         ),
         (
             PyTorch,
@@ -364,8 +364,8 @@ def test_a_wrong_value_is_named_with_its_field_and_what_would_be_right(
         (
             PyTorch,
             {"master": Master(num_retries=1), "worker": Worker(restart_policy="always")},
-            "worker.restart_policy=<RestartPolicy.ALWAYS: 2>: also restarts what succeeded and so uses up "
-            "the other role's num_retries; write RestartPolicy.FAILURE",
+            "worker.restart_policy=<RestartPolicy.ALWAYS: 2>: also restarts replicas that succeeded and "
+            "uses up the other role's num_retries; write RestartPolicy.FAILURE",
         ),
         (
             PyTorch,
@@ -394,7 +394,7 @@ def test_a_wrong_value_is_named_with_its_field_and_what_would_be_right(
         (
             PyTorch,
             {"worker": Worker(replicas=2**20, num_retries=2**20)},
-            "num_retries=1048576: for so many replicas is more than the operator can count (int32)",
+            "num_retries=1048576: for this number of replicas exceeds the limit of the operator (int32)",
         ),
     ],
 )
@@ -421,7 +421,7 @@ def test_a_config_whose_parts_agree_is_accepted(config: Any) -> None:
 @pytest.mark.parametrize("name", ["requests", "limits"])
 def test_resources_are_said_once(name: str) -> None:
     (problem,) = refusal(Worker, resources=Resources(cpu="2"), **{name: Resources(cpu="2")})
-    assert problem.endswith(f"says what {name}= also say; leave one or the other out")
+    assert problem.endswith(f"sets the same as {name}=; leave one or the other out")
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -434,7 +434,7 @@ def test_all_problems_are_told_at_once() -> None:
     assert str(caught.value).splitlines() == [
         "PyTorch: 4 problems",
         "  worker=None: must be Worker(...)",
-        "  run_policy.backoff_limit=-1: must be a whole number from 0 on",
+        "  run_policy.backoff_limit=-1: must be a whole number of at least 0",
         "  run_policy.tll_seconds_after_finished=3: RunPolicy has no such field; "
         "did you mean 'ttl_seconds_after_finished'?",
         "  increase_shared_mem='no': must be True or False",

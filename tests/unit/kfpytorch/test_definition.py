@@ -15,7 +15,7 @@ SETTINGS = SerializationSettings(
     version="v", image_config=ImageConfig(Image(name="default", fqn="registry/default", tag="v1"))
 )
 QUANTITY = "must be a quantity as Kubernetes writes it, such as 2, '500m' or '16Gi'"
-TOO_MANY = "nproc_per_node=8: is more processes than the 4 GPUs of a node, and each rank needs its own; "
+TOO_MANY = "nproc_per_node=8: is more than the 4 GPUs of a node, and each rank needs its own; "
 TOO_MANY += "write at most 4, or request 8 GPUs"
 
 
@@ -151,7 +151,7 @@ def node_of(made: Any) -> Any:
             Elastic(nnodes=2, nproc_per_node=8),
             {"task_config": Elastic(nnodes=2, nproc_per_node=9)},
             (
-                "with_overrides.nproc_per_node=9: is more processes than the 8 GPUs of a node, and each rank "
+                "with_overrides.nproc_per_node=9: is more than the 8 GPUs of a node, and each rank "
                 "needs its own; write at most 8, or request 9 GPUs",
             ),
         ),
@@ -159,8 +159,9 @@ def node_of(made: Any) -> Any:
             Elastic(nnodes=2, nproc_per_node="gpu"),
             {"resources": Resources(gpu="4")},
             (
-                "with_overrides.nproc_per_node='gpu': is 8 by the resources of the task and 4 by these, and "
-                "a task has one number for all its nodes; write the number, or define a task of its own",
+                "with_overrides.nproc_per_node='gpu': is 8 for the resources of the task and 4 for "
+                "these, and a task has one number for all its nodes; write the number, or define a "
+                "separate task",
             ),
         ),
     ],
@@ -189,7 +190,7 @@ def test_the_outputs_of_a_task_check_overrides_as_its_node_does() -> None:
         first = made(steps=1)
         return made(steps=first).with_overrides(requests=Resources(gpu="1"))
 
-    with pytest.raises(ConfigError, match="2: is more processes than the 1 GPU of a node"):
+    with pytest.raises(ConfigError, match="2: is more than the 1 GPU of a node"):
         two.compile()
 
 

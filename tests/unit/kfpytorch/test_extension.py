@@ -120,7 +120,7 @@ def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: Gang(min_member=0), "Gang: min_member=0: must be a whole number from 1 on"),
+        (lambda: Gang(min_member=0), "Gang: min_member=0: must be a whole number of at least 1"),
         (lambda: Gang(queue=""), "Gang: queue='': must be a name as text"),
         (lambda: PyTorch(gang={"queue": "a"}), "PyTorch: gang={'queue': 'a'}: must be Gang(...)"),
         (
@@ -147,7 +147,7 @@ def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
         ),
         (
             lambda: Worker(tolerations=[{"tolerationSeconds": 1, "toleration_seconds": 2}]),
-            "says tolerationSeconds twice; leave one out",
+            "sets tolerationSeconds twice; leave one out",
         ),
         (lambda: Worker(tolerations=[V1Container(name="c")]), "tolerations[0].name='c': a toleration has no"),
         (

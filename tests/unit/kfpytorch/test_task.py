@@ -245,8 +245,7 @@ def test_what_cannot_be_sent_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.logger, "warning", logged.append)
     defined(PyTorch(num_workers=1, run_policy=RunPolicy(backoff_limit=0)))
     assert logged == [
-        "PyTorch: run_policy.backoff_limit=0 has no effect: "
-        "Flyte cannot tell 0 from nothing said; the least is 1"
+        "PyTorch: run_policy.backoff_limit=0 has no effect: Flyte treats 0 as unset; the minimum is 1"
     ]
 
 

@@ -107,7 +107,7 @@ def test_what_was_not_there_a_moment_ago_is_seen(prefix: str) -> None:
 def test_a_file_that_cannot_be_read_is_one_all_the_same(prefix: str, content: bytes) -> None:
     write(prefix, error__pb=content)
     (file,) = look(prefix).error_files
-    assert file.message == "an error file that cannot be read: it is no ErrorDocument"
+    assert file.message == "an error file that cannot be read: it is not an ErrorDocument"
     assert file.path == f"{prefix}/error.pb"
 
 

@@ -90,7 +90,7 @@ def test_a_crash() -> None:
         "    loading",
         "    going deep",
         "  others rank 0 waited at /home/me/flow.py:30 in train",
-        "  hint   a crash in native code, called from the line above; its last words are in the log",
+        "  hint   a crash in native code, called from the line above; its last output is in the log",
         "  logs   /logs/run",
     ]
 
@@ -111,7 +111,7 @@ def test_a_death_without_a_trace() -> None:
         "  killed by SIGKILL (process 77)",
         "  others rank 0 waited in barrier at /home/me/model.py:12 in fit; rank 3 ended by 3; rank 4 failed with KeyError at",  # noqa: E501
         "         /home/me/model.py:12 in fit; rank 2 ended well",
-        "  hint   killed from outside, most often for lack of memory: ask for more, or load less per rank",
+        "  hint   killed from outside, usually for lack of memory: request more, or load less per rank",
     ]
 
 
@@ -128,7 +128,7 @@ def test_a_process_of_a_rank_that_is_gone() -> None:
     assert lines(cause=dataclasses.replace(gone, traceback=killed), others=[], ranks=1, logs="")[:-1] == [
         "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (oom-host): RuntimeError",
         f"  RuntimeError: {said}",
-        "  hint   killed from outside, most often for lack of memory: ask for more, or load less per rank",
+        "  hint   killed from outside, usually for lack of memory: request more, or load less per rank",
     ]
 
 
@@ -155,7 +155,7 @@ def test_a_rank_that_waited_in_vain_says_for_whom() -> None:
         "    /home/me/flow.py:30 in train",
         "      fit(model)",
         "  others rank 1 stopped at /home/me/flow.py:30 in train; rank 2 ended well",
-        "  hint   all ranks must call the same collective; a rank that comes late needs a longer timeout",
+        "  hint   all ranks must call the same collective; a rank that joins late needs a longer timeout",
         "  logs   /logs/run",
         "  more   pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows all ranks and the traceback",
     ]

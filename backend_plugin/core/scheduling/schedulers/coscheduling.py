@@ -97,14 +97,14 @@ _SIBLINGS: Final = re.compile(
 _OTHERS: Final = (
     (
         re.compile(r"cannot proceed due to gated pods"),
-        "members of its gang are held back by scheduling gates",
+        "scheduling gates hold members of its gang",
     ),
     (
         re.compile(
             r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"
             r"|rejected due to timeout after waiting"
         ),
-        "not all of its gang has found a place",
+        "not all members of its gang can be placed",
     ),
 )
 """The messages for members of a gang if another member is unschedulable."""
@@ -132,19 +132,19 @@ def _message(message: str) -> Said | None:
         ]
         return Said(lacks=tuple(lacks)) if lacks else None
     if found := _SIBLINGS.search(message):
-        return Said(said=f"{found[1]} of the {found[2]} members of its gang are there", follows=True)
+        return Said(said=f"{found[1]} of the {found[2]} members of its gang exist", follows=True)
     if _REFUSED_BY_NODES.search(message):
         return None
     for says, said in _OTHERS:
         if says.search(message):
             return Said(said=said, follows=True)
     return (
-        Said(said="its PodGroup was not there when its scheduler looked") if _GROUPLESS in message else None
+        Said(said="its PodGroup did not exist when its scheduler checked") if _GROUPLESS in message else None
     )
 
 
 _PHASES: Final = {
-    "Pending": "the group waits for its members to be made",
+    "Pending": "the group waits for its members to be created",
     "PreScheduling": "the group waits for its members",
     "Scheduling": "the group waits for its members to be placed",
 }
@@ -166,7 +166,7 @@ def _notes(observed: Observed) -> Iterable[Note]:
         if group.api == _GROUP and not group.phase and waiting:
             yield Note(
                 said=f"PodGroup {group.name} has no status: does scheduler-plugins-controller run? Without"
-                " it a gang that waits is looked at again after minutes only",
+                " it the scheduler retries a pending gang only after minutes",
                 since=group.created,
             )
 

@@ -15,7 +15,7 @@ def _of_group(group: PodGroup) -> Wait | None:
                 stage=Stage.UNPLACED,
                 cause=Cause.UNSCHEDULABLE,
                 reason=condition.reason or condition.type,
-                said=condition.message or "the gang has found no place yet",
+                said=condition.message or "the gang is not placed yet",
                 since=condition.since,
                 queue=group.queue,
             )

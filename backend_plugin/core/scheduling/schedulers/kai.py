@@ -59,7 +59,7 @@ _QUEUES: Final = {"OverLimit", "NonPreemptibleOverQuota", "PreemptionDelayNotEla
 
 def _message(message: str) -> Said | None:
     found = _MISSING.search(message)
-    return found and Said(said=f"{found[3]} of the {found[1]} pods of {found[2]} are there")
+    return found and Said(said=f"{found[3]} of the {found[1]} pods of {found[2]} exist")
 
 
 def _of_group(group: PodGroup) -> Wait | None:
@@ -89,7 +89,7 @@ def _never(limit: Limit) -> str:
         return ""
     for resource, asked, most in _bounds(limit):
         if most < asked:
-            return f"it asks for {asked.text} {resource}, and its queue may never have more than {most.text}"
+            return f"it requests {asked.text} {resource}, and the limit of its queue is {most.text}"
     return ""
 
 

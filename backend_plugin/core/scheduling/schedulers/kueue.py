@@ -34,7 +34,7 @@ def _marks(gang: Gang) -> Marks:
 
 def _denied(found: Findings) -> str:
     if found.suspends_jobs is False:
-        return "Kueue leaves PyTorchJobs alone here, which is its default from 0.19 on"
+        return "Kueue does not manage PyTorchJobs on this cluster, which is its default since 0.19"
     return lacks(_API)(found)
 
 
@@ -59,37 +59,37 @@ _QUEUE: Final = re.compile(
     r"(doesn't exist|not found|is inactive|is stopped|is terminating or missing)"
 )
 _STOPPED: Final = (
-    "the queue is stopped: it lets no job go until an admin sets its stopPolicy to None; wait for that, or"
-    " ask for another queue"
+    "the queue is stopped: it admits no job until an admin sets its stopPolicy to None; wait for that, or"
+    " use another queue"
 )
 _INACTIVE: Final = (
-    "no job is let go until an admin has put that right, and `kubectl describe {kind} {name}{where}` says"
-    " why: it is stopped, or what it refers to is missing; or ask for another queue"
+    "no job is admitted until an admin has corrected that; `kubectl describe {kind} {name}{where}` shows"
+    " the reason: it is stopped, or an object that it refers to is missing; or use another queue"
 )
-_ABSENT: Final = "it is not there, or about to go: an admin has to make it; or ask for another queue"
+_ABSENT: Final = "it does not exist or is being deleted: an admin has to create it; or use another queue"
 _REMEDIES: Final[Mapping[str, str]] = {"is inactive": _INACTIVE, "is stopped": _STOPPED}
 _NOT_FOR_IT: Final = "namespace doesn't match ClusterQueue selector"
 _SELECTOR: Final = (
-    "the ClusterQueue of its queue is not for this namespace: an admin has to widen its namespaceSelector; or"
-    " ask for another queue"
+    "the ClusterQueue of its queue excludes this namespace: an admin has to extend its namespaceSelector; or"
+    " use another queue"
 )
 _NO_QUOTA: Final = (
-    "an admin has to add it to what the ClusterQueue covers; or ask for none of it, or for another queue"
+    "an admin has to add the resource to the ClusterQueue; or request none of it, or use another queue"
 )
 _HOPELESS: Final[Mapping[str, str]] = {
     "ExceedsMaxQuota": "",
     "NoMatchingFlavor": (
-        "no flavor of its queue is for its pods: their tolerations, node selector or affinity have to be"
-        " those of one; or ask for another queue"
+        "no flavor of its queue matches its pods: their tolerations, node selector or affinity have to match"
+        " one; or use another queue"
     ),
     "Misconfigured": (
-        "waiting does not help: the task or its queue has to be put right; or ask for another queue"
+        "waiting does not help: the task or its queue has to be corrected; or use another queue"
     ),
 }
 """The remedy by condition reason, if the message contains no more; empty for the default remedy."""
 _INACTIVATED: Final = (
-    "nobody lets it go any more: an admin has to set spec.active of its Workload to true, or another attempt"
-    " is started"
+    "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt"
+    " has to be started"
 )
 _EVICTED_BY_STOP: Final = frozenset({"ClusterQueueStopped", "LocalQueueStopped"})
 
@@ -110,7 +110,7 @@ def _message(message: str) -> Said | None:
     if lacks:
         return Said(lacks=tuple(lack for _, lack in sorted(lacks.items())))
     if uncovered := _UNCOVERED.search(message):
-        return Said(said=f"can never be admitted: its queue has no {uncovered[1]} at all", never=True)
+        return Said(said=f"can never be admitted: its queue has no quota for {uncovered[1]}", never=True)
     queue = _QUEUE.search(message)
     return Said(said=queue[0]) if queue is not None else None
 
@@ -120,7 +120,7 @@ def _beyond(found: re.Match[str]) -> str:
     asked = [amount(resource, each) for each in ((found[6],) if found[6] else (found[3], found[4]))]
     known = [each for each in asked if each is not None]
     most = f"{total(known).text} {resource}" if len(known) == len(asked) else f"more {resource}"
-    return f"can never be admitted: it asks for {most}, and all that there is are {found[5] or found[7]}"
+    return f"can never be admitted: it requests {most}, and the maximum is {found[5] or found[7]}"
 
 
 def _least(pod_set: str, found: Iterable[tuple[str, str]]) -> dict[str, Lack]:
@@ -186,7 +186,7 @@ def _inactive(group: PodGroup, evicted: Condition | None) -> Wait:
 def _pending(group: PodGroup, condition: Condition, evicted: Condition | None) -> Wait:
     message, known = condition.message, _message(condition.message)
     said = known or Said()
-    again = f"let go before and taken back ({evicted.reason or 'Evicted'}); " if evicted else ""
+    again = f"admitted before and evicted ({evicted.reason or 'Evicted'}); " if evicted else ""
     remedy = _remedy(message, evicted.reason if evicted else "", group.namespace)
     # The reason is that of the worst flavor; a parsed message is more precise.
     hopeless = condition.reason in _HOPELESS and known is None and not remedy
@@ -227,7 +227,7 @@ def _held(group: PodGroup) -> Condition | None:
 
 def _unready(checks: Iterable[Condition]) -> str:
     said = [f"{each.type}: {each.message or each.reason or 'Pending'}" for each in checks if not each.true]
-    return f"it has its room, and waits for a check: {'; '.join(said)}" if said else ""
+    return f"its quota is reserved, and it waits for a check: {'; '.join(said)}" if said else ""
 
 
 def _is_queued(group: PodGroup) -> bool:

@@ -106,12 +106,14 @@ _UNPLACED: Final = re.compile(r"(?<!\d)(\d{1,9})/(?=(\d{1,9}))\2 tasks in gang u
 def _message(message: str) -> Said | None:
     if full := _FULL.search(message):
         names = dict.fromkeys(each.rstrip(".,") for each in _RESOURCE.findall(full[1]))
-        where = "its queue has no room for it" if full[0].startswith("queue") else "the cluster is full"
+        where = (
+            "its queue has too few free resources" if full[0].startswith("queue") else "the cluster is full"
+        )
         return Said(said=where, lacks=tuple(Lack(resource=each) for each in names))
     if unplaced := _UNPLACED.search(message):
         # Before the pods exist, the message counts zero tasks.
-        none = "waits until its pods may be made"
-        said = f"{unplaced[1]} of {unplaced[2]} members of its gang find no place"
+        none = "waits until its pods may be created"
+        said = f"{unplaced[1]} of {unplaced[2]} members of its gang cannot be placed"
         return Said(said=said if int(unplaced[2]) else none)
     return None
 

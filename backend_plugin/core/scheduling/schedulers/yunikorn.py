@@ -121,16 +121,16 @@ _SKIPPED: Final = re.compile(r"queue quota has been exceed")
 _REJECTED: Final = re.compile(r"ApplicationRejected: (.{1,2000})", re.DOTALL)
 
 
-_FULL: Final = "its queue has no room for it"
+_FULL: Final = "its queue has too few free resources"
 
 
 def _message(message: str) -> Said | None:
     if found := _NO_ROOM.search(message):
         return _of_queue(_FULL, found[2], found[3], found[1])
     if found := _OVER_QUOTA.search(message):
-        return _of_queue("its user has used up what the queue gives one", found[1], found[2])
+        return _of_queue("its user has used the quota for one user of the queue", found[1], found[2])
     if _WAITS.search(message):
-        return Said(said="neither its queue nor a node has room for it", vague=True, gang=False)
+        return Said(said="neither its queue nor a node has enough free resources", vague=True, gang=False)
     if _SKIPPED.search(message):
         return _of_queue(_FULL)
     return None
@@ -180,11 +180,11 @@ def _of_events(observed: Observed) -> Iterable[Wait]:
 
 
 _ALOUD: Final = {
-    "GangSchedulingFailed": "it is no gang any more: not all of its places were found in time, and its"
-    " scheduler (style Soft) places its pods one by one",
-    "PlaceholderCreateFailed": "it is no gang: its scheduler could not make the pods that hold its places,"
-    " and places its pods one by one; a quota, a LimitRange or PodSecurity may refuse them",
-    "TaskGroupsError": "it is no gang: its scheduler cannot read who belongs to it",
+    "GangSchedulingFailed": "it is no longer a gang: not all of its placeholder pods were placed in time, and"
+    " its scheduler (style Soft) places its pods one by one",
+    "PlaceholderCreateFailed": "it is not a gang: its scheduler could not create its placeholder pods,"
+    " and places its pods one by one; a quota, a LimitRange or PodSecurity may reject the placeholders",
+    "TaskGroupsError": "it is not a gang: its scheduler cannot read its task groups",
 }
 """The warnings by event reason: YuniKorn reports these in an event of one pod and continues."""
 _MISMATCH: Final = "not matching placeholder"
@@ -200,8 +200,8 @@ def _notes(observed: Observed) -> Iterable[Note]:
             told.setdefault(_MISMATCH, event)
     for word, event in told.items():
         said = _ALOUD.get(word) or (
-            "a pod asks for something else than what was held for it, and the place is given up: a webhook or"
-            " a LimitRange has changed it"
+            "a pod has other requests than its placeholder pod, which is given up: a webhook or a LimitRange"
+            " has changed the pod"
         )
         yield Note(said=f"{said} ({event.message})" if event.message else said)
 
@@ -219,6 +219,6 @@ STYLES: Final = {
         ),
         keys=(_PREFIX,),
         sighting=Sighting(rank=Rank.ADMISSION, sees=_rewritten),
-        not_after_admission="it has queues of its own, and holds no places for a job that is let go again",
+        not_after_admission="it has its own queues, and makes no placeholder pods for a job that is resumed",
     ),
 }

@@ -31,10 +31,10 @@ def memory(**said: str) -> Any:
 
 # The task and its expected problems.
 PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
-    "no target": (TaskTemplate(type="pytorch"), [("target", "None", "holds no container to train in")]),
+    "no target": (TaskTemplate(type="pytorch"), [("target", "None", "contains no training container")]),
     "sql": (
         ParseDict({"sql": {"statement": "x"}}, TaskTemplate()),
-        [("target", "sql", "holds no container to train in")],
+        [("target", "sql", "contains no training container")],
     ),
     "no image": (container(image=""), [("container.image", '""', "is empty")]),
     "a variable that no program is given": (
@@ -43,7 +43,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
             (
                 "container.env",
                 f'"LONG={"a" * 35}"',
-                "is a text of 131,072 bytes, and Linux starts no program with more than 131,071",
+                "has 131,072 bytes, and Linux accepts at most 131,071 in one argument or variable",
             )
         ],
     ),
@@ -53,12 +53,12 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
             (
                 "container.args",
                 f'"{"a" * 40}"',
-                "is a text of 131,072 bytes, and Linux starts no program with more than 131,071",
+                "has 131,072 bytes, and Linux accepts at most 131,071 in one argument or variable",
             ),
             (
                 "container.env",
                 f'"LONG={"é" * 35}"',
-                "is a text of 131,205 bytes, and Linux starts no program with more than 131,071",
+                "has 131,205 bytes, and Linux accepts at most 131,071 in one argument or variable",
             ),
         ],
     ),
@@ -67,7 +67,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
     "negative": (asking(CPU="-1"), [("container.resources.limits[0]", '"-1"', "is negative")]),
     "storage": (
         asking(STORAGE="1Gi"),
-        [("container.resources.limits[0]", "4", "is a resource that no container can have")],
+        [("container.resources.limits[0]", "4", "is not a resource of containers")],
     ),
     "half a GPU": (
         asking(GPU="0.5"),
@@ -81,25 +81,25 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
             (
                 "container.resources.limits.nvidia.com/gpu",
                 "6",
-                "differs from the request, 8, though devices cannot be lent",
+                "differs from the request, 8; for devices, both must be equal",
             )
         ],
     ),
     "placeholder": (
         container(args=["{{.input}}", "{{ $RawOutputDataPrefix }}", "{{ mine }}"], command=["{{.Inputs.x}}"]),
         [
-            ("container.command[0]", '"{{.Inputs.x}}"', "has not been filled in by Flyte"),
-            ("container.args[0]", '"{{.input}}"', "has not been filled in by Flyte"),
-            ("container.args[1]", '"{{ $RawOutputDataPrefix }}"', "has not been filled in by Flyte"),
+            ("container.command[0]", '"{{.Inputs.x}}"', "was not replaced by Flyte"),
+            ("container.args[0]", '"{{.input}}"', "was not replaced by Flyte"),
+            ("container.args[1]", '"{{ $RawOutputDataPrefix }}"', "was not replaced by Flyte"),
         ],
     ),
     "placeholder in a pod": (
         of(args=["{{.outputPrefix}}"]),
-        [(f"{SPEC}.containers[0].args[0]", '"{{.outputPrefix}}"', "has not been filled in by Flyte")],
+        [(f"{SPEC}.containers[0].args[0]", '"{{.outputPrefix}}"', "was not replaced by Flyte")],
     ),
     "co-pilot": (
         container(dataConfig={"enabled": True}),
-        [("container.dataConfig", "{...}", "asks for Flyte's co-pilot, which this backend does not add")],
+        [("container.dataConfig", "{...}", "requires Flyte's co-pilot, which this backend does not add")],
     ),
     "secret": (
         ParseDict(
@@ -110,11 +110,11 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
     ),
     "no container": (
         rendered({"containers": []}),
-        [("config.primary_container_name", '"primary"', "names none of the pod's containers")],
+        [("config.primary_container_name", '"primary"', "is not the name of a container of the pod")],
     ),
     "no primary": (
         rendered({"containers": [{"name": "a"}, {"name": "b"}]}),
-        [("config.primary_container_name", '"primary"', "names none of the pod's containers")],
+        [("config.primary_container_name", '"primary"', "is not the name of a container of the pod")],
     ),
     "nameless": (
         rendered({"containers": [{"image": "i"}]}),
@@ -175,13 +175,13 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
             (
                 f"{SPEC}.containers[2].resources.limits.a.b/c",
                 "1",
-                "differs from the request, 3, though devices cannot be lent",
+                "differs from the request, 3; for devices, both must be equal",
             )
         ],
     ),
     "mounts": (
         of(volumeMounts=[{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a"}]),
-        [(f"{SPEC}.containers[0].volumeMounts", '"/a"', "has two volumes mounted")],
+        [(f"{SPEC}.containers[0].volumeMounts", '"/a"', "is the mount path of two volumes")],
     ),
     "ports": (
         of(
@@ -195,7 +195,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         [
             (f"{SPEC}.containers[0].ports", '"a"', "is the name of two ports"),
             (f"{SPEC}.containers[0].ports", "80", "is the number of two ports"),
-            (f"{SPEC}.containers[0].ports", "23456", "is the port by which replicas find each other"),
+            (f"{SPEC}.containers[0].ports", "23456", "is the port with which replicas find each other"),
         ],
     ),
     "less than nothing": (
@@ -214,7 +214,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         memory(mountName="v", mountPath="/v"),
         [
             ("extendedResources.sharedMemory.mountName", '"v"', "is the name of another volume"),
-            ("extendedResources.sharedMemory.mountPath", '"/v"', "has another volume mounted"),
+            ("extendedResources.sharedMemory.mountPath", '"/v"', "is the mount path of another volume"),
         ],
     ),
 }
@@ -306,7 +306,7 @@ def test_a_pod_whose_copilot_propeller_has_added_is_not_refused() -> None:
 
 EIGHT = replace(WORKER, processes=8)
 FOUR = {"limits": {"nvidia.com/gpu": "4"}}
-LACKING = ("custom.elasticConfig.nprocPerNode", "8", "is more processes than the 4 GPUs of a node")
+LACKING = ("custom.elasticConfig.nprocPerNode", "8", "is more than the 4 GPUs of a node")
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,6 @@ def test_a_job_that_no_cluster_keeps_is_refused() -> None:
     pod = {**POD, "spec": {"containers": [{"name": "pytorch", "image": "i", "args": args}]}}
     job = decoded({"masterReplicas": {}})
     with pytest.raises(
-        InvalidTask, match=r"template=1,600,.* bytes: makes a PyTorchJob of more than the 1,572,864"
+        InvalidTask, match=r"template=1,600,.* bytes: makes the PyTorchJob larger than 1,572,864"
     ):
         build(job, Settings(), {"name": "f1"}, [pod])

@@ -26,5 +26,5 @@ def test_what_was_tried_again_counts() -> None:
 
 
 def test_what_is_no_amount_is_refused_by_its_name() -> None:
-    with pytest.raises(msgspec.ValidationError, match=r"container-defaults\.cpu=1x is no quantity"):
+    with pytest.raises(msgspec.ValidationError, match=r"container-defaults\.cpu=1x is not a quantity"):
         msgspec.convert({"container-defaults": {"cpu": "1x"}}, Findings)

@@ -21,7 +21,7 @@ ELASTIC = {
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 1},
 }
 PLUGIN = {"scheduler": "coscheduling", "style": "plugin"}
-NOT_HERE = "is not a gang scheduler that a job can have on this platform; leave it out, or write"
+NOT_HERE = "is not a gang scheduler that a job can use on this platform; leave it out, or write"
 OPERATOR = {"scheduler": "coscheduling", "style": "operator"}
 CONTAINERS = [{"name": "default", "image": "unused"}]
 
@@ -47,41 +47,44 @@ def refused(*said: Any, **more: Any) -> list[str]:
     [
         (
             {"scheduler": "volcanoe"},
-            ['scheduler="volcanoe": is no gang scheduler that this backend knows; write one of auto, none, '],
+            ['scheduler="volcanoe": is not a gang scheduler that this backend supports; write one of auto, '],
         ),
         (
             {"scheduler": "in-tree"},
-            ['scheduler="in-tree": cannot be told of a PyTorchJob: from Kubernetes 1.36 on a pod'],
+            ['scheduler="in-tree": does not support PyTorchJobs: since Kubernetes 1.36 a pod'],
         ),
         (
             {"scheduler": "auto", "style": "plugin", "scheduler-name": "a"},
-            ['scheduler-name="a": means nothing to auto, which finds it', 'style="plugin": means nothing'],
+            [
+                'scheduler-name="a": is not supported by auto, which detects it',
+                'style="plugin": is not supported',
+            ],
         ),
-        ({"style": "plugin"}, ['style="plugin": means nothing without a scheduler; name the scheduler']),
+        ({"style": "plugin"}, ['style="plugin": is not supported without a scheduler; name the scheduler']),
         (
             {"queue": "a", "timeout": "1s"},
-            ['queue="a": means nothing without a scheduler; leave', 'timeout="0:00:01": means'],
+            ['queue="a": is not supported without a scheduler; leave', 'timeout="0:00:01": is not'],
         ),
         (
             {"scheduler": "coscheduling"},
-            ['style="": does not say who makes the groups of coscheduling; write operator if'],
+            ['style="": does not define what creates the groups of coscheduling; write operator if'],
         ),
         (
             {**PLUGIN, "style": "x"},
-            ['style="x": does not say who makes the groups of coscheduling; write operator if'],
+            ['style="x": does not define what creates the groups of coscheduling; write operator if'],
         ),
-        ({**PLUGIN, "queue": "a"}, ['queue="a": means nothing to coscheduling; leave it out']),
+        ({**PLUGIN, "queue": "a"}, ['queue="a": is not supported by coscheduling; leave it out']),
         (
             {**PLUGIN, "timeout": "1500ms"},
-            ['timeout="0:00:01.500000": is no whole number of seconds; write 30s'],
+            ['timeout="0:00:01.500000": is not a whole number of seconds; write 30s'],
         ),
         (
             {"scheduler": "kueue", "style": "plugin"},
-            ['style="plugin": means nothing to kueue; leave it out'],
+            ['style="plugin": is not supported by kueue; leave it out'],
         ),
         (
             {"scheduler": "kueue", "scheduler-name": "a", "timeout": "1s"},
-            ['timeout="0:00:01": means nothing to kueue', 'scheduler-name="a": means nothing to kueue'],
+            ['timeout="0:00:01": is not supported by kueue', 'scheduler-name="a": is not supported by kueue'],
         ),
         ({"scheduler": "kai", "queue": "a b"}, ['queue="a b": is not the name of a queue; write at most 63']),
         (
@@ -119,7 +122,7 @@ def test_settings_that_cannot_be_meant_are_refused(said: Any, problems: list[str
             {"scheduler": "none"},
             f'scheduler="none": {NOT_HERE} coscheduling',
         ),
-        (PLUGIN, {"queue": "a"}, 'queue="a": means nothing to coscheduling; leave it out'),
+        (PLUGIN, {"queue": "a"}, 'queue="a": is not supported by coscheduling; leave it out'),
         (
             {"scheduler": "kai"},
             {"queue": "a b"},
@@ -128,12 +131,12 @@ def test_settings_that_cannot_be_meant_are_refused(said: Any, problems: list[str
         (
             {"scheduler": "kueue", "queue": "a"},
             {"minMember": 3},
-            "minMember=3: means nothing to kueue; leave it out",
+            "minMember=3: is not supported by kueue; leave it out",
         ),
         (
             {"scheduler": "kueue"},
             {},
-            'queue="": is needed by kueue, and this platform has none for all; write Gang(queue=...)',
+            'queue="": is required by kueue, and this platform has no default; write Gang(queue=...)',
         ),
     ],
 )
@@ -175,9 +178,9 @@ def test_what_pods_say_of_their_scheduler_must_be_the_gangs() -> None:
     other = {"scheduler-name": "default-scheduler"}
     problem, _ = refused(PLUGIN, flyte=other)
     assert problem == (
-        'master pod.schedulerName="default-scheduler": contradicts the gang, for which it is '
+        'master pod.schedulerName="default-scheduler": conflicts with the gang, which needs '
         "scheduler-plugins-scheduler; "
-        "leave it out of the task, its PodTemplate and the settings, or say the same"
+        "leave it out of the task, its PodTemplate and the settings, or write the same value"
     )
     assert len(refused(OPERATOR, flyte=other)) == 2
     job, _ = planned({**PLUGIN, "scheduler-name": "default-scheduler"}, flyte=other)
@@ -255,12 +258,12 @@ def test_what_a_template_leaves_empty_is_filled_in_and_what_it_contradicts_is_re
     template["template"]["metadata"]["labels"] = {"yunikorn.apache.org/queue": "root.b"}
     (mine, _) = refused({"scheduler": "yunikorn", "queue": "root.a"}, pod_templates=[template], **task)
     assert mine.startswith(
-        'master pod.labels.yunikorn.apache.org/queue="root.b": contradicts the gang, for which it is root.a'
+        'master pod.labels.yunikorn.apache.org/queue="root.b": conflicts with the gang, which needs root.a'
     )
     label = {"kueue.x-k8s.io/queue-name": "b"}
     assert refused({"scheduler": "kueue", "queue": "a"}, metadata={"metadata": {"labels": label}}) == [
-        'metadata.labels.kueue.x-k8s.io/queue-name="b": contradicts the gang, for which it is a; '
-        "leave it out of the task, its PodTemplate and the settings, or say the same"
+        'metadata.labels.kueue.x-k8s.io/queue-name="b": conflicts with the gang, which needs a; '
+        "leave it out of the task, its PodTemplate and the settings, or write the same value"
     ]
 
 
@@ -302,9 +305,7 @@ def test_a_priority_is_that_of_all_pods() -> None:
         assert [pod["priorityClassName"] for pod in pods] == ["high", "high"]
     custom = {**FIVE, "kfpytorch": {"gang": said, "worker": {"priorityClassName": "low"}}}
     (problem,) = refused(PLUGIN, custom)
-    assert problem.startswith(
-        'worker pod.priorityClassName="low": contradicts the gang, for which it is high'
-    )
+    assert problem.startswith('worker pod.priorityClassName="low": conflicts with the gang, which needs high')
 
 
 def test_a_job_carries_what_stands_beside_it() -> None:
@@ -353,17 +354,18 @@ def test_what_is_ours_to_say_of_a_job_no_author_says() -> None:
         (
             PLUGIN,
             "yunikorn.apache.org/queue",
-            "speaks to yunikorn, and the gang is for coscheduling: a pod has one",
+            "is for yunikorn, but the gang scheduler is coscheduling: a pod has one",
         ),
         (
             {"scheduler": "kai"},
             "scheduling.x-k8s.io/pod-group",
-            "speaks to coscheduling, and the gang is for kai: a",
+            "is for coscheduling, but the gang scheduler is kai: a",
         ),
         (
             {"scheduler": "kueue", "queue": "a"},
             "yunikorn.apache.org/app-id",
-            "speaks to yunikorn, and the gang is for kueue: it has queues of its own, and holds no places",
+            "is for yunikorn, but the gang scheduler is kueue: it has its own queues, and makes no "
+            "placeholder",
         ),
     ],
 )
@@ -385,6 +387,4 @@ def test_a_queue_of_kueue_that_a_task_names_in_a_label_is_left_to_it() -> None:
     job, _ = planned(PLUGIN, metadata={"metadata": {"labels": label}})
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "b"
     (problem,) = refused({"scheduler": "yunikorn"}, metadata={"metadata": {"labels": label}})
-    assert problem.startswith(
-        'metadata.labels.kueue.x-k8s.io/queue-name="b": speaks to kueue, and the gang is'
-    )
+    assert problem.startswith('metadata.labels.kueue.x-k8s.io/queue-name="b": is for kueue, but the gang')

@@ -98,20 +98,20 @@ VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
             COSCHEDULING,
             "Gangs are for coscheduling (plugin): the cluster has",
         ),
-        (has(), AUTO, "", "No gang, and jobs of several replicas may block each other: nothing is found."),
+        (has(), AUTO, "", "No gang, and jobs of several replicas may block each other: no scheduler found."),
         (
             NOTHING,
             AUTO,
             "",
-            "No gang, and jobs of several replicas may block each other: nothing is found; nobod",
+            "No gang, and jobs of several replicas may block each other: no scheduler found; the c",
         ),
         # If the operator's scheduler is unknown, the reasons do not claim that it does not create pod groups.
         (
             has(*GROUPS, operator_scheduler=None, unknown={"operator_scheduler": "forbidden; add {x}"}),
             AUTO,
             "",
-            "No gang, and jobs of several replicas may block each other: nothing is found; "
-            "operator-scheduler cannot be told: forbidden; add {x}.",
+            "No gang, and jobs of several replicas may block each other: no scheduler found; "
+            "operator-scheduler is not known: forbidden; add {x}.",
         ),
     ],
 )
@@ -127,22 +127,24 @@ def test_the_others_that_are_there_are_told_of() -> None:
     made = planned({**AUTO, "timeout": "1m", "queue": "q"}, has(*GROUPS, operator_scheduler="volcano"))
     assert list(made.reasons) == [
         "Gangs are for volcano (operator): the training-operator runs with --gang-scheduler-name=volcano.",
-        "kai is there, too.",
+        "kai is available, too.",
     ]
     made = planned(AUTO, has(*GROUPS, schedulers=("default-scheduler",)))
     assert list(made.reasons)[1:] == [
-        "coscheduling (plugin) is there, too.",
-        "No pod was bound by volcano lately.",
+        "coscheduling (plugin) is available, too.",
+        "No pod was bound by volcano recently.",
     ]
     made = planned(AUTO, has(admission_scheduler="yunikorn", operator_scheduler="volcano"))
-    assert "makes a group of every job, which is of no use to these" in made.reasons[-1]
+    assert "creates a group for every job, which these gangs do not use" in made.reasons[-1]
 
 
 def test_what_a_cluster_shows_against_a_sighting_counts() -> None:
     """The operator runs with the flag for Volcano, but the cluster does not serve Volcano's kinds."""
     made = planned(AUTO, has(operator_scheduler="volcano"))
     assert of(made) == ("", "")
-    assert made.reasons[0].startswith("No gang, and jobs of several replicas may block each other: nothing")
+    assert made.reasons[0].startswith(
+        "No gang, and jobs of several replicas may block each other: no scheduler"
+    )
 
 
 KUEUE = {"queues": {"kueue": ("default", "team-a")}, "suspends_jobs": True}
@@ -191,14 +193,15 @@ def test_why_a_job_waits_first_or_does_not_is_told() -> None:
     )
     off = {**KUEUE, "suspends_jobs": False}
     denied = (
-        "Not after queue default: Kueue leaves PyTorchJobs alone here, which is its default from 0.19 on."
+        "Not after queue default: Kueue does not manage PyTorchJobs on this cluster, which is its "
+        "default since 0.19."
     )
     assert planned(AUTO, has(*GROUPS, **off)).reasons[-1] == denied
     assert planned(AUTO, has("kueue.x-k8s.io", **off)).reasons[-1] == denied
     assert (
         planned(AUTO, has("kueue.x-k8s.io", admission_scheduler="yunikorn", **KUEUE))
         .reasons[-1]
-        .startswith("Not after queue default, for yunikorn is told: it has queues of its own")
+        .startswith("Not after queue default, because the gang is for yunikorn: it has its own queues")
     )
 
 
@@ -224,64 +227,64 @@ def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
         (
             {"scheduler": "coscheduling", "style": "plugin"},
             has(*GROUPS, operator_scheduler="volcano"),
-            'style="plugin": cannot be on this cluster: the training-operator runs with '
-            "--gang-scheduler-name=volcano, and writes its own groups over ours; write auto",
+            'style="plugin": cannot be used on this cluster: the training-operator runs with '
+            "--gang-scheduler-name=volcano, and overwrites the groups of this server; write auto",
         ),
         (
             {"scheduler": "volcano", "style": "operator"},
             has(*GROUPS),
-            'style="operator": cannot be on this cluster: the training-operator runs without',
+            'style="operator": cannot be used on this cluster: the training-operator runs without',
         ),
         (
             {"scheduler": "volcano", "style": "operator"},
             has(*GROUPS, operator_scheduler="scheduler-plugins-scheduler"),
-            'style="operator": cannot be on this cluster: the training-operator runs with '
-            "--gang-scheduler-name=scheduler-plugins-scheduler, and makes other groups",
+            'style="operator": cannot be used on this cluster: the training-operator runs with '
+            "--gang-scheduler-name=scheduler-plugins-scheduler, and creates other groups",
         ),
         (
             {"scheduler": "coscheduling", "style": "operator"},
             has(*GROUPS, operator_scheduler="volcano"),
-            'style="operator": cannot be on this cluster: the training-operator runs with',
+            'style="operator": cannot be used on this cluster: the training-operator runs with',
         ),
         (
             {"scheduler": "coscheduling", "style": "operator"},
             has(operator_scheduler="scheduler-plugins-scheduler"),
-            'style="operator": cannot be on this cluster: the cluster has no scheduling.x-k8s.io',
+            'style="operator": cannot be used on this cluster: the cluster has no scheduling.x-k8s.io',
         ),
         (
             {"scheduler": "volcano", "style": "plugin"},
             has("scheduling.x-k8s.io"),
-            'style="plugin": cannot be on this cluster: the cluster has no scheduling.volcano.sh',
+            'style="plugin": cannot be used on this cluster: the cluster has no scheduling.volcano.sh',
         ),
         (
             {"scheduler": "kai"},
             has(),
-            'scheduler="kai": cannot be on this cluster: the cluster has no scheduling.run.ai',
+            'scheduler="kai": cannot be used on this cluster: the cluster has no scheduling.run.ai',
         ),
         (
             {"scheduler": "kueue", "queue": "a"},
             has("kueue.x-k8s.io", suspends_jobs=False),
-            'scheduler="kueue": cannot be on this cluster: Kueue leaves PyTorchJobs alone here',
+            'scheduler="kueue": cannot be used on this cluster: Kueue does not manage PyTorchJobs',
         ),
         (
             {"scheduler": "kai", "local-queue": "a"},
             has("scheduling.run.ai"),
-            'local-queue="a": cannot be on this cluster: the cluster has no kueue.x-k8s.io',
+            'local-queue="a": cannot be used on this cluster: the cluster has no kueue.x-k8s.io',
         ),
         (
             {"scheduler": "kueue", "queue": "team-b"},
             has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}),
-            'queue="team-b": is no queue that kueue has for this namespace; write team-a',
+            'queue="team-b": is not a queue of kueue for this namespace; write team-a',
         ),
         (
             {"scheduler": "volcano", "style": "plugin", "queue": "a"},
             has("scheduling.volcano.sh", queues={"volcano": ()}),
-            'queue="a": is no queue that volcano has for this namespace; make a queue of volcano',
+            'queue="a": is not a queue of volcano for this namespace; create a queue of volcano',
         ),
         (
             {"scheduler": "kai", "queue": "q", "local-queue": "x"},
             has("scheduling.run.ai", "kueue.x-k8s.io", queues={"kai": ("q",), "kueue": ("team-a", "b")}),
-            'local-queue="x": is no queue that kueue has for this namespace; write b or team-a',
+            'local-queue="x": is not a queue of kueue for this namespace; write b or team-a',
         ),
     ],
 )
@@ -294,14 +297,14 @@ def test_what_a_cluster_shows_to_be_impossible_is_refused(ganging: Any, found: F
 
 def test_a_queue_of_the_author_that_nobody_has_is_refused() -> None:
     found = has("scheduling.run.ai", "kueue.x-k8s.io", queues={"kai": ("b",), "kueue": ("team-a",)})
-    unknown = 'custom.kfpytorch.gang.queue="teama": is no queue that {0} has for this namespace; write {1}'
+    unknown = 'custom.kfpytorch.gang.queue="teama": is not a queue of {0} for this namespace; write {1}'
     assert refused({"scheduler": "kai"}, found, gang={"queue": "teama"}) == [unknown.format("kai", "b")]
     both = {"scheduler": "kai", "local-queue": "team-a"}
     assert refused(both, found, gang={"queue": "teama"}) == [unknown.format("kueue", "team-a")]
 
 
 ONLY_KUEUE = has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}, suspends_jobs=True)
-NO_QUEUE = ": is no queue that kueue has for this namespace; write team-a"
+NO_QUEUE = ": is not a queue of kueue for this namespace; write team-a"
 
 
 @pytest.mark.parametrize(
@@ -315,7 +318,7 @@ NO_QUEUE = ": is no queue that kueue has for this namespace; write team-a"
         (
             AUTO,
             {"scheduler": "kueue"},
-            ['custom.kfpytorch.gang.queue="": is needed by kueue; write team-a'],
+            ['custom.kfpytorch.gang.queue="": is required by kueue; write team-a'],
         ),
     ],
 )
@@ -331,12 +334,14 @@ def test_where_there_is_kueue_alone_its_queues_are_those_that_are_meant(
 def test_why_a_task_cannot_have_the_kueue_that_it_names_is_told() -> None:
     alone = has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}, suspends_jobs=False)
     (problem,) = refused(AUTO, alone, gang={"queue": "team-a", "scheduler": "kueue"})
-    assert "cannot be on this cluster: Not after queue team-a: Kueue leaves PyTorchJobs alone" in problem
+    assert (
+        "cannot be used on this cluster: Not after queue team-a: Kueue does not manage PyTorchJobs" in problem
+    )
 
 
 def test_a_queue_that_cannot_be_looked_up_is_not_refused() -> None:
     unseen = has("kueue.x-k8s.io", "scheduling.run.ai", queues={"kai": ("a",)}, unknown={"kueue": "no"})
-    assert "kueue cannot be told: no" in planned(AUTO, unseen, gang={"queue": "b"}).reasons[0]
+    assert "kueue is not known: no" in planned(AUTO, unseen, gang={"queue": "b"}).reasons[0]
 
 
 def test_who_names_a_queue_of_the_scheduler_does_not_wait_in_the_default_one_of_kueue() -> None:
@@ -363,13 +368,13 @@ PARTS = {
 @pytest.mark.parametrize(
     ("run", "gang", "expected", "why"),
     [
-        ({"namespace": "ours"}, {}, VOLCANO, "Gangs are for volcano (plugin): kfpytorch.gang says so."),
-        ({"namespace": "theirs"}, {}, VOLCANO, "kfpytorch.gang.by-namespace.theirs says so."),
-        ({}, {}, "kai-scheduler policy", "kfpytorch.gang.by-namespace.project-development says so."),
-        ({"domain": "staging"}, {}, "", "No gang: kfpytorch.gang.by-project.project/staging says so."),
-        ({}, {"scheduler": "yunikorn"}, "yunikorn", "the task says Gang(scheduler='yunikorn'), which"),
-        ({}, {"scheduler": "none"}, "", "No gang: the task says Gang(scheduler='none')."),
-        ({"namespace": "ours"}, {"scheduler": "volcano"}, VOLCANO, "Gangs are for volcano (plugin): kfp"),
+        ({"namespace": "ours"}, {}, VOLCANO, "Gangs are for volcano (plugin): set by kfpytorch.gang."),
+        ({"namespace": "theirs"}, {}, VOLCANO, "set by kfpytorch.gang.by-namespace.theirs."),
+        ({}, {}, "kai-scheduler policy", "set by kfpytorch.gang.by-namespace.project-development."),
+        ({"domain": "staging"}, {}, "", "No gang: set by kfpytorch.gang.by-project.project/staging."),
+        ({}, {"scheduler": "yunikorn"}, "yunikorn", "the task sets Gang(scheduler='yunikorn'), which"),
+        ({}, {"scheduler": "none"}, "", "No gang: the task sets Gang(scheduler='none')."),
+        ({"namespace": "ours"}, {"scheduler": "volcano"}, VOLCANO, "Gangs are for volcano (plugin): set"),
     ],
 )
 def test_the_nearest_word_counts(run: Any, gang: Any, expected: str, why: str) -> None:
@@ -397,7 +402,7 @@ def test_a_task_may_name_what_the_settings_allow_or_the_cluster_shows() -> None:
 @pytest.mark.parametrize(
     ("found", "ends"),
     [
-        (NOTHING, "drops what its schema does not know; "),
+        (NOTHING, "that are not in its schema; "),
         (
             Findings(
                 kubernetes="1.36.1",
@@ -423,24 +428,24 @@ def test_the_gangs_of_kubernetes_itself_are_refused_with_the_version(found: Find
     [
         (
             {"by-namespace": {"a": {"scheduler": "volcano"}}},
-            ['by-namespace.a.style="": does not say who makes the groups of volcano'],
+            ['by-namespace.a.style="": does not define what creates the groups of volcano'],
         ),
         (
             {"scheduler": "kai", "queue": "a b", "by-namespace": {"a": {"timeout": "1s"}}},
-            ['queue="a b": is not the name', 'by-namespace.a.timeout="0:00:01": means nothing to kai'],
+            ['queue="a b": is not the name', 'by-namespace.a.timeout="0:00:01": is not supported by kai'],
         ),
         ({"by-project": {"a": {"scheduler": "kai"}}}, ['by-project="a": is not a project with its domain']),
-        ({"choices": {"auto": {}}}, ['choices="auto": is no gang scheduler; leave it out']),
+        ({"choices": {"auto": {}}}, ['choices="auto": is not a gang scheduler; leave it out']),
         ({"choices": {"kai": {"scheduler": "x"}}}, ["choices.kai.scheduler='x': is not a setting"]),
         ({"choices": "kai"}, ["choices='kai': is not a section"]),
-        ({"local-queue": "a"}, ['local-queue="a": means nothing without a scheduler']),
+        ({"local-queue": "a"}, ['local-queue="a": is not supported without a scheduler']),
         (
             {"scheduler": "kueue", "local-queue": "a"},
-            ['local-queue="a": means nothing to kueue alone; write queue'],
+            ['local-queue="a": is not supported by kueue alone; write queue'],
         ),
         (
             {"scheduler": "yunikorn", "local-queue": "a"},
-            ['local-queue="a": means nothing to yunikorn: it has queues of its own, and holds no places'],
+            ['local-queue="a": is not supported by yunikorn: it has its own queues, and makes no'],
         ),
     ],
 )

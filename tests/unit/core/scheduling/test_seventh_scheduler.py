@@ -84,7 +84,7 @@ def test_it_is_found_chosen_and_combined() -> None:
 
 
 def test_what_it_cannot_mean_is_refused() -> None:
-    with pytest.raises(InvalidSettings, match=r"timeout.*means nothing to seventh"):
+    with pytest.raises(InvalidSettings, match=r"timeout.*is not supported by seventh"):
         settings.read({"kfpytorch": {"gang": {"scheduler": "seventh", "timeout": "1s"}}})
-    with pytest.raises(InvalidTask, match="is no queue that seventh has for this namespace"):
+    with pytest.raises(InvalidTask, match="is not a queue of seventh for this namespace"):
         planned({"scheduler": "seventh"}, Findings(queues={"seventh": ("b",)}), queue="a")
