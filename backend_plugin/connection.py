@@ -207,8 +207,8 @@ def _explain(error: "grpc.RpcError", found: Server) -> NotAnswered:
     if code == "UNAUTHENTICATED":
         where = discovery.file(discovery.state_directory(os.environ))
         return TokenRefused(
-            f"the server at {endpoint} refuses the token; the user who started it finds it in {where}, "
-            f"others give it with --token or {TOKEN}"
+            f"the server at {endpoint} rejects the token; the user who started it finds it in {where}, "
+            f"other users pass --token or set {TOKEN}"
         )
     if code == "UNAVAILABLE" and (reason := _explain_connection(found, details)):
         return NoServer(reason)

@@ -12,7 +12,7 @@ VERDICTS = Path(__file__).parent / "golden/verdicts"
 BEFORE = {
     "living/not_seen": "the job is made; no operator has looked at it yet",
     "living/created": "the operator has; pods are not all there",
-    "patience/no_scheduler": "pods are there, and for a minute no scheduler has said a word",
+    "patience/no_scheduler": "pods are there, and for a minute no scheduler has reported anything",
     "living/no_node": "no node fits",
     "living/one_of_two_placed": "one replica has a node, and for the other no node fits",
     "living/one_of_two_runs": "one runs already, and for the other no node fits",

@@ -219,9 +219,9 @@ def _is_leaving(job: Running) -> bool:
 
 
 DEEDS: Mapping[Callable[[Running], None], str] = {
-    delete_job: "was deleted before its end",
-    delete_worker: "1 of its 2 pods gone: look for who deleted them",
-    delete_all_pods: "of its 2 pods gone: look for who deleted them",
+    delete_job: "was deleted before it ended",
+    delete_worker: "1 of its 2 pods no longer exist; find out what deleted them",
+    delete_all_pods: "of its 2 pods no longer exist; find out what deleted them",
     take_node: "node",
 }
 

@@ -171,5 +171,5 @@ def test_clocks_that_differ_change_no_phase(bare: ControlPlane, tmp_path: Path, 
         end(bare, badly.job, "Failed", now)
         told(caller, well, "SUCCEEDED")
         failed = told(caller, badly, "RETRYABLE_FAILED")
-        assert "the replicas that could say why are gone" in failed.message
+        assert "the pods that could show the reason no longer exist" in failed.message
         assert caller.get(lives).phase == "QUEUED"

@@ -140,7 +140,7 @@ REFUSED = {
         "lost-resources": "is not a resource that a container can request",
         "other-word": "is not one of its values",
         "unfilled-args": "was not replaced by Flyte",
-        "many-workers": "is more than can be named",
+        "many-workers": "is too large for pod names",
         "volume-twice": "is the name of two volumes",
         "mount-twice": "is the mount path of two volumes",
         "port-twice": "of two ports",

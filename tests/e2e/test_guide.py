@@ -133,7 +133,7 @@ def test_the_guide_runs_unchanged(
     assert ran.code == 0, ran.err
     assert f": {layout} on this machine (CPU, gloo)" in ran.err
     assert printed in ran.out.splitlines()
-    assert ran.err.count("gloo stands in for nccl") == entity.startswith("distributed")
+    assert ran.err.count("gloo replaces nccl") == entity.startswith("distributed")
 
 
 def test_the_example_holds_the_guide_to_the_letter() -> None:

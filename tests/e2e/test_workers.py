@@ -220,7 +220,7 @@ def test_a_direct_call_of_a_pytorch_task_runs_here_in_a_world_of_one(
 
     assert alone() == [os.getpid(), 1, 1]
     assert dict(os.environ) == before
-    assert "gloo stands in for nccl" in capfd.readouterr().err
+    assert "gloo replaces nccl" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

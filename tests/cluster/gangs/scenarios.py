@@ -200,7 +200,7 @@ def preemption(scene: Scene) -> None:
         until(lambda: not scene.pods(low), 30, lambda: "it still has pods")
         scene.hears(low, "preempted")
         said = scene.until_turned(low, "WaitingForResources")
-        assert said.startswith(("let go before and", "queue team: let go before and"))
+        assert said.startswith(("admitted before and", "queue team: admitted before and"))
         scene.served.process.stop()
         scene.served.start()
         scene.hears(low, "preempted")

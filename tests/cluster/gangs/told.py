@@ -38,8 +38,8 @@ _IN_PART: Final = f"{IN_PART}\n"
 
 def _inactive(queue: str) -> str:
     return (
-        f"no job is admitted until an admin has corrected that; `kubectl describe {queue}` shows the reason: it"
-        " is stopped, or an object that it refers to is missing; or use another queue"
+        f"no job is admitted until an admin has corrected that; `kubectl describe {queue}` shows the reason:"
+        " it is stopped, or an object that it refers to is missing; or use another queue"
     )
 
 

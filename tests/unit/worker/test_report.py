@@ -122,8 +122,8 @@ def test_a_process_of_a_rank_that_is_gone() -> None:
     assert lines(cause=gone, others=[], ranks=1, logs="") == [
         "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error): RuntimeError",
         f"  RuntimeError: {said}",
-        "  hint   a process that it had started ended without a word: it may have been killed for lack of memory, or have",  # noqa: E501
-        "         crashed; its last words may be in the log",
+        "  hint   a process that it had started ended without an error: it may have been killed for lack of memory, or have",  # noqa: E501
+        "         crashed; its last output may be in the log",
     ]
     assert lines(cause=dataclasses.replace(gone, traceback=killed), others=[], ranks=1, logs="")[:-1] == [
         "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (oom-host): RuntimeError",
