@@ -332,4 +332,4 @@ def test_a_shortage_in_kueue_counts_all_replicas_of_an_elastic_job():
     lacking = "couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
     held = group("kueue.x-k8s.io", condition("QuotaReserved", "False", message=lacking), kind="Workload")
     line = waiting_line(job=job, pod_groups=[held])
-    assert line.startswith("waiting for 4 nvidia.com/gpu in queue team: 10 asked, 6 free (")
+    assert line.startswith("waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free (")
