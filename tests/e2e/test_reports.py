@@ -36,3 +36,33 @@ def test_a_notebook_shows_the_report_with_the_line_of_the_cell(tmp_path: Path) -
 
     assert shown[0].endswith("(user-error): ValueError at /nowhere/cell-1.py:7 in train")
     assert shown[1:3] == ["  ValueError: no data", '    ❱ raise ValueError("no data")']
+
+
+HOSTILE = """
+from flytekit import task
+from flytekitplugins.kfpytorch import Elastic
+
+
+class Hostile(Exception):
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+    def __setattr__(self, name, value):
+        raise RuntimeError(name)
+
+
+@task(task_config=Elastic(nnodes=1, nproc_per_node=2))
+def train() -> None:
+    raise Hostile("no data")
+"""
+
+
+def test_an_exception_whose_attributes_raise_has_its_type_and_line(pyflyte: Pyflyte, tmp_path: Path) -> None:
+    script = tmp_path / "hostile.py"
+    script.write_text(HOSTILE)
+    ran = pyflyte.run(script, "train")
+
+    line = HOSTILE.splitlines().index('    raise Hostile("no data")') + 1
+    assert ran.code == 1
+    assert ran.report[0].endswith(f"(user-error): Hostile at hostile.py:{line} in train")
+    assert ran.report[1:3] == ["  Hostile: no data", '    ❱ raise Hostile("no data")']

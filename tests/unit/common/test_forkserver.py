@@ -82,6 +82,13 @@ def test_an_exception_of_the_target_is_in_its_output(caller: Caller) -> None:
     assert child.out.read().splitlines()[-1] == "RuntimeError: said aloud"
 
 
+def test_an_exception_that_cannot_be_printed_is_in_the_output_with_its_line(caller: Caller) -> None:
+    child = caller.start("end", {"how": "raise unprintable", "code": None})
+    *_, line, last = child.out.read().splitlines()
+    assert (line.strip(), last) == ("raise Unprintable", "Unprintable")
+    assert child.code() == EXIT_BROKEN
+
+
 def test_a_target_that_is_not_there_breaks_its_child_only(caller: Caller) -> None:
     lost = caller.start("nothing_of_that_name")
     assert lost.code() == EXIT_BROKEN
