@@ -1,0 +1,104 @@
+"""Docstrings, comments, messages, pages and charts use the terms of STYLE.md."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PRODUCT = ("backend_plugin", "flytekitplugins", "kfpytorch_common")
+# Words that describe software as a person, and words that technical prose does not use.
+RETIRED = re.compile(
+    r"\b(?:say|says|said|saying|tell|tells|told|telling|asks|asked|hear|hears|heard|speak|speaks|spoken|meant|"
+    r"whoever|nobody|somebody|aloud|hence|thereof|therein|befalls?|befell|lent|borne|in vain|yet to|for whom|"
+    r"of whom|whose turn|knows of|goes on|go on|went on)\b",
+    re.IGNORECASE,
+)
+# Names of the code are not prose: `said`, [text](page.md#tell-flytepropeller).
+CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\]\([^)\s]*\)|<[^>]*>", re.DOTALL)
+MESSAGE_WORDS = 4
+
+
+def read_docstrings(tree: ast.Module) -> dict[ast.Constant, int]:
+    return {
+        node.value: node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+
+
+def read_python(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the docstrings, comments and messages of a module."""
+    tree = ast.parse(source)
+    docstrings = read_docstrings(tree)
+    for node, line in docstrings.items():
+        # The parameter names of a Google style docstring are code.
+        yield line, re.sub(r"(?m)^\s+\w+: ", "", str(node.value))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node not in docstrings and is_message(node.value):
+            yield node.lineno, node.value
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def is_message(value: object) -> bool:
+    """True for a text of some words that is no regular expression."""
+    return (
+        isinstance(value, str)
+        and len(re.findall(r"[A-Za-z]{2,}", value)) >= MESSAGE_WORDS
+        and "(?" not in value
+    )
+
+
+def read_lines(text: str) -> Iterator[tuple[int, str]]:
+    for match in re.finditer(r"[^\n]+", CODE.sub(lambda code: "\n" * code.group().count("\n"), text)):
+        yield text.count("\n", 0, match.start()) + 1, match.group()
+
+
+def read_texts(path: Path) -> Iterator[tuple[int, str]]:
+    text = path.read_text()
+    if path.suffix == ".py":
+        yield from read_python(text)
+    elif path.suffix == ".md":
+        yield from read_lines(text)
+    else:
+        for number, line in enumerate(text.splitlines(), 1):
+            if comment := re.search(r"(?:^|\s)#\s?(.*)$", line):
+                yield number, comment.group(1)
+
+
+def find_retired(path: Path) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {word.group()!r} in {text.strip()[:80]!r}"
+        for line, text in read_texts(path)
+        for word in RETIRED.finditer(CODE.sub("", text))
+    ]
+
+
+@pytest.mark.parametrize("folder", PRODUCT)
+def test_docstrings_comments_and_messages_use_standard_terms(folder: str) -> None:
+    files = [path for path in sorted((ROOT / folder).rglob("*.py")) if "_pb2" not in path.name]
+    assert [each for path in files for each in find_retired(path)] == []
+
+
+def test_pages_use_standard_terms() -> None:
+    # STYLE.md lists the words that it replaces.
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    assert [each for path in pages if path.name != "STYLE.md" for each in find_retired(path)] == []
+
+
+def test_comments_of_charts_use_standard_terms() -> None:
+    files = [path for path in (ROOT / "charts").rglob("*") if path.suffix in {".yaml", ".tpl"}]
+    assert [each for path in files for each in find_retired(path)] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["# nobody reads it", '"""Told to the server."""', 'x = "the server is asked for more"']
+)
+def test_a_retired_word_is_found(text: str, tmp_path: Path) -> None:
+    assert [text for _, text in read_python(text) if RETIRED.search(text)]
