@@ -21,12 +21,12 @@ help:  ## list the targets
 demo: $(READY)  ## train a small model on four local ranks, then run jobs in an emulated cluster
 	$(BIN)/pyflyte run examples/01_digits_elastic.py train
 	@echo
-	@echo "That was examples/01_digits_elastic.py, run by: $(BIN)/pyflyte run examples/01_digits_elastic.py train"
-	@echo "Next: the road that a task travels to a cluster, walked here by: $(BIN)/kfpytorch demo"
+	@echo "The command was: $(BIN)/pyflyte run examples/01_digits_elastic.py train"
+	@echo "Next: run tasks through a connector and an emulated cluster, with: $(BIN)/kfpytorch demo"
 	@echo
 	$(BIN)/kfpytorch demo
 	@echo
-	@echo "Read on in examples/02_*.py and docs/README.md."
+	@echo "Continue with examples/02_*.py and docs/README.md."
 
 test: $(READY)  ## run all tests that need nothing but Python
 	$(BIN)/pytest $(AT_ONCE)
@@ -74,7 +74,7 @@ clean:  ## remove the environment and all build results
 
 # pip installs the locked version of uv, and uv installs the other locked packages.
 $(READY): requirements.lock setup.py
-	@test -n "$(PYTHON)" || { echo "No Python 3.10 to 3.12 with its venv package here: install one, or say 'make test PYTHON=/path/to/python3.12'."; exit 1; }
+	@test -n "$(PYTHON)" || { echo "No Python 3.10 to 3.12 with its venv package here: install one, or run 'make test PYTHON=/path/to/python3.12'."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	awk '/^[^ #]/ { wanted = /^uv==/ } wanted' requirements.lock > $(VENV)/uv.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.lock
