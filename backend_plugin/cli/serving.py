@@ -163,11 +163,16 @@ def fronts(parts: Parts, said: ServerSettings, token: str) -> Sequence[Front]:
     # configured a token file and adds the token on the way. Users may cancel and read jobs, so a token is
     # always required for their calls if there is one.
     is_open = said.cluster is ClusterKind.KUBERNETES and said.token_file is None
+    names = frozenset(said.tls.client_names if said.tls else ())
     flytes = Front(
-        service.handlers(parts.tasks), said.concurrency, None if is_open else secret, parts.metrics
+        service.handlers(parts.tasks),
+        said.concurrency,
+        None if is_open else secret,
+        parts.metrics,
+        client_names=names,
     )
     theirs = (people.handler(parts.people), Reflection(_SERVICES))
-    others = Front(theirs, _PEOPLE_AT_ONCE, secret, parts.metrics)
+    others = Front(theirs, _PEOPLE_AT_ONCE, secret, parts.metrics, client_names=names)
     parts.metrics.running.ask = lambda: {("flyte",): flytes.running, ("people",): others.running}
     parts.metrics.streams.ask = lambda: {("flyte",): flytes.streaming, ("people",): others.streaming}
     return flytes, others

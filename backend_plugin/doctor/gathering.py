@@ -137,7 +137,7 @@ async def _found(looking: Looking, wish: Wish) -> Findings:
     if wish.settings.kfpytorch.gang.is_silent:
         return NOTHING
     try:
-        return await looking.look(wish.run.namespace)
+        return await looking.look(wish.run.namespace, tries_pod=wish.settings.kfpytorch.gang.is_found)
     except Unavailable:
         return NOTHING
 

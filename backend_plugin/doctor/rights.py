@@ -29,6 +29,7 @@ RULES: Final = (
     Rule(resource=_WORKFLOWS, verbs=("get",)),
 )
 """The permissions that a connector needs to run tasks and to report why they fail."""
+_DRY_RUN: Final = Rule(resource=PODS, verbs=("create",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,13 @@ class _Account:
         return {"user": f"system:serviceaccount:{self.namespace}:{self.name}", "groups": groups}
 
 
+def required(facts: Facts) -> Sequence[Rule]:
+    """Return the permissions that a connector needs with the settings."""
+    # A connector that detects the gang scheduler creates pods in dry runs.
+    dry_runs = (_DRY_RUN,) if facts.settings.kfpytorch.gang.is_found else ()
+    return (*RULES, *dry_runs, *_of_groups(facts))
+
+
 async def lacking(api: Api, facts: Facts) -> Sequence[Lacking]:
     """Return the ServiceAccounts of connectors that lack permissions, with the missing rules.
 
@@ -69,7 +77,7 @@ async def lacking(api: Api, facts: Facts) -> Sequence[Lacking]:
         )
         for each in deployments.connectors(facts)
     ]
-    rules = [replace(each, namespace=facts.namespace) for each in (*RULES, *_of_groups(facts))]
+    rules = [replace(each, namespace=facts.namespace) for each in required(facts)]
     found = [(account, await _missing(api, account, rules)) for account in accounts]
     return [
         Lacking(namespace=account.namespace, name=account.name, rules=[*map(read_permission, missing)])

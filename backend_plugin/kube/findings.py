@@ -75,8 +75,10 @@ class Looking:
         self._permissions = permissions
         self._everywhere = not options.namespaces
 
-    async def look(self, namespace: str) -> Findings:
+    async def look(self, namespace: str, *, tries_pod: bool = True) -> Findings:
         """Return the current capabilities for the jobs of a namespace.
+
+        Without `tries_pod` no pod is created in a dry run, and what it would show is unknown.
 
         Raises:
             Unavailable: If the API server does not respond.
@@ -89,9 +91,10 @@ class Looking:
             "kubernetes": self._version(),
             "operator_scheduler": self._operator(),
             "schedulers": self._binders(namespace),
-            "pod": self._pod(namespace),
             "container_defaults": self._defaults(namespace),
         }
+        if tries_pod:
+            asked["pod"] = self._pod(namespace)
         if _KUEUE in served:
             asked["suspends_jobs"] = self._suspends(namespace)
         kinds = _queue_kinds(served)

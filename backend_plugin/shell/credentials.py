@@ -11,7 +11,7 @@ import os
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -46,6 +46,8 @@ class Tls:
     """PEM, without a password."""
     client_ca: Path | None = None
     """PEM; clients need a certificate of this CA (mTLS). None: clients need no certificate."""
+    client_names: Sequence[str] = ()
+    """Accepted names in client certificates; empty for all names."""
 
     @property
     def files(self) -> Sequence[Path]:
@@ -97,6 +99,12 @@ def _state(file: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return seen.st_mtime_ns, seen.st_size, seen.st_ino
+
+
+def read_peer_names(auth_context: Mapping[str, Iterable[bytes]]) -> Set[str]:
+    """Return the common name and the subject alternative names of a verified client certificate."""
+    keys = ("x509_common_name", "x509_subject_alternative_name")
+    return {name.decode(errors="replace") for key in keys for name in auth_context.get(key, ())}
 
 
 def server_credentials(tls: Tls) -> grpc.ServerCredentials:

@@ -38,8 +38,11 @@ MOST: Final = 1_000
 class Looks(Protocol):
     """A source of gang capabilities."""
 
-    async def look(self, namespace: str) -> Findings:
-        """Return the current capabilities for the jobs of a namespace; raises `Unavailable`."""
+    async def look(self, namespace: str, *, tries_pod: bool = True) -> Findings:
+        """Return the current capabilities for the jobs of a namespace; raises `Unavailable`.
+
+        Only with `tries_pod` a pod may be created in a dry run.
+        """
 
 
 @dataclass(slots=True)
@@ -134,7 +137,7 @@ class Found:
         if self._looks is None:
             return NOTHING
         try:
-            findings = await asyncio.wait_for(self._looks.look(namespace), _LOOK)
+            findings = await asyncio.wait_for(self._looks.look(namespace, tries_pod=self._decides), _LOOK)
         except asyncio.TimeoutError:
             raise Unavailable(f"the cluster was not looked through within {_LOOK:g} s") from None
         last = self._seen.get(namespace)

@@ -5,7 +5,7 @@ It wraps the handlers, because an interceptor costs one more await for each call
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
-from backend_plugin.shell.credentials import Token
+from backend_plugin.shell.credentials import Token, read_peer_names
 from backend_plugin.shell.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class Front(Handler):
     """Maximum number of open streams; more are rejected in the same way."""
     request_bytes: int = REQUEST_BYTES
     """Maximum total size of the requests in progress; more are rejected in the same way."""
+    client_names: Set[str] = frozenset()
+    """Accepted names in client certificates; empty accepts every certificate of the authority."""
     running: int = field(default=0, init=False)
     held_bytes: int = field(default=0, init=False)
     streaming: int = field(default=0, init=False)
@@ -90,6 +92,7 @@ class Front(Handler):
         durations = self.metrics.request_duration.child(name)
 
         async def answer(data: bytes, context: Any) -> Any:
+            await self._check_peer(context)
             size = len(data)
             if full := self._fullness(size):
                 await self._exhausted(name, context, full)
@@ -134,6 +137,7 @@ class Front(Handler):
         # This is not a generator: after its client has gone, a generator ends only when it is garbage
         # collected, and it would count as an open stream until then.
         async def stream(asked: Any, context: Any) -> None:
+            await self._check_peer(context)
             if self.streaming >= self.streams:
                 await self._exhausted(name, context, f"{self.streams} streams are open")
             self.streaming += 1
@@ -152,6 +156,15 @@ class Front(Handler):
                 self.metrics.requests.add(name, (context.code() or code).name)
 
         return stream
+
+    async def _check_peer(self, context: Any) -> None:
+        """Reject a call if the client certificate has none of the accepted names."""
+        if self.client_names and not self.client_names & read_peer_names(context.auth_context()):
+            self.metrics.requests.add("any", "UNAUTHENTICATED")
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED,
+                "the client certificate has no name of tls.client-names; use another, or add its common name",
+            )
 
     async def _exhausted(self, name: str, context: Any, why: str) -> None:
         self.metrics.requests.add(name, "RESOURCE_EXHAUSTED")

@@ -46,6 +46,8 @@ _CONNECTIONS: Final = (
     # A client without a token can open and reset streams as fast as it can send. Without this limit it would
     # keep the event loop from serving others, including probes.
     ("grpc.max_concurrent_streams", 256),
+    # gRPC rejects calls at random, also probes, when more than 1,000 wait: those of four such connections.
+    ("grpc.server.max_pending_requests", 3_000),
     # Clients send no more metadata than a token and a trace context.
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.absolute_max_metadata_size", 32 * 1024),

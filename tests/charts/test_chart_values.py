@@ -10,10 +10,13 @@ import chart_files
 import pytest
 from chart_files import PAGE, ROOT, SCHEMA
 
+from backend_plugin.core import settings
 from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT
 from backend_plugin.core.scheduling.platform import AUTO, NONE
 from backend_plugin.core.scheduling.table import ADAPTERS
 from backend_plugin.core.settings import reading
+from backend_plugin.doctor import rights
+from backend_plugin.doctor.facts import Facts
 from backend_plugin.kube.kinds import KINDS
 
 BEGUN, ENDED = "<!-- values -->\n", "<!-- end of values -->\n"
@@ -132,7 +135,8 @@ def test_the_rules_are_those_that_the_page_lists() -> None:
         apis -= {*ADAPTERS, "for"}
         listed |= uses(apis, re.findall(r"[\w/]+", resources), re.findall(r"\w+", verbs))
     said = chart_files.read("files/rules.yaml")
-    parts = [*said["server"], *said["gangs"], *said["gangsEverywhere"], *said["groups"].values()]
+    parts = [*said["server"], *said["gangs"], *said["dryRuns"], *said["gangsEverywhere"]]
+    parts += said["groups"].values()
     ours = [uses({*rule["apiGroups"]}, rule["resources"], rule["verbs"]) for rule in parts]
     assert listed == set().union(*ours)
 
@@ -149,3 +153,23 @@ def test_what_is_followed_may_be_listed_and_watched() -> None:
         for verb in rule["verbs"]
     }
     assert followed == {each for each in permitted if each[2] in ("list", "watch")}
+
+
+@pytest.mark.parametrize(("scheduler", "tries_pod"), [("none", False), ("kueue", False), ("auto", True)])
+def test_the_doctor_requires_rules_of_the_chart_and_dry_runs_of_pods_only_with_auto(
+    scheduler: str, tries_pod: bool
+) -> None:
+    said = chart_files.read("files/rules.yaml")
+    permitted = {
+        (group, plural, verb)
+        for rule in (*said["server"], *(said["dryRuns"] if tries_pod else ()))
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    facts = Facts(namespace="ns", settings=settings.read({"kfpytorch": {"gang": {"scheduler": scheduler}}}))
+    required = {
+        (rule.resource.group, rule.plural, verb) for rule in rights.required(facts) for verb in rule.verbs
+    }
+    assert required <= permitted
+    assert (("", "pods", "create") in required) is (("", "pods", "create") in permitted) is tries_pod

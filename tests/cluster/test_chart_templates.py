@@ -44,6 +44,7 @@ REFUSED = {
     "gang: {scheduler: yunikorn, timeout: 5}": "at '/gang/timeout': got number, want string",
     "podTemplates: {enabled: true}": "podTemplates.enabled: true says nothing with gang.scheduler none",
     "tls: {clientCaKey: ca.crt}": "tls.clientCaKey: ca.crt says nothing without a certificate",
+    "tls: {clientNames: [a]}": "tls.clientNames: a has no effect without a CA for client certificates",
     "tls: {certManager: {enabled: true}}": "tls.certManager.issuerRef.name: '' is no Issuer",
     "metrics: {enabled: false, dashboard: {enabled: true}}": "metrics.dashboard.enabled: true has nothing",
     "metrics: {prometheusRule: {enabled: true}}": "metrics.prometheusRule.enabled: true needs the labels",

@@ -10,12 +10,13 @@ from typing import Any
 import grpc
 import pytest
 from certificates import Authority
-from tiny_service import Served, code_of, serving, until
+from tiny_service import Served, code_of, health, serving, until
 
 from backend_plugin.shell.credentials import Tls, UnusableCredentials, server_credentials
 
 OURS, OTHERS = Authority("ours"), Authority("others")
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+OK = grpc.StatusCode.OK
 NOBODY = 65534
 
 
@@ -68,6 +69,31 @@ def test_mutual_tls_wants_a_certificate_of_its_authority(tmp_path: Path) -> None
             return [await asked(served, OURS.pem, *own("ours")), without, strange]
 
     assert asyncio.run(all_of_them()) == [b"hello", UNAVAILABLE, UNAVAILABLE]
+
+
+def test_a_certificate_of_the_authority_without_an_accepted_name_is_rejected(tmp_path: Path) -> None:
+    OURS.issue("flytepropeller", tmp_path / "client.crt", tmp_path / "client.key")
+    own = ((tmp_path / "client.key").read_bytes(), (tmp_path / "client.crt").read_bytes())
+
+    async def calls(*names: str) -> tuple[grpc.StatusCode, str]:
+        credentials = server_credentials(tls(tmp_path, mutual=True))
+        async with serving(credentials=credentials, client_names=frozenset(names)) as served:
+            client = grpc.ssl_channel_credentials(OURS.pem, *own)
+            async with grpc.aio.secure_channel(served.address, client) as channel:
+                assert await health(channel, "liveness") == "SERVING"
+                call = channel.unary_unary("/tiny.Tiny/Say")(b"hello", timeout=10)
+                stream = channel.unary_stream("/tiny.Tiny/Count")(b"", timeout=10)
+                first = await anext(aiter(stream), b"") if await call.code() is OK else b""
+                stream.cancel()
+                return await call.code(), first.decode() or str(await stream.code())
+
+    async def all_of_them() -> list[Any]:
+        # The issued certificates also have the alternative name server.test.
+        return [await calls(*names) for names in ((), ("flytepropeller",), ("a", "server.test"), ("other",))]
+
+    *accepted, rejected = asyncio.run(all_of_them())
+    assert accepted == [(OK, "1")] * 3
+    assert rejected[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_new_certificates_are_used_without_a_restart_and_bad_ones_are_not(

@@ -97,12 +97,16 @@ async def health(channel: grpc.aio.Channel, service: str = "") -> str:
 
 @asynccontextmanager
 async def serving(
-    *, limit: int = 10, streams: int = 10, token: Any = None, request_bytes: int = REQUEST_BYTES, **said: Any
+    *, limit: int = 10, streams: int = 10, token: Any = None, **said: Any
 ) -> AsyncIterator[Served]:
     """Run a server, and stop it immediately on exit."""
     tiny, metrics, ready = Tiny(), Metrics(), asyncio.Event()
     described = {FLYTE: "flyteidl.service.agent_pb2", "grpc.health.v1.Health": "grpc_health.v1.health_pb2"}
-    front = Front((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams, request_bytes)
+    limits = {
+        "request_bytes": said.pop("request_bytes", REQUEST_BYTES),
+        "client_names": said.pop("client_names", frozenset()),
+    }
+    front = Front((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams, **limits)
     server = Server((front,), ServerOptions(**{"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **said}))
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     life = asyncio.ensure_future(server.run(ready, port.set_result))

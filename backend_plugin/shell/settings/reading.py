@@ -32,6 +32,7 @@ KEYS: Final[Mapping[str, Read]] = {
     "tls.certificate": kinds.path,
     "tls.key": kinds.path,
     "tls.client-ca": kinds.path,
+    "tls.client-names": kinds.several,
     "token-file": kinds.path,
     "signing-keys-file": kinds.path,
     "accept-unsigned": kinds.boolean,
@@ -257,6 +258,7 @@ def _check(reading: _Reading, kind: ClusterKind) -> None:
         ("tls.certificate", "tls.key"),
         ("tls.key", "tls.certificate"),
         ("tls.client-ca", "tls.certificate"),
+        ("tls.client-names", "tls.client-ca"),
     ):
         if needs in values and needed not in values:
             wrong(needs, f"says nothing without {needed}", f"write {needed}, too")

@@ -119,6 +119,7 @@ true
 {{- $all := $rules.server -}}
 {{- if not (include "kfpytorch.alone" .) }}{{- $all = concat $all $rules.gangs -}}{{- end -}}
 {{- $grouped := splitList " " (include "kfpytorch.grouped" .) -}}
+{{- if has "auto" $grouped }}{{- $all = concat $all $rules.dryRuns -}}{{- end -}}
 {{- range $name, $rule := $rules.groups -}}
 {{- if or (has $name $grouped) (has "auto" $grouped) }}{{- $all = append $all $rule -}}{{- end -}}
 {{- end -}}
@@ -156,6 +157,7 @@ true
 {{- if include "kfpytorch.tlsSecret" . -}}
 {{- $tls := dict "certificate" "/etc/kfpytorch/tls/tls.crt" "key" "/etc/kfpytorch/tls/tls.key" -}}
 {{- with .Values.tls.clientCaKey }}{{- $_ := set $tls "client-ca" (printf "/etc/kfpytorch/tls/%s" .) -}}{{- end -}}
+{{- with .Values.tls.clientNames }}{{- $_ := set $tls "client-names" . -}}{{- end -}}
 {{- $_ := set $server "tls" $tls -}}
 {{- end -}}
 {{- $gang := dict -}}

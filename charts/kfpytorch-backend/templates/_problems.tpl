@@ -60,6 +60,9 @@
 {{- if and .Values.tls.clientCaKey (not (include "kfpytorch.tlsSecret" .)) -}}
 {{- $problems = append $problems (printf "tls.clientCaKey: %s says nothing without a certificate; name tls.existingSecret" .Values.tls.clientCaKey) -}}
 {{- end -}}
+{{- if and .Values.tls.clientNames (not .Values.tls.clientCaKey) -}}
+{{- $problems = append $problems (printf "tls.clientNames: %s has no effect without a CA for client certificates; write tls.clientCaKey" (join ", " .Values.tls.clientNames)) -}}
+{{- end -}}
 {{- if not .Values.metrics.enabled -}}
 {{- if .Values.metrics.serviceMonitor.enabled -}}
 {{- $problems = append $problems "metrics.serviceMonitor.enabled: true has nothing to show; write metrics.enabled: true" -}}

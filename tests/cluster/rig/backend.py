@@ -23,6 +23,7 @@ _SAID: Final = yaml.safe_load(_FILE.read_text())
 RULES: Final[Sequence[Mapping[str, Any]]] = (
     *_SAID["server"],
     *_SAID["gangs"],
+    *_SAID["dryRuns"],
     *_SAID["gangsEverywhere"],
     _SAID["groups"]["coscheduling"],
 )

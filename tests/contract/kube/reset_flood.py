@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-CONNECTIONS = 8
+CONNECTIONS = 4
 AT_ONCE = 200
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADERS, RST_STREAM, SETTINGS = 1, 3, 4

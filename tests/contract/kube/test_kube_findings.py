@@ -295,6 +295,18 @@ def test_a_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_p
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(("scheduler", "tries_pod"), [("auto", True), ("yunikorn", False)])
+def test_a_pod_is_created_in_a_dry_run_only_to_detect_the_scheduler(server, tmp_path, scheduler, tries_pod):
+    async def story() -> None:
+        async with opened(options(server, tmp_path)) as cluster:
+            said = {"kfpytorch": {"gang": {"scheduler": scheduler}}}
+            await Found(cluster.looking, read(said).kfpytorch.gang).of(NAMESPACE)
+
+    asyncio.run(story())
+    assert (f"POST /api/v1/namespaces/{NAMESPACE}/pods" in server.asked) is tries_pod
+    assert "GET /version" in server.asked
+
+
 def test_the_cluster_is_looked_at_from_the_start_and_now_and_then(server, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(remembering, "EVERY", 0.05)

@@ -79,7 +79,7 @@ class Looks:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    async def look(self, namespace: str) -> Findings:
+    async def look(self, namespace: str, *, tries_pod: bool = True) -> Findings:
         self.seen.append(namespace)
         return Findings()
 

@@ -109,8 +109,11 @@ def test_every_setting_is_read_alike_from_a_file_a_variable_and_a_flag(key: str)
         assert in_force.sources == {**dict.fromkeys(needs, "s.yaml"), key: source}
 
 
+TLS = ("certificate", "key", "client-ca", "client-names")
+
+
 def test_every_setting_has_a_row_here() -> None:
-    assert set(SAID) | {"tls.certificate", "tls.key", "tls.client-ca"} == set(KEYS)
+    assert set(SAID) | {f"tls.{each}" for each in TLS} == set(KEYS)
 
 
 def test_every_setting_has_names_of_its_own() -> None:
@@ -136,8 +139,11 @@ def test_a_flag_goes_before_a_variable_and_that_before_the_file() -> None:
 
 
 def test_the_parts_of_tls_may_come_from_several_places() -> None:
-    said = told({"tls": {"certificate": "/c"}}, {"KFPYTORCH_TLS_KEY": "/k"}, flags={"tls.client-ca": "/a"})
-    assert said.settings.tls == Tls(certificate=Path("/c"), key=Path("/k"), client_ca=Path("/a"))
+    section = {"tls": {"certificate": "/c", "client-names": ["a", "b"]}}
+    said = told(section, {"KFPYTORCH_TLS_KEY": "/k"}, flags={"tls.client-ca": "/a"})
+    assert said.settings.tls == Tls(
+        certificate=Path("/c"), key=Path("/k"), client_ca=Path("/a"), client_names=("a", "b")
+    )
 
 
 def test_a_list_may_be_typed_piece_by_piece() -> None:
@@ -228,6 +234,10 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
         (
             {"tls": {"certificate": "/c"}},
             "server.tls.certificate='/c': says nothing without tls.key; write tls.key, too",
+        ),
+        (
+            {"tls": {"client-names": "a"}},
+            "server.tls.client-names='a': says nothing without tls.client-ca; write tls.client-ca, too",
         ),
         (
             {"tls": {"client-ca": "/c"}},
