@@ -77,16 +77,17 @@ class Lines:
 
 
 def list_jobs(
-    *, namespace: str | None = None, living: bool = False, server: Address = None
+    *, namespace: str | None = None, living: bool = False, details: bool = False, server: Address = None
 ) -> list[wire.Job]:
-    """Return all jobs, the newest first, without their replicas and events.
+    """Return all jobs, the newest first.
 
     Args:
         namespace: Return only the jobs of this namespace.
         living: Omit jobs that have ended.
+        details: Return each job with its replicas and events.
         server: The server to call.
     """
-    request = wire.ListJobsRequest(namespace=namespace, living=living)
+    request = wire.ListJobsRequest(namespace=namespace, living=living, details=details)
     parts = _stream("ListJobs", request, wire.ListJobsResponse, server)
     return [job for part in parts for job in part.jobs]
 
@@ -110,6 +111,7 @@ def watch_jobs(
     *,
     namespace: str | None = None,
     living: bool = False,
+    details: bool = False,
     server: Address = None,
 ) -> Generator[wire.JobChange, None, None]:
     """Yield each current job, the oldest first, then each changed job; stop when the job `name` has ended.
@@ -117,7 +119,7 @@ def watch_jobs(
     Close the generator to stop early. This applies to all streams here, because gRPC cannot end a call during
     the shutdown of the interpreter.
     """
-    request = wire.WatchJobsRequest(name=name, namespace=namespace, living=living)
+    request = wire.WatchJobsRequest(name=name, namespace=namespace, living=living, details=details)
     return _stream("WatchJobs", request, wire.JobChange, server)
 
 

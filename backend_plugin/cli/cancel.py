@@ -8,7 +8,7 @@ import rich_click as click
 from backend_plugin import client
 from backend_plugin.cli import asking, lines
 
-_HELP: Final = """End JOB for good. Flyte is told that it failed, and why, and begins no other attempt.
+_HELP: Final = """Cancel JOB permanently. Flyte receives a failure with the reason, and does not retry.
 
 JOB is a name, the beginning of one, or the name of a Flyte execution.
 
@@ -35,6 +35,6 @@ def command(**said: Any) -> None:
         if said["output"] == "json":
             click.echo(msgspec.json.format(lines.as_json(asking.plain(done)), indent=2))
         elif done.was_over:
-            click.echo(f"{done.job.name} is over already: {done.job.flyte.phase}")
+            click.echo(f"{done.job.name} has ended already: {done.job.flyte.phase}")
         else:
-            click.echo(f"{done.job.name} is being ended; it was {done.job.flyte.phase}")
+            click.echo(f"{done.job.name} is cancelled: {done.job.flyte.phase}; it was {done.phase_before}")

@@ -44,11 +44,16 @@ def command(**said: Any) -> None:
         elif said["job"]:
             _print_one(client.get_job(said["job"], **_where(said)), said["output"])
         else:
-            _print_all(client.list_jobs(living=said["living"], **_where(said)), said["output"])
+            _print_all(client.list_jobs(living=said["living"], **_which(said)), said["output"])
 
 
 def _where(said: Mapping[str, Any]) -> dict[str, Any]:
     return {"namespace": said["namespace"], "server": asking.read_server(said, said["server"])}
+
+
+def _which(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a query for several jobs; only JSON contains replicas and events."""
+    return {**_where(said), "details": said["output"] == "json"}
 
 
 # ---- list
@@ -94,7 +99,7 @@ def _say_change(change: "wire.JobChange", kind: str, columns: tables.Columns, ou
 def _watch(said: Mapping[str, Any]) -> None:
     last: wire.Job | None = None
     columns = tables.Columns(_HEADER)
-    with closing(client.watch_jobs(said["job"], living=said["living"], **_where(said))) as changes:
+    with closing(client.watch_jobs(said["job"], living=said["living"], **_which(said))) as changes:
         for change in changes:
             if last is None and said["output"] != "json":
                 asking.say(columns.header())

@@ -136,8 +136,20 @@ def _is_whole(status: JobStatus) -> bool:
 
 
 def _event(way: Way, job: Job, since: datetime, verdict: TaskPhase, now: datetime) -> Manifest:
-    """Return a core/v1 event, so that `kubectl describe` shows it next to those of the operator."""
-    turn = hashlib.sha256(f"{job.uid} {way.value} {since.isoformat()}".encode()).hexdigest()
+    return build_event(job, way.value, verdict, now, since=since)
+
+
+def build_event(job: Job, reason: str, verdict: TaskPhase, now: datetime, *, since: datetime) -> Manifest:
+    """Return a core/v1 event, so that `kubectl describe` shows it next to those of the operator.
+
+    Args:
+        job: The job that the event is about.
+        reason: The reason of the event.
+        verdict: The verdict with the message.
+        now: The time of the event.
+        since: The time of the change, which makes the name of the event unique.
+    """
+    turn = hashlib.sha256(f"{job.uid} {reason} {since.isoformat()}".encode()).hexdigest()
     said = verdict.message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
@@ -151,8 +163,8 @@ def _event(way: Way, job: Job, since: datetime, verdict: TaskPhase, now: datetim
             "namespace": job.namespace,
             "uid": job.uid,
         },
-        "type": "Warning" if way is Way.WAITS else "Normal",
-        "reason": way.value,
+        "type": "Normal" if reason == Way.RUNS.value else "Warning",
+        "reason": reason,
         "message": said,
         "source": {"component": _REPORTER},
         "reportingComponent": _REPORTER,

@@ -97,13 +97,15 @@ def lacks_companions(observed: Observed) -> bool:
     return len(_beside(observed)) < len(companions.of(job))
 
 
+def build_cancellation(reason: str) -> TaskPhase:
+    """Return the verdict on a job that a user cancels."""
+    said = f": {reason}" if reason else ""
+    return failed(Cause.USER_ERROR, "Cancelled", f"cancelled by a user, with `kfpytorch cancel`{said}")
+
+
 def cancel(observed: Observed, reason: str, now: datetime) -> Duties:
     """Return the edits that cancel a job for a user; none if the job has ended or is being ended."""
-    if is_over(observed):
-        return NONE
-    said = f": {reason}" if reason else ""
-    message = f"cancelled by a user, with `kfpytorch cancel`{said}"
-    return duties(observed, failed(Cause.USER_ERROR, "Cancelled", message), now)
+    return NONE if is_over(observed) else duties(observed, build_cancellation(reason), now)
 
 
 def _is_left_over(job: Job, now: datetime) -> bool:

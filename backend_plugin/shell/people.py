@@ -4,6 +4,7 @@ Jobs are read from the cache; logs and changes go to the cluster.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from backend_plugin.core import lookup, upkeep
+from backend_plugin.core import lookup, turns, upkeep
 from backend_plugin.core.errors import BackendError, Refused
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
@@ -23,6 +24,8 @@ from backend_plugin.shell.cluster import Cluster, Name, Unavailable
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.verdicts import Verdicts
 from kfpytorch_idl.v1 import people_pb2 as wire
+
+log = logging.getLogger(__name__)
 
 SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
 
@@ -68,7 +71,8 @@ class People:
         """Yield all jobs in batches, the newest first."""
         found = [entry for entry in self.cache if self._is_in(entry, request)]
         newest_first = sorted(found, key=people_watch.age, reverse=True)
-        async for jobs in people_watch.in_turn(self.turn, newest_first, self._summary):
+        tell = self._full if request.details else self._summary
+        async for jobs in people_watch.in_turn(self.turn, newest_first, tell):
             yield wire.ListJobsResponse(
                 jobs=[job for job in jobs if not request.living or job.flyte.phase not in people_watch.ENDS]
             )
@@ -85,7 +89,7 @@ class People:
             watched = people_watch.Watched(
                 cache=self.cache,
                 belongs=lambda entry: self._is_in(entry, request),
-                tell=self._summary,
+                tell=self._full if request.details else self._summary,
                 living=request.living,
                 turn=self.turn,
             )
@@ -116,13 +120,21 @@ class People:
         """End a job permanently, and store the reason on it."""
         entry = self._meant(request)
         job = _job(entry)
-        before = self._full(entry)
-        duties = upkeep.cancel(entry.observed(), request.reason, self.judge.now())
-        if duties.patch is None:
-            return wire.CancelJobResponse(job=before, was_over=True)
+        now, before = self.judge.now(), self._full(entry)
+        duties = upkeep.cancel(entry.observed(), request.reason, now)
         name = Name(namespace=entry.namespace, name=entry.name, uid=job.uid or None)
-        is_stored = await self.verdicts.store(name, duties.patch, awaited=True)
-        return wire.CancelJobResponse(job=before, was_over=not is_stored)
+        phase = before.flyte.phase
+        if duties.patch is None or not await self.verdicts.store(name, duties.patch, awaited=True):
+            return wire.CancelJobResponse(job=before, was_over=True, phase_before=phase)
+        verdict = upkeep.build_cancellation(request.reason)
+        # The operator's own event names the deadline with which the job is ended.
+        try:
+            await self.cluster.record(turns.build_event(job, verdict.reason, verdict, now, since=now))
+        except BackendError as error:
+            log.info("the event on the cancelled job %s is not written: %s", job.name, error)
+        # The watch has perhaps not delivered the patched job.
+        after = people_records.full(job, entry.observed(), verdict)
+        return wire.CancelJobResponse(job=after, phase_before=phase)
 
     async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
         """Return the nodes of an embedded cluster."""

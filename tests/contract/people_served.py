@@ -49,6 +49,10 @@ class TalkingCluster(ScriptedCluster):
     def write(self, pod: str, seconds: float, text: str) -> None:
         self.written.setdefault(pod, []).append(LogLine(time=at(seconds), text=text))
 
+    async def record(self, event: Any) -> None:
+        await super().record(event)
+        self.put(event)
+
     async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
         lines = self.written.get(f"{pod.name} (previous)" if request.previous else pod.name, [])
         place = 0 if request.tail is None else max(0, len(lines) - request.tail)

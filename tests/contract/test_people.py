@@ -311,7 +311,8 @@ def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
         again = client.cancel_job("f1", server=served.endpoint)
         after = client.get_job("f1", server=served.endpoint)
         policy = served.cluster.objects["PyTorchJob", NAMESPACE, "f1-n0-0-a"]["spec"]["runPolicy"]
-    assert (done.job.flyte.phase, done.was_over, again.was_over) == ("RUNNING", False, True)
+    assert (done.phase_before, done.was_over, again.was_over) == ("RUNNING", False, True)
+    assert done.job.flyte == after.flyte
     assert (after.flyte.phase, after.flyte.reason, after.flyte.retry) == ("FAILED", "Cancelled", False)
     assert after.flyte.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
     # The operator stops the pods of a job with these fields.

@@ -218,10 +218,29 @@ def test_a_server_that_goes_away_while_it_is_read_is_said_to_be_gone(
 
 
 def test_cancel_says_what_it_has_done(served: Served) -> None:
-    assert printed("cancel", "f1", "--reason", "no use") == "f1-n0-0-aaa is being ended; it was RUNNING\n"
-    assert printed("cancel", "f2") == "f2-n0-0-bbb is over already: FAILED\n"
+    assert (
+        printed("cancel", "f1", "--reason", "no use") == "f1-n0-0-aaa is cancelled: FAILED; it was RUNNING\n"
+    )
+    assert printed("cancel", "f2") == "f2-n0-0-bbb has ended already: FAILED\n"
     assert records("jobs", "f1")["flyte"]["message"].endswith("`kfpytorch cancel`: no use")
     assert records("cancel", "f2")["was_over"] is True
+
+
+def test_cancel_as_json_has_the_phase_after_it(served: Served) -> None:
+    done = records("cancel", "f1", "--reason", "no use")
+    assert (done["phase_before"], done["was_over"]) == ("RUNNING", False)
+    assert (done["job"]["flyte"]["phase"], done["job"]["flyte"]["reason"]) == ("FAILED", "Cancelled")
+    assert [each["role"] for each in done["job"]["replicas"]] == ["master", "worker"]
+    (event,) = [each for each in records("jobs", "f1")["events"] if each["kind"] == "PyTorchJob"]
+    assert (event["reason"], event["message"]) == (
+        "Cancelled",
+        "cancelled by a user, with `kfpytorch cancel`: no use",
+    )
+
+
+def test_a_list_as_json_has_the_replicas_of_each_job(served: Served) -> None:
+    assert records("jobs") == [records("jobs", "f2"), records("jobs", "f1")]
+    assert [len(job["replicas"]) for job in records("jobs")] == [1, 2]
 
 
 def test_nodes_are_shown_and_told_what_to_be(served: Served) -> None:

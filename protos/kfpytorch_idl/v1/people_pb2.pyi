@@ -19,12 +19,14 @@ NODE_STATE_DRAINED: NodeState
 NODE_STATE_LOST: NodeState
 
 class ListJobsRequest(_message.Message):
-    __slots__ = ["namespace", "living"]
+    __slots__ = ["namespace", "living", "details"]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     LIVING_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     living: bool
-    def __init__(self, namespace: _Optional[str] = ..., living: bool = ...) -> None: ...
+    details: bool
+    def __init__(self, namespace: _Optional[str] = ..., living: bool = ..., details: bool = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
     __slots__ = ["jobs"]
@@ -41,14 +43,16 @@ class GetJobRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class WatchJobsRequest(_message.Message):
-    __slots__ = ["namespace", "living", "name"]
+    __slots__ = ["namespace", "living", "name", "details"]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     LIVING_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     living: bool
     name: str
-    def __init__(self, namespace: _Optional[str] = ..., living: bool = ..., name: _Optional[str] = ...) -> None: ...
+    details: bool
+    def __init__(self, namespace: _Optional[str] = ..., living: bool = ..., name: _Optional[str] = ..., details: bool = ...) -> None: ...
 
 class JobChange(_message.Message):
     __slots__ = ["job", "gone"]
@@ -103,12 +107,14 @@ class CancelJobRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class CancelJobResponse(_message.Message):
-    __slots__ = ["job", "was_over"]
+    __slots__ = ["job", "was_over", "phase_before"]
     JOB_FIELD_NUMBER: _ClassVar[int]
     WAS_OVER_FIELD_NUMBER: _ClassVar[int]
+    PHASE_BEFORE_FIELD_NUMBER: _ClassVar[int]
     job: Job
     was_over: bool
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., was_over: bool = ...) -> None: ...
+    phase_before: str
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., was_over: bool = ..., phase_before: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ["namespace", "name", "uid", "origin", "created", "ended", "total", "ready", "flyte", "replicas", "events"]

@@ -86,9 +86,7 @@ def test_a_job_is_watched_read_and_cancelled_for_good(served: Served, execution:
     assert re.search(rf"^{seen['name']} +RUNNING +2/2 ", typed(served, "jobs"), re.MULTILINE)
     assert "[worker-0] rank 1 speaks\n" in typed(served, "logs", name, "--rank", "1")
 
-    assert typed(served, "cancel", name, "--reason", "wrong data").startswith(
-        f"{seen['name']} is being ended"
-    )
+    assert typed(served, "cancel", name, "--reason", "wrong data").startswith(f"{seen['name']} is cancelled")
     outcome = execution.wait(PATIENCE)
 
     # The cancelled task has retries, but no other attempt follows.
