@@ -10,7 +10,7 @@ from backend_plugin.doctor.verdict import EXIT_CODES
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "reference" / "doctor.md"
-HOW_TO = DOCS / "how-to" / "check-a-cluster.md"
+HOW_TO = DOCS / "how-to" / "verify-and-troubleshoot.md"
 HEAD = "| check | level | where it finds nothing |\n|---|---|---|\n"
 
 
