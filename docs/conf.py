@@ -5,6 +5,7 @@ index, docs/README.md, defines the navigation. A page that it does not list is a
 """
 
 import importlib.metadata
+import os
 import re
 import shutil
 from pathlib import Path
@@ -15,7 +16,8 @@ ROOT = Path(__file__).parent.parent
 CAPTION = re.compile(r"^- \*\*\[?([^]*]+)")
 PAGE = re.compile(r"\]\(([\w/.-]+)\.md\)")
 
-AT_ROOT = ["CHANGELOG", "CONTRIBUTING", "STYLE", "benchmarks/RESULTS"]
+# Pages that the menu does not contain. The index links to them.
+NOT_IN_MENU = re.compile(r"STYLE|benchmarks/RESULTS|docs/decisions/.*")
 
 project = "flytekitplugins-kfpytorch"
 release = importlib.metadata.version("flytekitplugins-kfpytorch")
@@ -29,6 +31,8 @@ exclude_patterns = [".*", "build", "dist", "tests", "kfpytorch_idl"]
 myst_heading_anchors = 6
 nitpicky = True
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 # Readers of the site do not need the sources.
 html_copy_source = False
 html_show_copyright = False
@@ -38,7 +42,7 @@ html_use_index = False
 
 def toctree(caption: str, pages: list[str]) -> str:
     """Return one part of the navigation in MyST syntax."""
-    options = [":hidden:", ":glob:", *([f":caption: {caption}"] if caption else [])]
+    options = [":hidden:", *([f":caption: {caption}"] if caption else [])]
     return "\n".join(["", "```{toctree}", *options, "", *pages, "```", ""])
 
 
@@ -50,17 +54,18 @@ def navigation(index: str) -> str:
         if found := CAPTION.match(line):
             caption = found[1]
         if line.lstrip().startswith("- "):
-            parts.setdefault(caption, []).extend(f"docs/{page}" for page in PAGE.findall(line))
+            pages = (os.path.normpath(f"docs/{page}") for page in PAGE.findall(line))
+            parts.setdefault(caption, []).extend(page for page in pages if not NOT_IN_MENU.fullmatch(page))
     return "".join(toctree(name, pages) for name, pages in parts.items() if pages)
 
 
 def add_navigation(_app: Sphinx, name: str, source: list[str]) -> None:
-    """Append the navigation to the pages that it starts from, in the site only."""
+    """Append the navigation to the first page, and mark the pages outside of it, in the site only."""
     if name == root_doc:
         source[0] += toctree("", ["docs/README"]) + navigation((ROOT / "docs/README.md").read_text())
-        source[0] += toctree("Contribute to the repository", AT_ROOT)
-    elif name == "docs/decisions/README":
-        source[0] += toctree("", ["0*"])
+    elif NOT_IN_MENU.fullmatch(name):
+        # Without this mark, Sphinx warns about a page outside of the menu.
+        source[0] = f"---\norphan: true\n---\n{source[0]}"
 
 
 def add_index(app: Sphinx, failure: Exception | None) -> None:

@@ -14,6 +14,8 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 FETCHED = re.compile(
     r"<(?:script|img|iframe|link rel=\"stylesheet\")[^>]*(?:src|href)=\"((?:https?:)?//[^\"]+)"
 )
+# Pages that the menu does not contain.
+OUTSIDE = re.compile(r"STYLE|docs/decisions/")
 AT_ROOT = ("CHANGELOG", "CONTRIBUTING", "STYLE", "benchmarks/RESULTS")
 
 
@@ -50,10 +52,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
     first = (site / "index.html").read_text()
-    named = set(re.findall(r'class="reference internal" href="([^"#]+)"', first))
+    menu = set(re.findall(r'class="reference internal" href="([^"#]+)"', first.partition("<article")[0]))
     pages = {str(page.relative_to(ROOT).with_suffix(".html")) for page in PAGES} - {"README.html"}
     assert {page for page in pages if not (site / page).exists()} == set()
-    assert {page for page in pages - named if "/decisions/" not in page} == set()
+    assert {page for page in pages if page not in menu} == {page for page in pages if OUTSIDE.match(page)}
+
+
+def test_the_index_links_to_the_pages_outside_of_the_menu(site: Path) -> None:
+    index = (site / "docs/README.html").read_text()
+    linked = set(re.findall(r'class="reference internal" href="([^"#]+)"', index))
+    assert linked >= {"../STYLE.html", "../benchmarks/RESULTS.html", "decisions/README.html"}
+    records = {page.with_suffix(".html").name for page in (ROOT / "docs/decisions").glob("0*.md")}
+    listed = (site / "docs/decisions/README.html").read_text().partition("<article")[2]
+    assert set(re.findall(r'href="(0[^"#]+)"', listed)) == records
 
 
 def test_a_reader_without_a_network_sees_all_of_it(site: Path) -> None:
@@ -70,7 +81,8 @@ def test_what_a_reader_could_not_follow_is_an_error(tmp_path: Path) -> None:
         (source / f"{name}.md").write_text("# A page\n")
     (source / "README.md").write_text("# Home\n\n[one](docs/page.md#a-page) [two](docs/page.md#nowhere)\n")
     (source / "docs/decisions/README.md").write_text("# Decisions\n\n[three](0002-b.md)\n")
-    index = "# Index\n\n- **Pages**\n  - [page](page.md)\n- **[Decisions](decisions/README.md)**\n"
+    links = "[page](page.md) [log](../CHANGELOG.md) [help](../CONTRIBUTING.md)"
+    index = f"# Index\n\n- **Pages**\n  - {links}\n- **[Decisions](decisions/README.md)**\n"
     (source / "docs/README.md").write_text(index)
     done = built(source, tmp_path / "target")
     # Only the files are compared. Sphinx 8, the version for Python 3.10, does not name all kinds of warnings.
