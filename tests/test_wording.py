@@ -18,7 +18,7 @@ RETIRED = re.compile(
     r"of whom|whose turn|knows of|goes on|go on|went on)\b",
     re.IGNORECASE,
 )
-# Names of the code are not prose: `said`, [text](page.md#tell-flytepropeller).
+# Names of the code are not prose: `said`, [text](page.md#configure-flytepropeller).
 CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\]\([^)\s]*\)|<[^>]*>", re.DOTALL)
 MESSAGE_WORDS = 4
 

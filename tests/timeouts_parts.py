@@ -19,22 +19,34 @@ KUBERNETES = KubernetesOptions()
 
 # Timeouts that no setting changes.
 FIXED = [
-    (service._CREATE_SECONDS, "CreateTask", "then it answers UNAVAILABLE, and Flyte may try again"),
-    (keeper.DELETE_CALL, "DeleteTask waits for the deletion", "then it goes on behind the answer"),
+    (service._CREATE_SECONDS, "CreateTask", "then it returns UNAVAILABLE, and Flyte may retry it"),
+    (
+        keeper.DELETE_CALL,
+        "DeleteTask waits for the deletion",
+        "then the call returns, and the deletion continues in the background",
+    ),
     (
         KUBERNETES.patience,
-        "one question to the API server, with its repetitions",
-        "then it counts as not answered",
+        "one request to the API server, with its retries",
+        "then the request fails",
     ),
-    (api._ATTEMPT, "one attempt of it", "then another connection is tried"),
-    (KUBERNETES.silence, "a watch without a byte", "then it is begun again from where it was"),
+    (api._ATTEMPT, "one attempt of a request", "then another connection is tried"),
+    (KUBERNETES.silence, "a watch without a byte", "then it is started again from the last version"),
     (course._LONGEST_PAUSE, "the longest pause between two attempts to list or watch", ""),
-    (connection._RELOAD, "between two looks at credentials", ""),
-    (keeper.ROUND, "between two looks at a job that nobody asks about", "time alone may end it"),
-    (judgement._NEWS, "a failed job waits for news of its pods", "then the operator's words are the message"),
-    (endings._PAUSE, "error files and outputs of a job that has ended are looked for", "three times"),
-    (endings.PATIENCE, "a store that does not answer is asked for them", "then the objects speak alone"),
-    (orders.LONGEST_PAUSE, "the longest pause before an order is repeated", "it is repeated for ever"),
+    (connection._RELOAD, "interval between reads of the credentials", ""),
+    (keeper.ROUND, "interval between checks of a job that Flyte does not poll", "a time limit can end it"),
+    (judgement._NEWS, "a failed job waits for the state of its pods", "then the operator's message is used"),
+    (endings._PAUSE, "interval between reads of error files and outputs of an ended job", "three times"),
+    (
+        endings.PATIENCE,
+        "reads from a store that does not respond",
+        "then only the Kubernetes objects determine the phase",
+    ),
+    (
+        orders.LONGEST_PAUSE,
+        "the longest pause before a background operation is retried",
+        "it is retried without limit",
+    ),
     (
         keeper.REMEMBERED,
         "a job that is gone is remembered",
