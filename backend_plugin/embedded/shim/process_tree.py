@@ -91,10 +91,19 @@ def kill(pids: list[int], number: int) -> list[int]:
 
 
 def kill_marked(uids: Collection[str]) -> bool:
-    """Kill the remaining processes of pods whose shims were killed. Return True if a process was found."""
+    """Kill the remaining processes of pods whose shims were killed. Return True if a process was found.
+
+    Descendants of such a process are killed with it, also those that were started with an empty environment.
+    """
     ours = os.getpid()
-    found = [pid for pid in _all() if pid != ours and _pod(pid) in uids]
-    return bool(kill(found, signal.SIGKILL))
+    found = {pid: None for pid in _all() if pid != ours and _pod(pid) in uids}
+    children = _by_parent() if found else {}
+    below = [*found]
+    while below:
+        more = [pid for pid in children.get(below.pop(), ()) if pid not in found and pid != ours]
+        found |= dict.fromkeys(more)
+        below += more
+    return bool(kill([*found], signal.SIGKILL))
 
 
 def _pod(pid: int) -> str:
