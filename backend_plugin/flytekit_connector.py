@@ -127,9 +127,9 @@ class Host:
     def _ended(self, life: "asyncio.Task[None]") -> None:
         begun, self._begun = self._begun, None
         if begun is not None and not begun.done():
-            begun.set_exception(NotHere("what goes on behind the calls has ended before it began"))
+            begun.set_exception(NotHere("the connector stopped before it had started"))
         if not life.cancelled() and (error := life.exception()) is not None:
-            _LOG.error("a defect of ours ended what goes on behind the calls", exc_info=error)
+            _LOG.error("an internal error stopped the background work of the connector", exc_info=error)
 
 
 class Connector(AsyncConnectorBase):  # type: ignore[misc]
@@ -189,13 +189,13 @@ def register(configuration: Configuration) -> None:
     is_embedded = configuration.server.settings.cluster is ClusterKind.EMBEDDED
     if is_embedded and not configuration.server.settings.open_to_all:
         raise NotHere(
-            "pyflyte serve connector listens at all addresses and asks nobody who they are, and whoever "
-            "calls an embedded cluster runs commands as this user; use kfpytorch serve, or set "
-            "KFPYTORCH_OPEN_TO_ALL=true where nobody else can reach the port"
+            "pyflyte serve connector listens on all addresses without authentication, and each client of an "
+            "embedded cluster can run commands as this user; use kfpytorch serve, or set "
+            "KFPYTORCH_OPEN_TO_ALL=true if no other user can reach the port"
         )
     for key, source in configuration.server.sources.items():
         if key.startswith(_NOT_OURS):
-            _LOG.warning("%s says nothing here: flytekit's server has its own (%s)", key, source)
+            _LOG.warning("%s has no effect here: flytekit's server has its own setting (%s)", key, source)
     host = Host(configuration)
     for version in service.VERSIONS:
         ConnectorRegistry.register(Connector(host, version))

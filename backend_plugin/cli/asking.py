@@ -52,7 +52,7 @@ _CREDENTIALS: Final = (
         "Default: KFPYTORCH_SERVER_NAME.",
     ),
 )
-_NAMESPACE: Final = click.option("--namespace", "-n", metavar="NAME", help="Jobs of this namespace only.")
+_NAMESPACE: Final = click.option("--namespace", "-n", metavar="NAME", help="Only jobs of this namespace.")
 
 
 def server_options(command: Command) -> Command:

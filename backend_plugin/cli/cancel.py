@@ -10,7 +10,7 @@ from backend_plugin.cli import asking, lines
 
 _HELP: Final = """Cancel JOB permanently. Flyte receives a failure with the reason, and does not retry.
 
-JOB is a name, the beginning of one, or the name of a Flyte execution.
+JOB is a job name, the beginning of one, or the name of a Flyte execution.
 
 \b
   $ kfpytorch cancel f1-n0-0 --reason "the data is wrong"
@@ -19,7 +19,7 @@ JOB is a name, the beginning of one, or the name of a Flyte execution.
 
 @click.command(name="cancel", help=_HELP)
 @click.argument("job")
-@click.option("--reason", metavar="TEXT", default="", help="Why; Flyte shows it.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, which Flyte shows.")
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("text")

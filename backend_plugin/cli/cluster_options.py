@@ -17,9 +17,13 @@ _PATTERN: Final = frozenset("*?[")
 def reached_options(where: str = "") -> Callable[[Command], Command]:
     """Add ``--kubeconfig`` and ``--context``; `where` is a prefix of the help text."""
     kubeconfig = click.option(
-        "--kubeconfig", metavar="FILE", help=f"{where}Default: the pod's account, or kubectl's."
+        "--kubeconfig",
+        metavar="FILE",
+        help=f"{where}Kubeconfig. Default: the pod's service account, or kubectl's kubeconfig.",
     )
-    context = click.option("--context", metavar="NAME", help="Of the kubeconfig. Default: its current one.")
+    context = click.option(
+        "--context", metavar="NAME", help="Context of the kubeconfig. Default: its current context."
+    )
     return lambda command: kubeconfig(context(command))
 
 
@@ -72,8 +76,8 @@ def namespace(_: click.Context, __: click.Parameter, said: str | None) -> str | 
         near = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")[:63].strip("-")
         meant = f"; write {near}" if near else ""
         raise click.BadParameter(
-            f"{said!r} is the name of no namespace, which has at most 63 small letters, digits and '-', "
-            f"and begins and ends with one of the former{meant}"
+            f"{said!r} is not a valid namespace name, which has at most 63 lower-case letters, digits "
+            f"and '-', and begins and ends with a letter or digit{meant}"
         )
     return said
 

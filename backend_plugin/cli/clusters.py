@@ -88,7 +88,7 @@ def tell(stack: AsyncExitStack, said: ServerSettings, reached: discovery.Server)
         # In a pod the file is not needed, and often no directory is writable.
         if said.cluster is ClusterKind.EMBEDDED:
             raise
-        _LOG.info("%s; or name a --token-file, by which they get in from elsewhere", error)
+        _LOG.info("%s; or set --token-file, with which commands can call this server from elsewhere", error)
         return
     stack.callback(discovery.withdraw, said.state, reached)
 

@@ -42,4 +42,4 @@ class _Commands(click.RichGroup):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="flytekitplugins-kfpytorch")
 def kfpytorch() -> None:
-    """Distributed PyTorch on Flyte, seen from the platform."""
+    """Run and inspect distributed PyTorch jobs of Flyte."""

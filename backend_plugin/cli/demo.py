@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from backend_plugin.cli.python_file import Found
     from backend_plugin.cli.road import End, Shown
 
-_HELP: Final = """Walk a task's whole road on this machine: from its Python file to its outputs.
+_HELP: Final = """Run a task on this machine, from its Python file to its outputs.
 
-A server with an embedded cluster is started and asked what FlytePropeller would ask it; what Flyte's
-console would show is printed. Without FILE two small tasks are run, and one of them fails.
+The command starts a server with an embedded cluster, and sends it the requests that FlytePropeller would
+send. It prints what Flyte's console would show. Without FILE it runs two small tasks, and one of them fails.
 
 \b
   $ kfpytorch demo
@@ -49,12 +49,10 @@ _FAILED: Final = 1
 @click.argument("file", required=False)
 @click.argument("task", required=False)
 @click.option(
-    "--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task; JSON, or text."
+    "--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task, as JSON or text."
 )
-@click.option("--image", metavar="NAME", help="The image of tasks that name none. Default: flytekit's own.")
-@click.option(
-    "--running", is_flag=True, help="Ask the server that runs already; it has to find the task's code."
-)
+@click.option("--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image.")
+@click.option("--running", is_flag=True, help="Use the running server, which must find the task's code.")
 @asking.server_options
 def command(**said: Any) -> None:
     """Run ``kfpytorch demo``."""
@@ -78,7 +76,7 @@ def command(**said: Any) -> None:
 def _own(folder: Path) -> None:
     """Run the demo's own tasks, one that succeeds and one that fails, and the commands that show them."""
     if importlib.util.find_spec("torch") is None:
-        raise ends.Unreadable("the demo trains with torch, which is not installed; write: pip install torch")
+        raise ends.Unreadable("the demo needs torch, which is not installed; run: pip install torch")
     code = folder / "code"
     code.mkdir()
     path = code / f"{demo_task.NAME}.py"
@@ -87,9 +85,9 @@ def _own(folder: Path) -> None:
     with _server(folder, code) as state:
         _title("1. A task that trains: Elastic, two nodes with two ranks each")
         _walk(str(state), folder / "store", learn, _Asked("demo1", {}))
-        _title("2. One that fails: PyTorch, a master and a worker; rank 1 raises, and rank 0 waits for it")
+        _title("2. A task that fails: PyTorch, a master and a worker; rank 1 raises, and rank 0 waits")
         _walk(str(state), folder / "store", read_shards, _Asked("demo2", {}))
-        _title("3. What people ask the server")
+        _title("3. Commands that query the server")
         if not sys.stdout.isatty():
             os.environ.setdefault("COLUMNS", str(_WIDTH))
         for typed in (("jobs",), ("logs", "demo1", "--rank", "0")):
@@ -196,7 +194,7 @@ def _title(text: str) -> None:
 
 def _found(path: Path, task: str | None, image: str | None) -> "Found":
     if path.suffix != ".py" or not path.is_file():
-        raise ends.Misused(f"{path}: is no Python file; the demo takes one with a @task")
+        raise ends.Misused(f"{path}: is not a Python file; name a .py file with a @task")
     before = signal.getsignal(signal.SIGINT)
     from backend_plugin.cli import python_file
 
@@ -243,10 +241,12 @@ def _wait(server: "subprocess.Popen[Any]", state: Path, log: Path) -> None:
     while discovery.read(state) is None:
         if server.poll() is not None or time.monotonic() - began > _START_SECONDS:
             told = log.read_text(errors="replace").splitlines()[-_TAIL:]
-            raise ends.Unreadable("\n  ".join(["the server does not start; it says:", *told]))
+            raise ends.Unreadable(
+                "\n  ".join(["the server did not start; the last lines of its log:", *told])
+            )
         time.sleep(_LOOK_SECONDS)
     nodes = client.list_nodes(server=str(state))
-    asking.say(f"  {len(nodes)} nodes, which are processes of this machine")
+    asking.say(f"  {len(nodes)} nodes, emulated on this machine")
 
 
 def _stop(server: "subprocess.Popen[Any]") -> None:

@@ -18,7 +18,7 @@ from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
 @task(task_config=Elastic(nnodes=2, nproc_per_node=2))
 def learn(steps: int = 60) -> float:
-    # Here rather than above: who only asks for the training needs no torch.
+    # Imported here, so that this file can be imported without torch.
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -46,7 +46,7 @@ def read_shards() -> int:
     rank = int(os.environ["RANK"])
     if rank == 1:
         raise ValueError("shard 1 has 31 labels for 32 images")
-    # As ranks do that wait for one that is gone.
+    # A rank waits like this in a collective for a rank that has ended.
     time.sleep(3600)
     return rank
 '''

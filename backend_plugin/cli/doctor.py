@@ -233,4 +233,4 @@ def _print(about: Mapping[str, str], found: Sequence["Finding"], left: int) -> N
         click.echo(printable.escape(f"  {each.sentence}\n  remedy: {each.remedy}"))
     counts = {level: sum(each.level is level for each in found) for level in Level}
     told = ", ".join(f"{count} {level.value}" for level, count in counts.items() if count)
-    click.echo(f"{len(CHECKS) - left} of {len(CHECKS)} checks made: {told or 'all is well'}")
+    click.echo(f"{len(CHECKS) - left} of {len(CHECKS)} checks made: {told or 'no problems found'}")

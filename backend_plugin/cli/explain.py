@@ -23,11 +23,11 @@ from backend_plugin.core.task_phase import Phase, TaskPhase
 _COLOURS: Final = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.RETRYABLE_FAILED: "red"}
 
 
-_HELP: Final = """Print what Flyte would believe of a job: its phase, the cause, and what can be done.
+_HELP: Final = """Print the phase that Flyte would get for a job, with its cause and remedies.
 
-Each file holds objects as `kubectl get -o yaml` or `-o json` prints them, also Lists and several
-documents: the PyTorchJob, its pods, events, pod groups or Workloads; or it is an error*.pb. A file - is
-stdin.
+Each file contains objects as `kubectl get -o yaml` or `-o json` prints them, also Lists and several
+documents: the PyTorchJob, its pods, events, pod groups or Workloads. A file can also be an error*.pb. The
+file - is stdin.
 
 \b
   $ kubectl get pytorchjobs,pods,events -o yaml | kfpytorch explain - --job NAME
@@ -37,12 +37,12 @@ stdin.
 
 @click.command(name="explain", help=_HELP)
 @click.argument("files", nargs=-1, metavar="JOB.yaml [PODS.yaml ...]")
-@click.option("--job", metavar="NAME", help="Which PyTorchJob is meant, where there are several.")
+@click.option("--job", metavar="NAME", help="Name of the PyTorchJob, if there are several.")
 @cluster_options.settings_option("plugins.k8s")
-@click.option("--now", metavar="TIME", help="Judge as of this moment (RFC 3339) instead of the present.")
-@click.option("--outputs/--no-outputs", default=None, help="Whether outputs.pb has been written.")
+@click.option("--now", metavar="TIME", help="Time of the evaluation (RFC 3339). Default: the current time.")
+@click.option("--outputs/--no-outputs", default=None, help="Whether outputs.pb exists.")
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object a line.")
+@click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object per line.")
 def command(**said: Any) -> None:
     """Run ``kfpytorch explain``."""
     if said["batch"]:
@@ -51,7 +51,7 @@ def command(**said: Any) -> None:
         return
     if not said["files"]:
         raise click.UsageError(
-            "which job? Write: kubectl get pytorchjobs,pods,events -o yaml | kfpytorch explain -"
+            "no file is given; run: kubectl get pytorchjobs,pods,events -o yaml | kfpytorch explain -"
         )
     now = datetime.now(timezone.utc) if said["now"] is None else reading.parse_moment(said["now"])
     if now is None:

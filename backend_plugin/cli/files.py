@@ -97,7 +97,7 @@ def _find_section(said: Any, file: str) -> Mapping[str, Any]:
     elif isinstance(said, Mapping) and set(said) == {"k8s"}:
         said = said["k8s"] or {}
     if not isinstance(said, Mapping):
-        raise Unreadable(f"settings {file}: hold no mapping; write Flyte's plugins.k8s section")
+        raise Unreadable(f"settings {file}: is not a mapping; write Flyte's plugins.k8s section")
     return said
 
 
@@ -111,8 +111,8 @@ def _not_values(said: Any, file: str) -> None:
     if found:
         name = str(said.get("nameOverride") or _OUR_CHART)[:63].rstrip("-")
         raise Unreadable(
-            f"settings {file}: are values of the chart {_OUR_CHART} ({', '.join(found)}), and no settings; "
-            f"those of its release are in a ConfigMap:\n  {_SETTINGS_OF.replace('NAME', name)}"
+            f"settings {file}: contains values of the chart {_OUR_CHART} ({', '.join(found)}), not settings; "
+            f"print the settings of a release from its ConfigMap:\n  {_SETTINGS_OF.replace('NAME', name)}"
         )
 
 
@@ -157,8 +157,8 @@ def pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
             for each in _inner(document, ("items",)) or [document]:
                 kind = each.get("kind") if isinstance(each, Mapping) else None
                 if kind != "PodTemplate":
-                    there = f"a {kind}" if kind else "what is no object"
-                    raise Unreadable(f"pod template {file}: holds {there}; write a PodTemplate")
+                    there = f"a {kind}" if kind else "a value that is not an object"
+                    raise Unreadable(f"pod template {file}: contains {there}; write a PodTemplate")
                 found.append(each)
     return found
 
@@ -175,7 +175,7 @@ def findings(file: str | None) -> Findings:
     try:
         return msgspec.convert(documents[0] if len(documents) == 1 else documents, Findings)
     except msgspec.ValidationError as refusal:
-        remedy = "write what a server's log says that gangs go by"
+        remedy = "copy the gang capabilities from the log of a server"
         raise Unreadable(f"findings {file}: {refusal}; {remedy}") from refusal
 
 

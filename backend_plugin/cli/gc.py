@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 _HELP: Final = """Print the jobs of a Kubernetes cluster whose execution is gone; with --delete, delete them.
 
-Such a job has no owner, was made by a connector, and Flyte's object of its execution is not in its namespace.
-What the server does by itself, twice in a row, this does at once: look at the list first. It asks the
-cluster, not a server, as `kfpytorch serve --cluster kubernetes` does with the same settings.
+Such a job has no owner, was created by a connector, and Flyte's object of its execution is not in its
+namespace. A server deletes such jobs by itself, after two scans with a pause. This command does not wait for
+the server: check the list first. It connects to the cluster, not to a server, as
+`kfpytorch serve --cluster kubernetes` with the same settings does.
 
 \b
   $ kfpytorch gc
@@ -33,7 +34,7 @@ _HEADER: Final = ("NAMESPACE", "NAME", "EXECUTION", "NODE", "ATTEMPT", "STATE", 
 _STATES: Final = ("Succeeded", "Failed", "Suspended", "Restarting", "Running", "Created")
 """Condition types in order of precedence, for the STATE column."""
 _FAILED: Final = 1
-_UNCLEAR: Final = "of {jobs} jobs without an owner it cannot be told: {why}"
+_UNCLEAR: Final = "cannot determine if {jobs} jobs without an owner are orphans: {why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +48,14 @@ class _Row:
 
 
 @click.command(name="gc", help=_HELP)
-@click.option(
-    "--delete", is_flag=True, help="Delete those that are orphans now and once more a moment later."
-)
+@click.option("--delete", is_flag=True, help="Delete jobs that are orphans in two successive scans.")
 @click.option(
     "--older-than",
     metavar="DURATION",
     default="1h",
     show_default=True,
     callback=asking.duration,
-    help="Leave younger jobs, and those that have ended less than this ago.",
+    help="Keep jobs that were created or ended less than this long ago.",
 )
 @click.option(
     "--again-after",
@@ -64,7 +63,7 @@ class _Row:
     default="10s",
     show_default=True,
     callback=asking.duration,
-    help="How long to wait between the two looks of --delete.",
+    help="Time between the two scans of --delete.",
 )
 @click.option(
     "--namespace",
@@ -72,7 +71,7 @@ class _Row:
     metavar="NAME",
     multiple=True,
     callback=cluster_options.namespaces,
-    help="Jobs of these namespaces only.",
+    help="Only jobs of these namespaces.",
 )
 @cluster_options.settings_option("server")
 @cluster_options.reached_options()
@@ -140,7 +139,9 @@ async def _deleted(orphanage: "Orphanage", suspect: "Suspect", *, is_still: bool
             return _Row(suspect=suspect, result="deleted")
     except BackendError as trouble:
         return _Row(suspect=suspect, result="failed", message=str(trouble))
-    return _Row(suspect=suspect, result="kept", message="it is no orphan any more, or it cannot be told")
+    return _Row(
+        suspect=suspect, result="kept", message="the second scan did not confirm that it is an orphan"
+    )
 
 
 def _print(done: _Done, said: dict[str, Any]) -> None:
@@ -151,7 +152,7 @@ def _print(done: _Done, said: dict[str, Any]) -> None:
     else:
         click.echo("there are no orphans", err=True)
     if done.rows and not said["delete"]:
-        click.echo("nothing was deleted; --delete does it", err=True)
+        click.echo("nothing was deleted; add --delete to delete these jobs", err=True)
     for why, jobs in done.found.unclear.items():
         click.echo(printable.escape(f"Error: {_UNCLEAR.format(jobs=jobs, why=why)}"), err=True)
     if done.found.unclear or any(row.result == "failed" for row in done.rows):

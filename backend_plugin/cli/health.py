@@ -8,7 +8,7 @@ import rich_click as click
 from backend_plugin import client
 from backend_plugin.cli import asking
 
-_HELP = """Ask a server whether it is ready: exit code 0 if it is, 1 if it is not, or does not answer.
+_HELP = """Check that a server is ready. The exit code is 0 if it is ready, else 1, also if it does not answer.
 
 \b
   $ kfpytorch health
@@ -18,7 +18,10 @@ _HELP = """Ask a server whether it is ready: exit code 0 if it is, 1 if it is no
 
 @click.command(name="health", help=_HELP)
 @click.option(
-    "--service", metavar="NAME", default="", help="liveness: whether it answers. Default: is ready."
+    "--service",
+    metavar="NAME",
+    default="",
+    help="liveness checks only that the server answers. Default: readiness.",
 )
 @asking.server_options
 def command(**said: Any) -> None:

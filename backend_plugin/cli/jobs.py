@@ -16,9 +16,9 @@ from backend_plugin.core import printable
 if TYPE_CHECKING:
     from kfpytorch_idl.v1 import people_pb2 as wire
 
-_HELP: Final = """Print the jobs of a server and how they stand, or one of them in full.
+_HELP: Final = """Print the jobs of a server with their state, or one job in full.
 
-JOB is a name, the beginning of one, or the name of a Flyte execution.
+JOB is a job name, the beginning of one, or the name of a Flyte execution.
 
 \b
   $ kfpytorch jobs
@@ -31,8 +31,8 @@ _FAILED: Final = 1
 
 @click.command(name="jobs", help=_HELP)
 @click.argument("job", required=False)
-@click.option("--watch", "-w", is_flag=True, help="Print each change, too; of one job, until it has ended.")
-@click.option("--living", "-l", is_flag=True, help="Without those that have ended.")
+@click.option("--watch", "-w", is_flag=True, help="Also print each change; for one job, until it ends.")
+@click.option("--living", "-l", is_flag=True, help="Only jobs that have not ended.")
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("table")
@@ -174,7 +174,7 @@ def _replicas(job: "wire.Job") -> list[str]:
         )
         for each in job.replicas
     ]
-    return tables.table(_REPLICA_HEADER, rows) if rows else ["it has no pods"]
+    return tables.table(_REPLICA_HEADER, rows) if rows else ["the job has no pods"]
 
 
 def _ranks(replica: "wire.Replica") -> str:

@@ -51,7 +51,7 @@ def _answered(answer: Answer, line: bytes) -> Mapping[str, Any]:
         problems = invalid("", "…", "is nested too deeply", "write no more levels than a pod has").problems
     except Exception as error:  # noqa: BLE001 - a defect must not affect other lines
         text = f"{type(error).__name__}: {error}"
-        problems = invalid("", text, "is a defect of ours", "report it, with this line").problems
+        problems = invalid("", text, "is an internal error of kfpytorch", "report it with this line").problems
     said = request.get("id") if isinstance(request, Mapping) else _id_of_no_request(line)
     return {"id": said, "problems": _plain(problems)}
 
@@ -70,9 +70,9 @@ def _object(line: bytes) -> Mapping[str, Any]:
         value = msgspec.json.decode(line.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = line.decode(errors="replace").strip()
-        raise invalid("", text, f"is not JSON: {error}", "write one JSON object a line") from error
+        raise invalid("", text, f"is not JSON: {error}", "write one JSON object per line") from error
     if not isinstance(value, Mapping):
-        raise invalid("", value, "is not an object", "write one JSON object a line")
+        raise invalid("", value, "is not an object", "write one JSON object per line")
     return value
 
 

@@ -15,9 +15,9 @@ from kfpytorch_common.lines import plain
 if TYPE_CHECKING:
     from kfpytorch_idl.v1 import people_pb2 as wire
 
-_HELP: Final = """Print what the replicas of JOB have written, in the order of the lines' times.
+_HELP: Final = """Print the output of the replicas of JOB, ordered by time.
 
-JOB is a name, the beginning of one, or the name of a Flyte execution.
+JOB is a job name, the beginning of one, or the name of a Flyte execution.
 
 \b
   $ kfpytorch logs -f f1-n0-0
@@ -32,12 +32,12 @@ _NUMBER: Final = re.compile(r"\d+$")
 
 @click.command(name="logs", help=_HELP)
 @click.argument("job")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
-@click.option("--rank", type=_NUMBERS, metavar="N", help="What this rank wrote.")
-@click.option("--replica", metavar="NAME", help="What this replica wrote, as in worker-1.")
-@click.option("--tail", type=_NUMBERS, metavar="N", help="The last N lines of each replica.")
-@click.option("--previous", "-p", is_flag=True, help="Of the run before the last restart.")
-@click.option("--timestamps", is_flag=True, help="With the time of each line.")
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until the job ends.")
+@click.option("--rank", type=_NUMBERS, metavar="N", help="Only the output of this rank.")
+@click.option("--replica", metavar="NAME", help="Only the output of this replica, such as worker-1.")
+@click.option("--tail", type=_NUMBERS, metavar="N", help="Only the last N lines of each replica.")
+@click.option("--previous", "-p", is_flag=True, help="Output from before the last restart of the containers.")
+@click.option("--timestamps", is_flag=True, help="Print the time of each line.")
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("text")
@@ -56,7 +56,7 @@ def command(**said: Any) -> None:
                 sys.stdout.buffer.write(b"".join(_written(part.lines, said)))
                 sys.stdout.buffer.flush()
         if said_nothing:
-            click.echo("nothing has been written, or what has is gone with its pods", err=True)
+            click.echo("there is no output, or it was deleted with the pods", err=True)
 
 
 def _written(part: Iterable["wire.LogLine"], said: Mapping[str, Any]) -> Iterable[bytes]:

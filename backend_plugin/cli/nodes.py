@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _HELP: Final = """Print the nodes of an embedded cluster, or lose, drain or restore one.
 
-A node that is lost takes its processes with it, as when its power goes; one that is drained has its pods
-stopped in order, and takes no others.
+`lose` kills the processes of a node, as a power failure does. `drain` stops the pods of a node in order, and
+the node accepts no new pods.
 
 \b
   $ kfpytorch nodes
@@ -34,7 +34,7 @@ _RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
 def command(**said: Any) -> None:
     """Run ``kfpytorch nodes``."""
     if said["change"] and not said["node"]:
-        raise click.UsageError(f"which node? Write: kfpytorch nodes {said['change']} NAME")
+        raise click.UsageError(f"no node is given; run: kfpytorch nodes {said['change']} NAME")
     server = asking.read_server(said, said["server"])
     with asking.answered():
         if said["change"]:

@@ -50,7 +50,7 @@ def _document(said: Any) -> Mapping[str, Any] | None:
     try:
         read = document(base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
-        read = unread("cannot be read: it is no base64")
+        read = unread("cannot be read: it is not base64")
     return {**read, "path": said.get("path")}
 
 
@@ -87,13 +87,14 @@ def _only(name: str | None, found: Mapping[str, Sequence[Mapping[str, Any]]]) ->
         return found["job"][0]
     if jobs:
         said = "there is more than one PyTorchJob" if name is None else f"there is no PyTorchJob {name}"
-        raise Misused(f"{said}; write --job and one of: {', '.join(sorted(jobs))}")
+        raise Misused(f"{said}; add --job with one of: {', '.join(sorted(jobs))}")
     if found["error_files"]:
         return None
     kinds = sorted({str(each.get("kind")) for objects in found.values() for each in objects})
     there = f", only {', '.join(kinds)}" if kinds else ""
     raise Unreadable(
-        f"no file holds a PyTorchJob{there}; write: kubectl get pytorchjob NAME -o yaml | kfpytorch explain -"
+        f"no file contains a PyTorchJob{there}; "
+        "run: kubectl get pytorchjob NAME -o yaml | kfpytorch explain -"
     )
 
 

@@ -135,7 +135,7 @@ def inputs_of(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]:
             raise Misused(f"--input {pair}: has no value; write --input {name}=VALUE")
         if name not in known:
             near = get_close_matches(name, known, n=1) or sorted(known)
-            there = f"it has {', '.join(near)}" if near else "it has none"
+            there = f"it has {', '.join(near)}" if near else "it has no inputs"
             raise Misused(f"--input {name}: {template.id.name} has no such input; {there}")
     return inputs
 
@@ -155,7 +155,7 @@ def _filled(text: str, known: Mapping[str, str]) -> str:
         name = found["name"]
         if name.lower().startswith(_INPUTS) and name.lower() not in known:
             missing = name[len(_INPUTS) :]
-            raise Misused(f"the task's arguments hold {found[0]}; write --input {missing}=VALUE")
+            raise Misused(f"the task's arguments contain {found[0]}; add --input {missing}=VALUE")
         return known.get(name.lower(), found[0])
 
     return _PLACEHOLDER.sub(value, text)

@@ -118,7 +118,7 @@ def _value(name: str, said: str | None, typed: tuple[type, object]) -> object:
         # Numbers, booleans, and lists and mappings of them.
         value = json.loads(said)
     except ValueError as error:
-        raise Misused(f"--input {name}={said}: is not JSON, as a {wanted} is written") from error
+        raise Misused(f"--input {name}={said}: is not JSON; write a {wanted} as JSON") from error
     return float(value) if wanted is float and isinstance(value, int) else value
 
 
@@ -153,7 +153,9 @@ def _imported(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:  # The code of the author can raise any exception.
         raise Unreadable(f"{path} cannot be imported: {_told(error, root)}") from error
     if not path.samefile(module.__file__ or os.devnull):
-        raise Unreadable(f"{path}: Python has a module {module.__name__} of its own; rename the file")
+        raise Unreadable(
+            f"{path}: Python imports another module with the name {module.__name__}; rename the file"
+        )
     return module
 
 
@@ -161,7 +163,7 @@ def _told(error: BaseException, root: Path) -> str:
     """Return the error, and its location in the files of the author."""
     said = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError) and "." not in str(error.name):
-        said += "; install it here, or import it in the task"
+        said += "; install it here, or import it inside the task"
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -16,7 +16,7 @@ from backend_plugin.core.values import Manifest
 _HELP: Final = """Print the Kubernetes manifests that the server would create for TASK in FILE.
 
 FILE is a Python file with a `@task`, a serialized task (.pb, .json, or - for stdin), or an archive that
-`pyflyte package` wrote (.tgz). TASK may be left out where FILE holds one task.
+`pyflyte package` wrote (.tgz). TASK is optional if FILE contains one task.
 
 \b
   $ kfpytorch render train.py train_model
@@ -50,7 +50,7 @@ _OF_DRY_RUN: Final = tuple(cluster_options.KEYS)
     help="Send the manifests to a cluster as a dry run, and print them as it would store them.",
 )
 @cluster_options.reached_options("For --dry-run. ")
-@click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object a line.")
+@click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object per line.")
 def command(**said: Any) -> None:
     """Run ``kfpytorch render``."""
     if said["batch"]:

@@ -93,7 +93,12 @@ def _findings(request: Mapping[str, Any]) -> Findings:
     try:
         return msgspec.convert(said, Findings)
     except msgspec.ValidationError as refusal:
-        raise invalid("findings", said, f"is not what can be found: {refusal}", "write its keys") from refusal
+        raise invalid(
+            "findings",
+            said,
+            f"does not describe gang capabilities: {refusal}",
+            "correct the value that the message names",
+        ) from refusal
 
 
 def _pod_templates(request: Mapping[str, Any]) -> Sequence[Manifest]:

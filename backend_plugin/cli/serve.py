@@ -20,11 +20,11 @@ from backend_plugin.core.errors import BackendError, InvalidSettings
 
 _LOG: Final = logging.getLogger("kfpytorch")
 
-_HELP: Final = """Serve Flyte: the connector that FlytePropeller calls, over gRPC.
+_HELP: Final = """Run the server, which is the gRPC connector that FlytePropeller calls.
 
-With the embedded cluster jobs run as processes of this machine; it listens on loopback only, and the
-other commands find it by themselves. Every setting can stand in the file below `server`, or in a variable
-(KFPYTORCH_PORT); flags go before variables, and those before the file.
+With the embedded cluster, jobs run as processes of this machine. The server then listens on loopback only,
+and the other commands find it without options. Each setting can be in the file, below `server`, or in an
+environment variable (KFPYTORCH_PORT). Options take precedence over variables, and variables over the file.
 
 \b
   $ kfpytorch serve
@@ -35,41 +35,66 @@ other commands find it by themselves. Every setting can stand in the file below 
 @click.command(name="serve", help=_HELP)
 @cluster_options.settings_option("server, plugins.k8s")
 @click.option(
-    "--cluster", metavar="KIND", help="Where jobs run: embedded, as processes of this machine; or kubernetes."
+    "--cluster", metavar="KIND", help="Where jobs run: embedded (processes of this machine) or kubernetes."
 )
 @click.option(
-    "--host", metavar="HOST", help="Where to listen. Embedded: 127.0.0.1, and nowhere else; else everywhere."
+    "--host", metavar="HOST", help="Listen address. Default: 127.0.0.1 for embedded, else all addresses."
 )
-@click.option("--port", metavar="PORT", help="Default 8000; 0 for one that is free.")
-@click.option("--state", metavar="DIR", help="What is kept of jobs, and how commands find this server.")
+@click.option("--port", metavar="PORT", help="Port; 0 selects a free one. Default: 8000.")
 @click.option(
-    "--token-file", metavar="FILE", help="What callers have to carry. Default for embedded: made at start."
+    "--state", metavar="DIR", help="Directory for the state of jobs, and for the address of this server."
 )
 @click.option(
-    "--open-to-all", is_flag=True, default=None, help="No token: who reaches the port may run commands."
+    "--token-file",
+    metavar="FILE",
+    help="File with the token for clients. Default for embedded: generated at start.",
 )
-@click.option("--tls-certificate", metavar="FILE", help="PEM, with its chain.")
-@click.option("--tls-key", metavar="FILE", help="PEM, without a password.")
-@click.option("--tls-client-ca", metavar="FILE", help="PEM: clients need a certificate of this authority.")
 @click.option(
-    "--output-prefixes", metavar="URL", multiple=True, help="Where outputs may lie: s3://bucket/, gs://*."
+    "--open-to-all",
+    is_flag=True,
+    default=None,
+    help="Require no token: each client of the port can run commands.",
 )
-@click.option("--metrics-port", metavar="PORT", help="Show Prometheus metrics there.")
-@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
-@click.option("--log-format", metavar="FORMAT", help="json or text. Default: text at a terminal.")
-@click.option("--nodes", metavar="N", help="How many nodes an embedded cluster has.")
-@click.option("--cpus", metavar="AMOUNT", help="Of each node. Default: what this machine has.")
-@click.option("--memory", metavar="AMOUNT", help="Of each node.")
-@click.option("--gpus", metavar="N", help="Of each node.")
-@click.option("--images", metavar="IMAGE=VENV", multiple=True, help="Which environment an image stands for.")
-@click.option("--strict-images", is_flag=True, default=None, help="Other images cannot be pulled.")
-@click.option("--durable", is_flag=True, default=None, help="Jobs outlive this server; the next one goes on.")
-@click.option("--code", metavar="DIR", help="Where the code of tasks is. Default: the current directory.")
-@click.option("--pass-env", metavar="NAME", multiple=True, help="Variables that replicas get, too.")
-@click.option("--pod-templates", metavar="PATH", help="YAML with PodTemplates, or a folder of such files.")
-@cluster_options.reached_options("Of a Kubernetes. ")
-@click.option("--check", is_flag=True, help="Print what is in force and what is wrong, and end.")
-@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Of --check.")
+@click.option("--tls-certificate", metavar="FILE", help="PEM file with the certificate and its chain.")
+@click.option("--tls-key", metavar="FILE", help="PEM file with the key, without a password.")
+@click.option(
+    "--tls-client-ca", metavar="FILE", help="PEM file with a CA; clients need a certificate of this CA."
+)
+@click.option(
+    "--output-prefixes",
+    metavar="URL",
+    multiple=True,
+    help="Allowed output prefixes, such as s3://bucket/ or gs://*.",
+)
+@click.option("--metrics-port", metavar="PORT", help="Port of the Prometheus metrics.")
+@click.option("--log-level", metavar="LEVEL", help="Log level: debug, info, warning or error.")
+@click.option(
+    "--log-format", metavar="FORMAT", help="Log format: json or text. Default: text on a terminal, else json."
+)
+@click.option("--nodes", metavar="N", help="Number of nodes of an embedded cluster.")
+@click.option("--cpus", metavar="AMOUNT", help="CPUs of each node. Default: all CPUs of this machine.")
+@click.option("--memory", metavar="AMOUNT", help="Memory of each node.")
+@click.option("--gpus", metavar="N", help="GPUs of each node.")
+@click.option("--images", metavar="IMAGE=VENV", multiple=True, help="Virtual environment for an image.")
+@click.option("--strict-images", is_flag=True, default=None, help="Fail to pull any other image.")
+@click.option(
+    "--durable",
+    is_flag=True,
+    default=None,
+    help="Keep jobs when this server stops; the next server continues them.",
+)
+@click.option(
+    "--code", metavar="DIR", help="Directory with the code of tasks. Default: the current directory."
+)
+@click.option("--pass-env", metavar="NAME", multiple=True, help="Environment variables to pass to replicas.")
+@click.option(
+    "--pod-templates", metavar="PATH", help="YAML file with PodTemplates, or a directory of such files."
+)
+@cluster_options.reached_options("With --cluster kubernetes. ")
+@click.option("--check", is_flag=True, help="Print the effective settings and their problems, and exit.")
+@click.option(
+    "--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Output format of --check."
+)
 def command(settings: str | None, check: bool, output: str, **typed: Any) -> None:  # noqa: FBT001 - click's signature
     """Run ``kfpytorch serve``."""
     flags = serve_settings.flags(typed)

@@ -95,12 +95,17 @@ def _problems(told: InForce) -> Iterator[Problem]:
             attempt()
         except BackendError as error:
             yield _problem(
-                told, key, str(error), "name files that this user can read and that hold what they should"
+                told, key, str(error), "name files that this user can read, with the expected content"
             )
     if why_not := _unusable(said.state) or _foreign(said):
-        yield _problem(told, "state", why_not, "write another directory")
+        yield _problem(told, "state", why_not, "name another directory")
     if why_not := _taken(said):
-        yield _problem(told, "port", why_not, "stop what listens there, or write another, or 0")
+        yield _problem(
+            told,
+            "port",
+            why_not,
+            "stop the process that listens there, or set another port, or 0 for a free one",
+        )
     for scheme, package in _missing(said):
         if "output-prefixes" in told.sources:
             yield _problem(told, "output-prefixes", f"{scheme}:// needs {package}", f"pip install {package}")
@@ -121,7 +126,7 @@ def _unusable(directory: Path) -> str | None:
     """Return why the directory cannot hold state, or None."""
     there = next(each for each in (directory, *directory.parents) if each.exists())
     if not there.is_dir():
-        return f"{there} is no directory"
+        return f"{there} is not a directory"
     return (
         None if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written by user {os.geteuid()}"
     )
@@ -138,7 +143,7 @@ def _taken(said: ServerSettings) -> str | None:
     if said.port == 0 or (here and discovery.is_alive(here) and here.endpoint.endswith(f":{said.port}")):
         return None
     why_not = not_bound(said.host, said.port)
-    return f"cannot be listened at: {why_not}" if why_not else None
+    return f"cannot listen on this port: {why_not}" if why_not else None
 
 
 def _missing(said: ServerSettings) -> Iterator[tuple[str, str]]:
@@ -152,7 +157,7 @@ def _notes(said: ServerSettings) -> Iterator[str]:
         yield f"{scheme}:// cannot be read: {package} is not installed"
     here = discovery.read(said.state)
     if here is not None and discovery.is_alive(here):
-        yield f"a server runs with this state: {here.endpoint}, process {here.pid}"
+        yield f"a server with this state directory is running: {here.endpoint}, process {here.pid}"
 
 
 def _print(

@@ -59,7 +59,7 @@ def _or_problems(read: Callable[[], T], problems: list[Problem]) -> T | None:
 def _document(file: str) -> dict[str, Any]:
     said = files.only_document(file)
     if not isinstance(said, Mapping):
-        raise Unreadable(f"settings {file}: hold no mapping; write a section server, and Flyte's plugins")
+        raise Unreadable(f"settings {file}: is not a mapping; write a section server, and Flyte's plugins")
     return dict(said)
 
 

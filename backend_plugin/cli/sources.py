@@ -27,8 +27,8 @@ _TAR_SUFFIXES: Final = (".tgz", ".gz", ".tar")
 # Byte order marks that Windows writes before text; `json` detects the encoding.
 _BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _NO_TASK: Final = (
-    "is neither a task template nor a task spec, as protobuf or as its JSON, nor an archive that "
-    "pyflyte package wrote; Python files are given by name, and pyflyte writes tasks to files named *_1.pb"
+    "is not a task template or task spec (protobuf or protobuf JSON), and not an archive of pyflyte package; "
+    "name a Python file with the suffix .py, or a file *_1.pb that pyflyte wrote"
 )
 
 
@@ -60,13 +60,13 @@ def _content(file: str) -> bytes:
 def chosen(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) -> Callable[[], T]:
     """Return the task of that name, in full or its last parts; without a name, the only task."""
     if not tasks:
-        raise Unreadable(f"{file}: holds no task")
+        raise Unreadable(f"{file}: contains no task")
     names = [name for name in tasks if task is None or f".{name}".endswith(f".{task}")]
     if task in names or len(names) == 1:
         return tasks[names[0] if len(names) == 1 else str(task)]
     if names:
-        said = "which task?" if task is None else f"{task} is the name of more than one task."
-        raise Misused(f"{file}: {said} It has {', '.join(sorted(names))}")
+        said = "no task is given." if task is None else f"{task} matches several tasks."
+        raise Misused(f"{file}: {said} Name one of: {', '.join(sorted(names))}")
     near = get_close_matches(str(task), sorted({name.rpartition(".")[2] for name in tasks}), n=3)
     there = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(tasks))}"
     raise Misused(f"{file}: has no task {task}; {there}")
@@ -74,7 +74,7 @@ def chosen(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) ->
 
 def _missing(path: Path) -> str:
     if path.is_dir():
-        return "is a folder; name a file in it"
+        return "is a directory; name a file in it"
     near = get_close_matches(path.name, [each.name for each in path.parent.glob("*")], n=1)
     there = f"; did you mean {path.parent / near[0]}?" if near else ""
     return f"there is no such file{there}"

@@ -7,7 +7,7 @@ import rich_click as click
 
 from kfpytorch_common import positions
 
-_HELP = """Print where each rank of your runs on this machine is, without ending them.
+_HELP = """Print the stack of each rank of your runs on this machine, without stopping them.
 
 \b
   $ kfpytorch stacks

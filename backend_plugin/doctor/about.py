@@ -19,7 +19,7 @@ def lines(facts: Facts) -> Mapping[str, str]:
         "namespace": facts.namespace,
         "operator": _told(facts, deployments.operators(facts), deployments.version),
         "flyte": _told(facts, deployments.propellers(facts), deployments.flyte_version),
-        "dialect": "PyTorchJob, as no other is written yet",
+        "dialect": "PyTorchJob, the only supported kind",
         "gang": _gang(facts),
         "task": _task(facts),
     }
@@ -27,23 +27,23 @@ def lines(facts: Facts) -> Mapping[str, str]:
 
 def _told(facts: Facts, found: Sequence[Manifest], version_of: _VersionOf) -> str:
     if Subject.DEPLOYMENTS in facts.unseen:
-        return "could not be looked at"
+        return "could not be read"
     told = []
     for each in found:
         version = version_of(each)
-        said = ".".join(map(str, version)) if version else "of a version that is not known"
+        said = ".".join(map(str, version)) if version else "(unknown version)"
         told.append(f"{deployments.namespace(each)}/{deployments.name(each)} {said}")
-    return ", ".join(told) or "none that is seen"
+    return ", ".join(told) or "none found"
 
 
 def _gang(facts: Facts) -> str:
     """Return the reasons of the plan; the first one names the gang scheduler."""
-    return " ".join(facts.gang_reasons) or "it could not be chosen, as the task cannot be planned"
+    return " ".join(facts.gang_reasons) or "not chosen, because the task cannot be planned"
 
 
 def _task(facts: Facts) -> str:
     task = facts.task
-    name = task.name or "none named, so one that asks for what the platform gives"
+    name = task.name or "no task given; a generic task with the default resources of the platform"
     if task.job is None:
         return f"{name}; it cannot be planned"
     roles = " and ".join(f"{each.count} {each.name}{'s' if each.count > 1 else ''}" for each in task.roles)

@@ -19,13 +19,12 @@ _AMAZONS: Final = frozenset({"s3", "s3a"})
 _TYPE: Final = "pytorch"
 _CONTENT: Final = b"kfpytorch doctor\n"
 _WRITABLE: Final = (
-    "give whoever asks, and the pods' ServiceAccount, get, put, list and delete below it; see that "
-    "the bucket "
-    "or directory is there"
+    "give this account, and the pods' ServiceAccount, get, put, list and delete below it; check that "
+    "the bucket or directory exists"
 )
 _READABLE: Final = (
-    "give whoever asks, and the servers' ServiceAccount, get and list below it; see that the bucket or "
-    "directory is there"
+    "give this account, and the servers' ServiceAccount, get and list below it; check that the bucket or "
+    "directory exists"
 )
 
 
@@ -54,8 +53,8 @@ async def _store(prefix: str, *, read_only: bool) -> Tried:
         package = STORES.get(scheme, scheme)
         return Tried(
             what=prefix,
-            trouble=f"cannot be tried: the package {package} is not installed",
-            remedy=f"pip install {package}  # or make the image with --build-arg STORES={package}",
+            trouble=f"cannot be tested: the package {package} is not installed",
+            remedy=f"pip install {package}  # or build the image with --build-arg STORES={package}",
             is_tried=False,
         )
     except asyncio.TimeoutError as error:
@@ -63,7 +62,7 @@ async def _store(prefix: str, *, read_only: bool) -> Tried:
         return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error, rights))
     except Exception as error:  # noqa: BLE001 - the package of each store raises its own exception types.
         said = f"{type(error).__name__}: {error}".strip().rstrip(":")
-        trouble = f"nothing can be {what} there: {said}"
+        trouble = f"cannot be {what}: {said}"
         return Tried(what=prefix, trouble=trouble, remedy=_remedy(prefix, error, rights))
     return Tried(what=prefix)
 
@@ -106,7 +105,7 @@ def _written(prefix: str) -> None:
     filesystem.pipe_file(name, _CONTENT)
     try:
         if filesystem.cat_file(name) != _CONTENT:
-            raise OSError("what was written is not what is read")
+            raise OSError("the content that was read differs from the content that was written")
     finally:
         filesystem.rm_file(name)
 

@@ -32,32 +32,32 @@ def trouble(server: Server) -> Tried | None:
 def _unknown_host(end: Endpoint, _: Diagnosis) -> tuple[str, str]:
     forward = f"kubectl port-forward -n NAMESPACE service/NAME {end.port}"
     return (
-        f"cannot be found: the DNS knows no {end.host}",
+        f"cannot be resolved: the DNS has no {end.host}",
         f"{_PODS}  # then from outside of the cluster: {forward}",
     )
 
 
 def _timeout(_: Endpoint, __: Diagnosis) -> tuple[str, str]:
     return (
-        f"takes no connection within {tls_diagnosis.SECONDS:g} s",
+        f"accepts no connection within {tls_diagnosis.SECONDS:g} s",
         f"{_PODS}; kubectl get networkpolicies -A",
     )
 
 
 def _not_listening(_: Endpoint, found: Diagnosis) -> tuple[str, str]:
-    return f"is a port at which nobody listens: {found.detail}", _PODS
+    return f"is a port without a listener: {found.detail}", _PODS
 
 
 def _needs_tls(end: Endpoint, _: Diagnosis) -> tuple[str, str]:
     return (
-        "speaks TLS, and was asked without",
+        "requires TLS, and the call used none",
         f"{_DOCTOR} {tls_diagnosis.TLS}{end}  # and for Flyte insecure: false",
     )
 
 
 def _no_tls(end: Endpoint, _: Diagnosis) -> tuple[str, str]:
     return (
-        "does not speak TLS, and was asked with it",
+        "does not use TLS, and the call used it",
         f"{_DOCTOR} {end}  # and for Flyte insecure: true; or give the server tls.certificate and tls.key",
     )
 
@@ -72,7 +72,7 @@ def _unusable_file(_: Endpoint, found: Diagnosis) -> tuple[str, str]:
 def _untrusted(end: Endpoint, found: Diagnosis) -> tuple[str, str]:
     take = "kubectl get secret NAME -n NAMESPACE -o 'jsonpath={.data.ca\\.crt}' | base64 -d > ca.crt"
     return (
-        f"has a certificate of an authority that is not trusted here: {found.detail}",
+        f"has a certificate from a CA that is not trusted here: {found.detail}",
         f"{_DOCTOR} {tls_diagnosis.TLS}{end} --ca ca.crt  # ca.crt from the server's Secret: {take}",
     )
 

@@ -99,6 +99,6 @@ def _unseen(subjects: Sequence[Subject], reason: str, remedy: str) -> Finding:
     return Finding(
         id=UNSEEN,
         level=Level.UNKNOWN,
-        sentence=f"could not look at {looked_at}: {reason}; not checked: {without or 'nothing'}",
+        sentence=f"could not read {looked_at}: {reason}; not checked: {without or 'nothing'}",
         remedy=remedy,
     )

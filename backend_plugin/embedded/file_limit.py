@@ -33,5 +33,5 @@ def require_room() -> None:
     fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.close(fd)
     if limit != resource.RLIM_INFINITY and fd >= limit - _RESERVE:
-        said = f"{os.strerror(errno.EMFILE)}: the server may have {limit} (ulimit -n), and each pod takes one"
+        said = f"{os.strerror(errno.EMFILE)}: the limit is {limit} (ulimit -n), and each pod needs one"
         raise OSError(errno.EMFILE, said)

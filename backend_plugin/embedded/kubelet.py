@@ -47,7 +47,7 @@ def _told(directory: PodDirectory) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        _LOG.error("%s cannot be taken over: %s", directory.path, error)
+        _LOG.error("cannot take over %s: %s", directory.path, error)
 
 
 class Kubelet:
@@ -184,7 +184,7 @@ class Kubelet:
             await asyncio.wait(waits, timeout=self._options.last_patience)
         for pod in pods:
             if not pod.is_ended.is_set():
-                _LOG.error("%s does not end: some process of it cannot be killed", pod.directory.path)
+                _LOG.error("%s does not end: one of its processes cannot be killed", pod.directory.path)
                 self._leave(pod)
 
     def _record(self, manifest: Manifest, directory: PodDirectory) -> PodRecord:
@@ -215,7 +215,7 @@ class Kubelet:
         self._follow(pod)
 
     def _read(self, pod: PodRecord) -> None:
-        assert pod.shim is not None, "there is somebody to read from"  # noqa: S101 - for the type checker.
+        assert pod.shim is not None, "only pods with a shim are read"  # noqa: S101 - for the type checker.
         try:
             news = os.read(pod.shim.wake, _CHUNK)
         except BlockingIOError:
@@ -231,7 +231,7 @@ class Kubelet:
 
     def _put_off(self, pod: PodRecord, error: OSError) -> None:
         """Stop reading from the shim of a pod, and retry after `_AGAIN` seconds."""
-        _LOG.warning("%s cannot be read now: %s", pod.directory.path, error)
+        _LOG.warning("cannot read %s now: %s", pod.directory.path, error)
         loop = asyncio.get_running_loop()
         if pod.shim is not None:
             loop.remove_reader(pod.shim.wake)

@@ -79,7 +79,7 @@ class PodDirectory:
             ValueError: If `uid` has invalid characters.
         """
         if not _UID.fullmatch(uid):
-            raise ValueError(f"{uid!r} is no uid of a pod")
+            raise ValueError(f"{uid!r} is not the uid of a pod")
         return cls(root / uid)
 
     @classmethod
@@ -276,7 +276,7 @@ def _pipe(path: Path, how: int) -> int:
     fd = os.open(path, how | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "is no pipe any more", str(path))
+        raise OSError(errno.EINVAL, "is not a pipe any more", str(path))
     return fd
 
 

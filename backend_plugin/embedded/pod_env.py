@@ -60,7 +60,7 @@ def expand(value: str, variables: Mapping[str, str], what: str = "a value") -> s
         size += len(piece)
         if size > LONGEST_VALUE:
             raise Unconfigured(
-                f"{what} is longer than {LONGEST_VALUE} characters with the variables that it refers to"
+                f"{what} is longer than {LONGEST_VALUE} characters after the expansion of variables"
             )
         found.append(piece)
     return "".join(found)
@@ -112,8 +112,8 @@ def declared(pod: Manifest, container: Manifest, paths: Paths, machine: Machine)
         size += len(value)
         if size > LONGEST_ENVIRONMENT:
             raise Unconfigured(
-                f"the environment is longer than {LONGEST_ENVIRONMENT} characters with the variables that "
-                "it refers to"
+                f"the environment is longer than {LONGEST_ENVIRONMENT} characters after the expansion of "
+                "variables"
             )
         raw[name] = names.variable(name, value)
     return Declared(raw=raw, names=names, paths=paths)
@@ -176,7 +176,7 @@ def _amount(said: str) -> int:
     try:
         return quantity.parse(said).nano
     except quantity.NotAQuantity as wrong:
-        raise Unconfigured(f'"{said}" is no quantity') from wrong
+        raise Unconfigured(f'"{said}" is not a quantity') from wrong
 
 
 def memory_limit(container: Manifest) -> int | None:

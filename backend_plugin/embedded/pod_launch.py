@@ -22,7 +22,7 @@ _PULL_SECONDS: Final = 10
 """Seconds for which ErrImagePull is reported before ImagePullBackOff."""
 _NO_COMMAND: Final = (
     'failed to generate container "{name}" spec: failed to generate spec: no command specified: images are '
-    "not pulled, so a container has to say its command or args"
+    "not pulled, so a container must set command or args"
 )
 
 
@@ -113,7 +113,7 @@ class _Run:
     def _program(self, container: Manifest) -> Manifest:
         name = text(container, "name")
         if self.trouble or not DNS_LABEL.fullmatch(name):
-            raise Unconfigured(self.trouble or f'container name "{name}" is no DNS label')
+            raise Unconfigured(self.trouble or f'container name "{name}" is not a DNS label')
         image = text(container, "image")
         venv = environment_of(image, self.options)
         if venv is None:
@@ -186,7 +186,7 @@ def environment_of(image: str, options: KubeletOptions) -> str | None:
 def _unpullable(image: str) -> Sequence[JsonValue]:
     why = (
         f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not '
-        "found: no virtual environment of this machine stands for it"
+        "found: no virtual environment is configured for it"
     )
     return [
         [0, "ErrImagePull", why],

@@ -108,7 +108,7 @@ class PodOrders:
 
     def _insist(self) -> None:
         if self._untold or self._directory.has_unread_orders():
-            _LOG.warning("the shim of %s hears nothing, and is killed", self._directory.path)
+            _LOG.warning("the shim of %s does not respond; killing it", self._directory.path)
             self._kill()
             self._is_killed = True
         else:

@@ -31,7 +31,7 @@ def volume_names(pod: Manifest) -> Sequence[str]:
     for volume in entries(section(pod, "spec"), "volumes"):
         name = text(volume, "name")
         if not DNS_LABEL.fullmatch(name):
-            raise Unconfigured(f'volume name "{name}" is no DNS label')
+            raise Unconfigured(f'volume name "{name}" is not a DNS label')
         why = _refusal(volume)
         if why and "persistentVolumeClaim" in volume:  # Kubernetes would not schedule the pod.
             raise Unconfigured(why)
@@ -46,7 +46,7 @@ def _refusal(volume: Manifest) -> str:
     if "emptyDir" in volume:
         return ""
     if "hostPath" in volume:
-        return "hostPath is not allowed: a task does not reach this machine's files by its manifest"
+        return "hostPath is not allowed: a manifest must not give a task access to files of this machine"
     if "persistentVolumeClaim" in volume:
         claim = text(section(volume, "persistentVolumeClaim"), "claimName")
         return f'persistentvolumeclaim "{claim}" not found'
@@ -66,7 +66,7 @@ def _missing(volume: Manifest) -> str:
 
 def _unknown(volume: Manifest) -> str:
     kinds = ", ".join(key for key in volume if key != "name") or "nothing"
-    return f"an embedded cluster has no volumes of the kind {kinds}"
+    return f"an embedded cluster does not support volumes of the kind {kinds}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def mounts(container: Manifest, root: str) -> Mapping[str, str]:
     for mount in entries(container, "volumeMounts"):
         path, below = _normal(text(mount, "mountPath")), text(mount, "subPath")
         if text(mount, "subPathExpr"):
-            raise Unconfigured(f'mount "{path}": an embedded cluster has no subPathExpr')
+            raise Unconfigured(f'mount "{path}": an embedded cluster does not support subPathExpr')
         if below.startswith("/") or ".." in below.split("/"):
             raise Unconfigured(f'subPath "{below}": must be a relative path and not contain ".."')
         if path not in ("/", _SHARED_MEMORY):

@@ -21,7 +21,7 @@ _HARMLESS: Final = frozenset({"lost+found", "runs"})
 """Names that may be in a new directory: one of a file system, and the logs of local runs."""
 
 USABLE: Final = (
-    "see that this user may write there and that the disk has room, or use another state directory"
+    "check that this user may write there and that the disk has space, or use another state directory"
 )
 """The remedy for a directory that cannot be used."""
 
@@ -83,8 +83,8 @@ def find_foreign_files(directory: Path) -> str:
     if MARKER in names or not foreign or names >= _EARLIER:
         return ""
     return (
-        f"holds files that are not of an embedded cluster, such as {min(foreign)!r}; name a new or an empty "
-        f"directory (--state), or create {directory / MARKER} if this one may be used"
+        f"contains files that do not belong to an embedded cluster, such as {min(foreign)!r}; name a new or "
+        f"empty directory (--state), or create {directory / MARKER} to permit the use of this one"
     )
 
 
@@ -103,5 +103,5 @@ def open_own(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, _OWNER_FILE)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(f"{path.name} is no regular file")
+        raise OSError(f"{path.name} is not a regular file")
     return fd

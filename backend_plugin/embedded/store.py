@@ -51,7 +51,7 @@ INSERT INTO objects (uid, version, body) VALUES (?, ?, ?)
 _COUNT: Final = "UPDATE versions SET last = ?"
 
 
-_MOVE: Final = "move it away to begin with an empty cluster"
+_MOVE: Final = "move it away to start with an empty cluster"
 _DAMAGED: Final = (
     sqlite3.DatabaseError,
     msgspec.DecodeError,
@@ -140,7 +140,7 @@ class Store:
         last = self._counted.read()
         if last > self._version:
             log.error(
-                "%s has lost the last %d changes, by a loss of power or a damaged write-ahead log: jobs that "
+                "%s has lost the last %d changes, by a power failure or a damaged write-ahead log: jobs that "
                 "were made or deleted just before may be missing, or be there again; check them with "
                 "`kfpytorch jobs`",
                 path,

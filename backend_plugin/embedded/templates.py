@@ -26,7 +26,7 @@ def read(place: Path | None) -> Sequence[Manifest]:
     if place is None:
         return ()
     if not place.exists():
-        raise UnreadableTemplates(f"{place}: there is no such file or folder")
+        raise UnreadableTemplates(f"{place}: there is no such file or directory")
     files = (
         sorted(each for each in place.iterdir() if each.suffix in _SUFFIXES) if place.is_dir() else [place]
     )
@@ -36,7 +36,7 @@ def read(place: Path | None) -> Sequence[Manifest]:
 def _of_file(file: Path) -> Iterable[Manifest]:
     for document in _documents(file):
         if not isinstance(document, Mapping):
-            raise UnreadableTemplates(f"{file}: holds {type(document).__name__} where an object should be")
+            raise UnreadableTemplates(f"{file}: contains {type(document).__name__} instead of an object")
         # `kubectl get -o yaml` writes lists.
         for each in entries(document, "items") or [document]:
             if each.get("kind") == _KIND:

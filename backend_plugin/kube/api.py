@@ -220,7 +220,7 @@ class Api:
                     raise answers.read(response.status, response.headers, await response.read())
                 yield Stream(response)
         except aiohttp.SocketTimeoutError as error:
-            raise Silent(f"nothing was heard for {silence:g} s") from error
+            raise Silent(f"no data arrived for {silence:g} s") from error
         except _LOST as error:
             raise _lost(error) from error
 

@@ -55,7 +55,8 @@ class Clock:
         if abs(ahead) > _TOLD and not self._told:
             self._told = True
             log.warning(
-                "the cluster's clock is %.0f s %s ours; its times are judged by its own",
+                "the clock of the cluster is %.0f s %s the local clock; "
+                "the timestamps of the cluster are compared with its own clock",
                 abs(ahead.total_seconds()),
                 "ahead of" if ahead > timedelta(0) else "behind",
             )

@@ -338,7 +338,7 @@ def resource_of(manifest: Manifest) -> Resource:
     group, _, version = text(manifest, "apiVersion").rpartition("/")
     plural = text(manifest, "kind").lower() + "s"
     if not are_names(*filter(None, [group]), version, plural):  # They become parts of a URL path.
-        raise Refused(HTTPStatus.BAD_REQUEST, "BadRequest", f"{plural}.{group}/{version} is no kind")
+        raise Refused(HTTPStatus.BAD_REQUEST, "BadRequest", f"{plural}.{group}/{version} is not a kind")
     return kinds.Resource(group=group, version=version, plural=plural)
 
 

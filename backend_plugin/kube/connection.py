@@ -173,7 +173,7 @@ class Connection:
             await self._load()
         except CredentialsUnusable as unusable:
             self._loaded = time.monotonic()
-            log.warning("goes on with the credentials that it has: %s", unusable)
+            log.warning("keeping the current credentials: %s", unusable)
 
     async def _load(self) -> None:
         access = await self._credentials.load()

@@ -123,7 +123,7 @@ class KubeConfig:
         seen = self._state_of_files()
         if not seen:
             raise CredentialsUnusable(
-                f"kubeconfig {self._files}: there is no such file; name one that kubectl can use"
+                f"kubeconfig {self._files}: there is no such file; name a kubeconfig that kubectl can use"
             )
         try:
             if self._loader is not None and seen == self._seen:
@@ -145,7 +145,7 @@ class KubeConfig:
         """Return an error message; for a missing context it lists the existing ones."""
         there = self._contexts() if self._context else ()
         if not there or self._context in there:
-            return f"{error}; name one that kubectl can use"
+            return f"{error}; name a kubeconfig that kubectl can use"
         return f"has no context {self._context}; name one of its contexts: {', '.join(there)}"
 
     def _contexts(self) -> Sequence[str]:

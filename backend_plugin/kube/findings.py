@@ -84,7 +84,7 @@ class Looking:
             Unavailable: If the API server does not respond.
         """
         if not are_names(namespace):
-            raise Unavailable(f"{namespace} is no name of a namespace")
+            raise Unavailable(f"{namespace} is not a valid namespace name")
         apis = await self._told(self._apis())
         served = apis if isinstance(apis, Mapping) else {}
         asked: dict[str, Awaitable[Any]] = {
@@ -129,12 +129,15 @@ class Looking:
             found = entries(await self._asked(question, rule), "items")
             names = {_flag(each) for each in found}
             if None in names:
-                raise _Unknown(f"{FLAG} is there, and what it is follows from a shell or a variable")
+                raise _Unknown(f"{FLAG} is set, but its value comes from a shell or a variable")
             if len(names) == 1:
                 return names.pop() or ""
             if names:
-                raise _Unknown(f"several run, and differ in {FLAG}: {', '.join(sorted(map(str, names)))}")
-        raise _Unknown("no Deployment training-operator is seen")
+                raise _Unknown(
+                    f"several training-operators run with different values of {FLAG}: "
+                    f"{', '.join(sorted(map(str, names)))}"
+                )
+        raise _Unknown("there is no Deployment training-operator")
 
     async def _binders(self, namespace: str) -> Sequence[str] | None:
         scope = "" if self._everywhere else namespace

@@ -72,7 +72,7 @@ class Owners:
             Unavailable: If it cannot be determined whether the workflow exists.
         """
         if not are_names(namespace, execution):
-            raise Unavailable(f"{namespace}/{execution} is no name of a {_KIND}")
+            raise Unavailable(f"{namespace}/{execution} is not a valid name of a {_KIND}")
         if why := self._why_paused(namespace):
             raise Unavailable(why)
         rule = Rule(resource=WORKFLOWS, verbs=("get",), namespace=scope)
@@ -88,7 +88,7 @@ class Owners:
         self._go_on(namespace)
         uid = text(found, "uid")
         if not uid or text(found, "name") != execution:
-            raise Unavailable(f"the API server answers with something else than {_KIND} {execution}")
+            raise Unavailable(f"the API server returned another object than {_KIND} {execution}")
         version = f"{WORKFLOWS.group}/{WORKFLOWS.version}"
         return OwnerReference(api_version=version, kind=_KIND, name=execution, uid=uid)
 
@@ -105,7 +105,7 @@ class Owners:
             why = self._permissions.missing(rule, answer.message)
             self._wait(namespace, why, rule)
         elif answer.is_not_served:
-            why = f"the cluster has no {WORKFLOWS}: Flyte's executions are elsewhere"
+            why = f"the cluster has no {WORKFLOWS}: the executions of Flyte are in another cluster"
             self._wait(_EVERYWHERE, why, None)
         elif not answer.is_passing:
             self._wait(namespace, why, None)

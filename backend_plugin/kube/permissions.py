@@ -54,4 +54,4 @@ class Permissions:
         """Record that a request that needs `rule` succeeded."""
         if rule in self._missing:
             self._missing.discard(rule)
-            log.info("a permission that was missing is there: %s", rule)
+            log.info("a missing permission was granted: %s", rule)

@@ -219,12 +219,12 @@ class Reflector:
             for part in parts.feed(piece):
                 if parts.cut:
                     size = len(part) + parts.cut
-                    log.warning("%s: an object of %d bytes is passed over", self._place, size)
+                    log.warning("%s: an object of %d bytes is skipped", self._place, size)
                 else:
                     self._change(parser.change(part))
             await asyncio.sleep(_WATCH_PAUSE_SECONDS)
         if parts.rest:
-            raise Malformed(f"broken off within a change of {self._place}")
+            raise Malformed(f"the connection ended within a watch event of {self._place}")
 
     def _change(self, change: Change) -> None:
         """Apply one watch event to the records of this kind. A bookmark changes none of them."""
@@ -247,7 +247,9 @@ class Reflector:
         self._silences += self._kind.record in _SPOKEN
         if self._is_deaf:
             # Events may be lost on the way, as in a proxy that buffers them; a later list corrects that.
-            self._tell(f"{silent}, though a bookmark is due each minute", type(silent).__name__)
+            self._tell(
+                f"{silent}, although the API server sends a bookmark each minute", type(silent).__name__
+            )
             self._course.failed()
         else:
             # Continue from the last version: a watch without changes is not an error.
@@ -262,7 +264,7 @@ class Reflector:
                 self._refused("watch" if " watch " in answer.message else "list", answer)
             case HTTPStatus.NOT_FOUND if answer.is_not_served:
                 if not self._kind.optional:
-                    said = "the cluster has no such resource; is the training-operator installed?"
+                    said = "the cluster does not have this resource; install the training-operator"
                     self._tell(said, answer.reason)
                 self._stands(State.ABSENT)
                 self._place.part.lack(permitted=True)
@@ -306,14 +308,14 @@ class Reflector:
         self._stands(State.OUT_OF_SIGHT)
         if not self._trouble:
             self._trouble = True
-            log.warning("%s is out of sight, and is asked for again: %s", self._place, trouble)
+            log.warning("cannot watch %s; retrying: %s", self._place, trouble)
 
     def _well(self) -> None:
         if self._state is not State.IN_SIGHT:
             self._stands(State.IN_SIGHT)
         if self._trouble:
             self._trouble = False
-            log.info("%s is in sight again", self._place)
+            log.info("watching %s again", self._place)
 
     def _rule(self, verb: str) -> Rule:
         # An admin who adds one of the verbs needs the other one next.

@@ -44,7 +44,7 @@ class Allowed:
     def why_not(self, namespace: str, prefix: str) -> str | None:
         """Return the reason why jobs there may not be queried, as a sentence; None if they may be."""
         if not self.serves(namespace):
-            return f"namespace {namespace!r} is not served by this connector"
+            return f"this connector does not serve namespace {namespace!r}"
         return self.prefixes.why_not(prefix)
 
     def problems(self, run: Run) -> Iterator[Problem]:
@@ -68,14 +68,17 @@ class Allowed:
     def _refusal(self, run: Run) -> tuple[str, str] | None:
         """Return the reason and the remedy if the namespace is rejected; None if it is allowed."""
         if run.namespace in SYSTEM or run.namespace in self.refused:
-            return "is a namespace in which no task runs", "run the task in the namespace of its project"
+            return (
+                "is a system or refused namespace, in which no task may run",
+                "run the task in the namespace of its project",
+            )
         if not self.serves(run.namespace):
-            remedy = "add it to server.namespaces, or send the task elsewhere"
+            remedy = "add it to server.namespaces, or run the task in another namespace"
             return "is a namespace that this connector does not serve", remedy
         if not fnmatchcase(run.namespace, self._expected(run)):
             return (
                 f"is not the namespace of project {run.project!r} and domain {run.domain!r}",
-                "write namespace_mapping.template of FlyteAdmin in server.namespace-template",
+                "set server.namespace-template to namespace_mapping.template of FlyteAdmin",
             )
         return None
 

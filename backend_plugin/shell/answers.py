@@ -80,7 +80,7 @@ class Answers:
         return _response(_UNSEEN)
 
 
-_UNSEEN: Final = TaskPhase(phase=Phase.QUEUED, reason="Unseen", message="the job is being looked for")
+_UNSEEN: Final = TaskPhase(phase=Phase.QUEUED, reason="Unseen", message="the server is searching for the job")
 
 
 def _response(verdict: TaskPhase) -> bytes:
@@ -116,7 +116,7 @@ def metrics(queries: Sequence[str], verdict: TaskPhase | None) -> admin.GetTaskM
     info = {} if verdict is None else verdict.info
     known = {name: info[name] for name in ("replicas", "ready") if name in info}
     if unknown := [name for name in queries if name not in ("replicas", "ready")]:
-        raise UnknownQuery(f"queries: no metric {unknown[0][:80]!r}; there are: ready, replicas")
+        raise UnknownQuery(f"queries: no metric {unknown[0][:80]!r}; available: ready, replicas")
     results = []
     for name in queries or sorted(known):
         data = Struct()
@@ -136,7 +136,7 @@ async def last_lines(
         batch = await _tail(pod.replica, cluster.log(name, wanted))
         left -= sum(map(len, batch))
         if left < 0:
-            yield [f"{pod.replica}: its log and those after it are not shown: they are too long"]
+            yield [f"{pod.replica}: this log and those after it are not shown, because they are too long"]
             return
         if batch:
             yield batch

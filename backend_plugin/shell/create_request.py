@@ -116,7 +116,7 @@ def _too_many(path: str) -> Problem:
         field=path or "request",
         value=f"more than {MOST_FIELDS:,} fields",
         message=f"has more than the limit of {MOST_FIELDS:,} fields",
-        remedy="leave out what is not needed",
+        remedy="remove fields that are not needed",
     )
 
 

@@ -76,17 +76,17 @@ class _Followed(Generic[T]):
         try:
             self.value = self._read()
         except UnusableCredentials as error:
-            _LOG.error("what was read before is kept: %s", error)
+            _LOG.error("the previous content stays in use: %s", error)
             self._state = state
             return False
         except Exception:  # noqa: BLE001 - gRPC calls this, and an error would stop the server.
             # A library may raise any error. The files are read again a second later.
             _LOG.exception(
-                "what was read before is kept: %s cannot be read", ", ".join(map(str, self._files))
+                "cannot read %s; the previous content stays in use", ", ".join(map(str, self._files))
             )
             return False
         self._state = state
-        _LOG.info("read again: %s", ", ".join(map(str, self._files)))
+        _LOG.info("reloaded: %s", ", ".join(map(str, self._files)))
         return True
 
     def _looked(self) -> Sequence[tuple[int, int, int] | None]:
@@ -140,7 +140,7 @@ def _check_pair(tls: Tls) -> None:
         context.load_cert_chain(tls.certificate, tls.key, password=lambda: b"")
     except ssl.SSLError as error:
         raise UnusableCredentials(
-            f"{tls.certificate} and {tls.key} are no certificate with its key ({error.reason or error}); "
+            f"{tls.certificate} and {tls.key} are not a certificate and its key ({error.reason or error}); "
             "write both as PEM, the key without a password"
         ) from error
     except OSError as error:  # The file was changed after it was read.
@@ -151,7 +151,7 @@ def _check_authority(content: bytes, file: Path) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=content.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise UnusableCredentials(f"{file}: holds no certificate of an authority; write PEM") from error
+        raise UnusableCredentials(f"{file}: contains no CA certificate; write it as PEM") from error
 
 
 @dataclass(slots=True)
@@ -164,7 +164,7 @@ class Token:
     def of(cls, secret: str) -> "Token":
         """Return a fixed token."""
         if not secret:
-            raise UnusableCredentials("an empty token lets everybody in")
+            raise UnusableCredentials("the token is empty, so every client would have access")
         return cls(_Followed((), secret.encode))
 
     @classmethod
@@ -255,8 +255,8 @@ def _signing_keys(file: Path) -> tuple[bytes, ...]:
     keys = tuple(line.strip() for line in _content(file).splitlines() if line.strip())
     if not keys or any(len(key) < _SHORTEST_KEY or len(key.split()) > 1 for key in keys):
         raise UnusableCredentials(
-            f"{file}: holds a line that is no key; write words of {_SHORTEST_KEY} characters or more, one a "
-            "line, such as of: openssl rand -hex 32"
+            f"{file}: contains a line that is not a key; write one word of at least {_SHORTEST_KEY} "
+            "characters per line, for example from: openssl rand -hex 32"
         )
     return keys
 
@@ -265,7 +265,9 @@ def _secret(file: Path) -> bytes:
     # Editors and `echo` append a newline.
     secret = _content(file).strip()
     if not secret or not secret.isascii() or len(secret.split()) > 1:
-        raise UnusableCredentials(f"{file}: holds no token; write one word, such as of: openssl rand -hex 32")
+        raise UnusableCredentials(
+            f"{file}: contains no token; write one word, for example from: openssl rand -hex 32"
+        )
     return secret
 
 

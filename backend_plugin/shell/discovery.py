@@ -64,8 +64,8 @@ def write(state: Path, server: Server) -> None:
         new.replace(file(state))
     except OSError as error:
         raise CannotSay(
-            f"{file(state)}: cannot be written ({error.strerror}), and no command would find this server; "
-            "see that it is a file, that this user may write there, and that the disk has room"
+            f"{file(state)}: cannot be written ({error.strerror}), so commands would not find this server; "
+            "check that it is a file, that this user may write it, and that the disk has space"
         ) from error
 
 

@@ -30,7 +30,7 @@ LOOKS: Final = (0.0, 0.5, 1.5)
 PATIENCE: Final = 60.0
 """Seconds to retry a store that does not respond; then the verdict relies on the cluster's objects alone."""
 _PAUSE: Final = 2.0
-_NOT_READ: Final = "what it left is not read: no server with our keys made the job"
+_NOT_READ: Final = "outputs and error files are not read: the job is not signed with the keys of this server"
 
 
 class Endings:
@@ -134,13 +134,13 @@ class Endings:
             try:
                 return await self._outcomes.look(prefix)
             except PrefixRefused as trouble:
-                log.warning("what a task left is not read: %s", trouble)
+                log.warning("outputs and error files of a task are not read: %s", trouble)
                 return None
             except StoreUnusable as trouble:
-                log.error("what tasks leave cannot be read: %s", trouble)  # noqa: TRY400 - no traceback.
+                log.error("outputs and error files cannot be read: %s", trouble)  # noqa: TRY400 - no traceback.
                 return None
             except StoreUnavailable as trouble:
-                log.warning("the store is asked again: %s", trouble)
+                log.warning("retrying to read the store: %s", trouble)
                 if asyncio.get_running_loop().time() > deadline:
                     return None
             await asyncio.sleep(_PAUSE)

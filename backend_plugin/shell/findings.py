@@ -91,7 +91,7 @@ class Found:
         try:
             await self._look(namespace)
         except Unavailable as trouble:
-            log.info("what the cluster has for gangs cannot be told, and is asked for again: %s", trouble)
+            log.info("the gang capabilities of the cluster are unknown; retrying: %s", trouble)
 
     async def of(self, namespace: str) -> Findings:
         """Return the capabilities for a namespace, from the cache if possible.
@@ -139,12 +139,12 @@ class Found:
         try:
             findings = await asyncio.wait_for(self._looks.look(namespace, tries_pod=self._decides), _LOOK)
         except asyncio.TimeoutError:
-            raise Unavailable(f"the cluster was not looked through within {_LOOK:g} s") from None
+            raise Unavailable(f"the gang capabilities could not be read within {_LOOK:g} s") from None
         last = self._seen.get(namespace)
         findings = findings if last is None else findings.after(last.findings)
         if last is None or last.findings != findings:
             log.info(
-                "what gangs go by in namespace %s: %s", namespace, msgspec.json.encode(findings).decode()
+                "gang capabilities in namespace %s: %s", namespace, msgspec.json.encode(findings).decode()
             )
         at = asyncio.get_running_loop().time()
         self._seen.pop(namespace, None)

@@ -105,7 +105,9 @@ class Front(Handler):
                 del data  # Hold only the parsed request in memory.
                 said = await behaviour(request, context)
             except DecodeError as error:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no request of {name}: {error}")
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"not a valid request of {name}: {error}"
+                )
             except asyncio.CancelledError:
                 code = grpc.StatusCode.CANCELLED
                 raise
@@ -123,10 +125,10 @@ class Front(Handler):
     def _fullness(self, size: int) -> str:
         """Return the limit that a request of this size would exceed; empty if there is room."""
         if self.running >= self.limit:
-            return f"{self.limit} calls are being answered"
+            return f"{self.limit} calls are in progress"
         # A single request is accepted at any size, because gRPC enforces the size limit of one message.
         if self.held_bytes and self.held_bytes + size > self.request_bytes:
-            return f"requests of {self.held_bytes} bytes are being answered"
+            return f"requests of {self.held_bytes} bytes are in progress"
         return ""
 
     def _stream(
@@ -145,7 +147,9 @@ class Front(Handler):
             try:
                 await _written(behaviour(read(asked), context), context)
             except DecodeError as error:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no request of {name}: {error}")
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"not a valid request of {name}: {error}"
+                )
             except asyncio.CancelledError:
                 code = grpc.StatusCode.CANCELLED
                 raise
@@ -169,7 +173,7 @@ class Front(Handler):
     async def _exhausted(self, name: str, context: Any, why: str) -> None:
         self.metrics.requests.add(name, "RESOURCE_EXHAUSTED")
         await context.abort(
-            grpc.StatusCode.RESOURCE_EXHAUSTED, f"{why}, which is the limit of this server; ask again later"
+            grpc.StatusCode.RESOURCE_EXHAUSTED, f"{why}, which is the limit of this server; retry later"
         )
 
 
@@ -190,7 +194,7 @@ def _as_it_is(asked: Any) -> Any:
 
 async def _refuse(_requests: Any, context: Any) -> None:
     await context.abort(
-        grpc.StatusCode.UNAUTHENTICATED, "this server wants a token: metadata authorization, Bearer TOKEN"
+        grpc.StatusCode.UNAUTHENTICATED, "this server requires a token: metadata authorization, Bearer TOKEN"
     )
 
 

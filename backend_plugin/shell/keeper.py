@@ -88,16 +88,14 @@ class Keeper:
                 await self._cluster.follow(self._cache)
             except Unavailable as trouble:
                 self._metrics.cluster_errors.add("follow", "Unavailable")
-                log.warning("the cluster is out of sight, and is asked again: %s", trouble)
+                log.warning("cannot watch the cluster; retrying: %s", trouble)
             await asyncio.sleep(_PAUSE)
 
     async def _rounds(self) -> None:
         await self._cache.ready.wait()
         await self._round(1 + len(self._cache) // _AT_START, logging.DEBUG)
         if told := Counter(entry.told.value for entry in self._cache if entry.told is not None):
-            log.info(
-                "jobs that were there: %s", ", ".join(f"{count} {phase}" for phase, count in told.items())
-            )
+            log.info("existing jobs: %s", ", ".join(f"{count} {phase}" for phase, count in told.items()))
         while True:
             await self._round(self._seconds, logging.INFO)
 
@@ -185,7 +183,7 @@ class Keeper:
                 await self._cluster.create(manifest)
             except AlreadyExists:
                 continue
-            log.info("makes its %s", text(manifest, "kind"))
+            log.info("creating its %s", text(manifest, "kind"))
         entry = self._cache.of((job.namespace, job.name))
         if entry is not None:
             entry.accompanied = not entry.pod_groups
@@ -218,7 +216,7 @@ class Keeper:
         if found is None:
             return
         if not names.is_for(found, output_prefix):
-            log.warning("not deleted: it is the job of another attempt, or of somebody else")
+            log.warning("not deleted: the job belongs to another attempt or another owner")
             return
         uid = text(section(found, "metadata"), "uid") or None
         name = replace(name, uid=uid)
@@ -241,9 +239,7 @@ class Keeper:
             return
         said = section(found, "metadata").get("finalizers")
         keeps = ", ".join(map(str, said)) if isinstance(said, Sequence) else ""
-        log.warning(
-            "deleted %g s ago, and kept by its finalizers: %s", sum(LEAVING), keeps or "there are none"
-        )
+        log.warning("deleted %g s ago, but still present; its finalizers: %s", sum(LEAVING), keeps or "none")
         while self._cache.of((name.namespace, name.name)) is not None and not self._is_gone(name):
             await asyncio.sleep(self._seconds)
 
@@ -360,7 +356,7 @@ class Keeper:
 
     async def _part(self, manifests: Sequence[Manifest]) -> None:
         for manifest in manifests:
-            log.debug("deletes its %s", text(manifest, "kind"))
+            log.debug("deleting its %s", text(manifest, "kind"))
             await self._cluster.delete_companion(manifest)
 
     def _see_to(self, entry: Entry, verdict: TaskPhase, level: int) -> None:
@@ -385,13 +381,15 @@ class Keeper:
     async def _do(self, entry: Entry, duties: Duties) -> None:
         name = Name(namespace=entry.namespace, name=entry.name, uid=entry.job.uid if entry.job else None)
         if duties.patch is not None:
-            log.debug("stores why it failed", extra=whose.of_entry(entry))
+            log.debug("storing the failure on the job", extra=whose.of_entry(entry))
             await self._verdicts.store(name, duties.patch)
         if duties.delete:
-            log.info("deletes a job that was given up before it began", extra=whose.of_entry(entry))
+            log.info("deleting the job, which failed before it started", extra=whose.of_entry(entry))
             await self._delete_own(name, entry.output_prefix)
         for pod in duties.pods:
-            log.info("stops %s, which its job has left behind", pod.name, extra=whose.of_entry(entry))
+            log.info(
+                "deleting pod %s, which is left over from the job", pod.name, extra=whose.of_entry(entry)
+            )
             # The uid protects a new pod of the same name.
             await self._cluster.delete_pod(
                 Name(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)

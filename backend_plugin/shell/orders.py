@@ -94,7 +94,7 @@ class Orders:
         counts = Counter(str(key[0]) for key in given_up)
         log.log(
             logging.WARNING if lasting in counts else logging.INFO,
-            "the server ends, and %d orders are given up: %s",
+            "the server stops before %d operations are complete: %s",
             len(given_up),
             ", ".join(f"{count} {what}" for what, count in sorted(counts.items())),
         )
@@ -102,7 +102,9 @@ class Orders:
             if key[0] == lasting:
                 _, whose = self._interrupted[key]
                 log.warning(
-                    "%s it by hand: the order is given up, and nobody knows of it", key[0], extra=whose
+                    "the operation is not complete, and no other server repeats it; %s the job by hand",
+                    key[0],
+                    extra=whose,
                 )
 
     async def finish(self, what: str, seconds: float) -> None:
@@ -121,12 +123,17 @@ class Orders:
             except Unavailable as trouble:
                 self._errors[asyncio.current_task()] = trouble
                 self.metrics.cluster_errors.add(str(key[0]), "Unavailable")
-                log.warning("is asked again in %.1f s: %s", pause, trouble)
+                log.warning("retrying in %.1f s: %s", pause, trouble)
                 await self._pause(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except Refused as refused:
                 self.metrics.cluster_errors.add(str(key[0]), refused.reason)
-                log.error("the cluster refuses for good (%d %s): %s", refused.code, refused.reason, refused)  # noqa: TRY400 - no traceback.
+                log.error(  # noqa: TRY400 - no traceback.
+                    "the cluster rejected the request, which is not retried (%d %s): %s",
+                    refused.code,
+                    refused.reason,
+                    refused,
+                )
                 return
             else:
                 return
@@ -148,7 +155,7 @@ class Orders:
             if is_needed:
                 self._interrupted[key] = order, whose
         elif (error := task.exception()) is not None:
-            log.error("a defect of ours ended an order", exc_info=error)
+            log.error("internal error: an operation stopped", exc_info=error)
 
 
 async def _wait(tasks: Sequence["asyncio.Task[None]"], seconds: float) -> None:

@@ -182,7 +182,9 @@ class Orphans:
         try:
             owner = await self._orphanage.executions.workflow(job.namespace, run.execution)
         except Unavailable as trouble:
-            log.debug("where its execution is cannot be told: %s", trouble, extra=whose.of_run(run, job.name))
+            log.debug(
+                "cannot determine where its execution is: %s", trouble, extra=whose.of_run(run, job.name)
+            )
             return  # Retried at the next request.
         await self._settle(Suspect(job=job, run=run), owner)
 
@@ -191,7 +193,7 @@ class Orphans:
             await self._orphanage.cluster.patch(_name(suspect.job), belonging.settled(owner))
         except (Refused, Unavailable) as trouble:
             self._metrics.cluster_errors.add("settle", type(trouble).__name__)
-            log.warning("it cannot be written down whose it is: %s", trouble, extra=_whose(suspect))
+            log.warning("cannot record the owner on the job: %s", trouble, extra=_whose(suspect))
         else:
             self._metrics.orphans.add("elsewhere" if owner is None else "owned")
 
@@ -204,10 +206,10 @@ class Orphans:
         except Unavailable as trouble:
             self._suspects = frozenset()  # Only consecutive scans count.
             self._metrics.cluster_errors.add("orphans", "Unavailable")
-            log.warning("orphans are looked for later: %s", trouble)
+            log.warning("cannot search for orphans; retrying later: %s", trouble)
             return
         for why, jobs in found.unclear.items():
-            log.info("of %d jobs without an owner it cannot be told whether they are orphans: %s", jobs, why)
+            log.info("cannot determine if %d jobs without an owner are orphans: %s", jobs, why)
         for suspect, owner in found.owned:
             await self._settle(suspect, owner)
         living, self._living = self._living | self._asked.keys(), set()
@@ -218,16 +220,23 @@ class Orphans:
                 await self._delete(suspect)
             else:
                 self._metrics.orphans.add("suspected")
-                log.info("its execution is not there; it is looked at again", extra=_whose(suspect))
+                log.info(
+                    "its execution does not exist; the next scan checks the job again", extra=_whose(suspect)
+                )
 
     async def _delete(self, suspect: Suspect) -> None:
         try:
             if await self._orphanage.delete(suspect):
                 self._metrics.orphans.add("deleted")
-                log.warning("deleted: its execution is gone, and nobody asks about it", extra=_whose(suspect))
+                log.warning(
+                    "deleted: its execution no longer exists, and no client requests it",
+                    extra=_whose(suspect),
+                )
         except Unavailable as trouble:
             self._metrics.cluster_errors.add("orphans", "Unavailable")
-            log.warning("it cannot be deleted, and is looked at again: %s", trouble, extra=_whose(suspect))
+            log.warning(
+                "cannot delete the job; the next scan checks it again: %s", trouble, extra=_whose(suspect)
+            )
 
 
 async def _each(pause: timedelta, do: Callable[[], Awaitable[None]]) -> NoReturn:
@@ -237,7 +246,7 @@ async def _each(pause: timedelta, do: Callable[[], Awaitable[None]]) -> NoReturn
             await do()
         except Exception:
             # An unexpected error in this background work must not stop the server.
-            log.exception("a defect of ours, while orphans were looked for")
+            log.exception("internal error in the search for orphans")
 
 
 def _key(job: Job) -> _Key:

@@ -22,7 +22,7 @@ from backend_plugin.shell.stores import Content, Directory, Entry, Stores, Store
 
 _OUTPUTS: Final = "outputs.pb"
 _LONGEST_SHOWN: Final = 300
-_CHECK: Final = "check that the store can be reached from here, and that this server may list and read there"
+_CHECK: Final = "check that this server can reach the store, and may list and read there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ def _error_files(
 def _document(content: Content | None, bounds: Bounds) -> Manifest:
     """Return the error document; an unreadable file yields one that states why, because the worker failed."""
     if content is None or (isinstance(content, bytes) and len(content) > bounds.file_bytes):
-        return unread(f"is larger than the {bounds.file_bytes:,} bytes that are read")
+        return unread(f"is larger than the limit of {bounds.file_bytes:,} bytes")
     if isinstance(content, Exception):
         return unread(f"cannot be read: {_words(content)}")
     return document(content)

@@ -149,7 +149,9 @@ class People:
             wire.NODE_STATE_READY: nodes.restore,
         }.get(request.state)
         if change is None:
-            raise Refused(HTTPStatus.BAD_REQUEST, "BadRequest", "a node is to be lost, drained or ready")
+            raise Refused(
+                HTTPStatus.BAD_REQUEST, "BadRequest", "a node can only become lost, drained or ready"
+            )
         await change(request.name)
         made = [self._node(each) for each in await nodes.nodes()]
         return next(node for node in made if node.name == request.name)
@@ -171,7 +173,7 @@ class People:
 
     def _nodes(self) -> Nodes:
         if self.nodes is None:
-            raise NotOffered("only an embedded cluster has nodes that can be told what to be")
+            raise NotOffered("only an embedded cluster can fail, drain or restore nodes")
         return self.nodes
 
     def _summary(self, entry: Entry) -> wire.Job:
@@ -191,7 +193,7 @@ class People:
 
 
 def _job(entry: Entry) -> Job:
-    assert entry.job is not None, "entries without a job are never meant"  # noqa: S101 - for mypy.
+    assert entry.job is not None, "entries without a job are never selected"  # noqa: S101 - for mypy.
     return entry.job
 
 

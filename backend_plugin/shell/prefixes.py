@@ -94,7 +94,9 @@ class Prefixes:
             if found is not None:
                 return found
         # The listed locations are not shown, because any author can see this message.
-        raise PrefixRefused(f"the output prefix {_shown(prefix)} is in no place that this server may read")
+        raise PrefixRefused(
+            f"the output prefix {_shown(prefix)} is not below a location that this server may read"
+        )
 
     @property
     def schemes(self) -> frozenset[str]:
@@ -104,29 +106,29 @@ class Prefixes:
 
 def _read(said: str, bucket: re.Pattern[str], stores: Collection[str]) -> Place:
     if len(said) > _LONGEST or _ODD.search(said):
-        raise PrefixRefused(f"{_shown(said)} is no output prefix: write a plain URL without :: ? # or \\")
+        raise PrefixRefused(f"{_shown(said)} is not an output prefix: write a plain URL without :: ? # or \\")
     url = _URL.fullmatch(said)
     if url is None or url["scheme"] == "file":
         return _directory(said, url["rest"] if url else said)
     scheme, (root, _, path) = url["scheme"], url["rest"].partition("/")
     if scheme not in stores:
         known = ", ".join((*stores, "file"))
-        raise PrefixRefused(f"{_shown(said)} is in no store that is read; known are: {known}")
+        raise PrefixRefused(f"{_shown(said)} has an unsupported scheme; supported schemes: {known}")
     if not bucket.fullmatch(root):
-        raise PrefixRefused(f"{_shown(said)} names no bucket; write {scheme}://bucket/path")
+        raise PrefixRefused(f"{_shown(said)} contains no bucket; write {scheme}://bucket/path")
     return Place(scheme=scheme, root=root, path=_whole(said, path.rstrip("/")))
 
 
 def _directory(said: str, path: str) -> Place:
     if not path.startswith("/") or path.startswith("//"):
-        raise PrefixRefused(f"{_shown(said)} is no output prefix; write scheme://bucket/path or /a/path")
+        raise PrefixRefused(f"{_shown(said)} is not an output prefix; write scheme://bucket/path or /a/path")
     return Place(scheme="file", root=os.path.normpath("/" + _whole(said, path.strip("/"))), path="")
 
 
 def _whole(said: str, path: str) -> str:
     # An object store treats these as names, but a proxy before it may resolve them.
     if any(part in (".", "..") for part in path.split("/")):
-        raise PrefixRefused(f"{_shown(said)} has . or .. in it; write the path without")
+        raise PrefixRefused(f"{_shown(said)} contains . or ..; write the path without them")
     return path
 
 

@@ -164,7 +164,11 @@ class Server:
         """Reject new calls, wait for the running ones, then cancel streams, which may last forever."""
         await self._say(_NOT_SERVING)
         running = sum(front.running for front in self.fronts)
-        _LOG.info("stopping: %d calls run, and have %g s", running, self.options.drain_seconds)
+        _LOG.info(
+            "stopping: %d calls are in progress, with a grace period of %g s",
+            running,
+            self.options.drain_seconds,
+        )
         refusing = asyncio.ensure_future(server.stop(self.options.drain_seconds))
         idle = asyncio.ensure_future(self._idle())
         at_once = asyncio.ensure_future(self._stop_at_once.wait())
@@ -204,15 +208,13 @@ def _listening(server: grpc.aio.Server, options: ServerOptions) -> int:
     address = f"{host}:{options.port}"
     # gRPC reports the reason of a failure only on stderr.
     if why_not := not_bound(options.host, options.port):
-        raise CannotListen(
-            f"cannot listen at {address}: {why_not}; write another --port, or 0 for a free one"
-        )
+        raise CannotListen(f"cannot listen on {address}: {why_not}; set another --port, or 0 for a free one")
     try:
         if options.credentials is None:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, options.credentials)
     except RuntimeError as error:
-        raise CannotListen(f"cannot listen at {address}: it was taken a moment ago") from error
+        raise CannotListen(f"cannot listen on {address}: another process took it a moment ago") from error
 
 
 def not_bound(host: str, port: int) -> str | None:

@@ -48,8 +48,8 @@ TASK_TYPES: Final = ("pytorch",)
 VERSIONS: Final = (0, 1)
 
 _NOT_AUTHENTIC: Final = (
-    "no server with the keys of this one wrote this reference; give all servers the same signing-keys-file, "
-    "and write accept-unsigned: true while tasks run that an older server started"
+    "the reference is not signed with the keys of this server; give all servers the same signing-keys-file, "
+    "and set accept-unsigned: true while tasks of an older server run"
 )
 
 # The maximum length of a rejection, which Flyte keeps in the reference, and the maximum size of a reference.
@@ -109,17 +109,17 @@ class TaskService:
             if not refusal.may_pass(refused.code, refused.message):
                 self._around.metrics.cluster_errors.add("create", refused.reason)
                 return self._refused(run, refusal.of_cluster(refused.reason, refused.message))
-            again = _Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; ask again", refused.reason)
+            again = _Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; retry", refused.reason)
             await self._abort(context, run, again)
         except Superseded as over:
             # No retry fixes this, but FAILED would end the Flyte node together with its later attempt.
             await self._abort(context, run, _Failure(grpc.StatusCode.FAILED_PRECONDITION, str(over)))
         except Unavailable as trouble:
             error = type(trouble).__name__
-            again = _Failure(grpc.StatusCode.UNAVAILABLE, f"{trouble}; ask again", error)
+            again = _Failure(grpc.StatusCode.UNAVAILABLE, f"{trouble}; retry", error)
             await self._abort(context, run, again)
         except asyncio.TimeoutError:
-            late = f"the cluster did not answer within {_CREATE_SECONDS:g} s; ask again"
+            late = f"the cluster did not answer within {_CREATE_SECONDS:g} s; retry"
             await self._abort(context, run, _Failure(grpc.StatusCode.UNAVAILABLE, late, "Timeout"))
 
     async def _create(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
@@ -247,14 +247,14 @@ class TaskService:
             self._around.keeper.look_for(ref)
             return self._answers.of_unseen()
         if _is_of_another(entry, ref):
-            return self._answers.of_refusal(f"job {ref.namespace}/{ref.name} is another attempt's")
+            return self._answers.of_refusal(f"job {ref.namespace}/{ref.name} belongs to another attempt")
         self._around.asked(entry.job)
         try:
             answer = self._answers.of(entry)
         except Exception:
             # A defect in the judgement of an unexpected object must not fail the task; FlytePropeller fails a
             # task after six errors.
-            log.exception("a job cannot be judged", extra=whose.of_entry(entry))
+            log.exception("internal error: cannot compute the phase of a job", extra=whose.of_entry(entry))
             return self._answers.last(entry)
         self._around.metrics.phases.add(answer.phase.value)
         if answer.phase is not entry.told:
@@ -270,14 +270,14 @@ class TaskService:
         ref = await self._ref(request.resource_meta, context)
         entry = await self._known(ref)
         if entry is not None and _is_of_another(entry, ref):
-            log.warning("not deleted: %s/%s is another attempt's", ref.namespace, ref.name)
+            log.warning("not deleted: %s/%s belongs to another attempt", ref.namespace, ref.name)
         elif not self._around.allowed.serves(ref.namespace):
             log.warning("not deleted: %s is a namespace that this connector does not serve", ref.namespace)
         elif ref.refusal is None:
             try:
                 await self._around.keeper.delete(ref)
             except NotDurable as error:
-                again = f"the job could not be deleted: {error}; ask again"
+                again = f"the job could not be deleted: {error}; retry"
                 await context.abort(grpc.StatusCode.UNAVAILABLE, again)
         return admin.DeleteTaskResponse()
 
@@ -321,7 +321,7 @@ class TaskService:
     async def _ref(self, data: bytes, context: Context) -> JobRef:
         """Return the reference; end the call if it was not signed with our keys."""
         if len(data) > _REFERENCE_BYTES:
-            larger = f"{len(data):,} bytes are larger than the limit of {_REFERENCE_BYTES:,} bytes"
+            larger = f"{len(data):,} bytes are more than the limit of {_REFERENCE_BYTES:,} bytes"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {larger}")
         try:
             ref = job_ref.decode(data)
@@ -352,7 +352,7 @@ class MetadataService:
         """Return this connector if it is requested by its name."""
         if request.name != NAME:
             await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"no agent {request.name[:80]!r} here; there is {NAME!r}"
+                grpc.StatusCode.NOT_FOUND, f"no agent {request.name[:80]!r} here; the only agent is {NAME!r}"
             )
         return admin.GetAgentResponse(agent=self._AGENT)
 

@@ -23,7 +23,7 @@ def read(path: Path, longest: int = LONGEST) -> bytes:
     try:  # os.fdopen does not close the descriptor of a directory.
         with os.fdopen(at, "rb", closefd=False) as file:
             if not stat.S_ISREG(os.fstat(at).st_mode):
-                raise OSError(errno.EINVAL, "is no regular file", str(path))
+                raise OSError(errno.EINVAL, "is not a regular file", str(path))
             return all_of(file, longest)
     finally:
         os.close(at)
@@ -37,5 +37,5 @@ def all_of(source: BinaryIO, longest: int = LONGEST) -> bytes:
     """
     data = source.read(longest + 1)
     if len(data) > longest:
-        raise OSError(errno.EFBIG, f"is larger than the {longest:,} bytes that are read")
+        raise OSError(errno.EFBIG, f"is larger than the limit of {longest:,} bytes")
     return data

@@ -100,8 +100,7 @@ class Stores:
         except ImportError as missing:
             package = STORES.get(scheme, scheme)
             raise StoreUnusable(
-                f"{scheme}:// needs the package {package}, which is not installed beside this server; "
-                f"write: pip install {package}"
+                f"{scheme}:// needs the package {package}, which is not installed; run: pip install {package}"
             ) from missing
         self._known[scheme] = made
         return made
@@ -161,7 +160,9 @@ def _root(place: Place) -> int:
     try:
         return os.open(place.root, _DIRECTORY)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise StoreUnavailable(f"there is no directory {place.root}; is it mounted here?") from error
+        raise StoreUnavailable(
+            f"the directory {place.root} does not exist; check that it is mounted here"
+        ) from error
 
 
 def _below(at: int, part: str, place: Place) -> int:
@@ -169,7 +170,9 @@ def _below(at: int, part: str, place: Place) -> int:
         return os.open(part, _READ | os.O_DIRECTORY, dir_fd=at)
     except OSError as error:
         if _is_link(at, part):
-            raise PrefixRefused(f"{place.url} goes through the link {part}, which is not followed") from error
+            raise PrefixRefused(
+                f"{place.url} contains the symbolic link {part}, which is not followed"
+            ) from error
         raise
 
 
@@ -213,11 +216,11 @@ class _Disk:
             at = os.open(name, _READ, dir_fd=self._at)
         except OSError as error:
             if _is_link(self._at, name):
-                return PermissionError("it is a link, which is not followed")
+                return PermissionError("it is a symbolic link, which is not followed")
             return error
         with os.fdopen(at, "rb") as file:
             if not stat.S_ISREG(os.fstat(at).st_mode):
-                return PermissionError("it is no regular file")
+                return PermissionError("it is not a regular file")
             return file.read(size)
 
 

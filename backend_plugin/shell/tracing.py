@@ -46,7 +46,7 @@ def traced(environ: Mapping[str, str]) -> Iterator[Sequence[Any]]:
         interceptor, provider = _set_up(environ)
     except ModuleNotFoundError as missing:
         raise CannotTrace(
-            f"traces are asked for, but {missing.name} is not installed; write: {_INSTALL}"
+            f"traces are enabled, but {missing.name} is not installed; run: {_INSTALL}"
         ) from missing
     try:
         yield (interceptor,)

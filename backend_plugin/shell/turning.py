@@ -57,4 +57,6 @@ class Turning:
         try:
             await self._cluster.record(event)
         except Refused as refused:
-            log.info("an event on the job is refused (%d %s): %s", refused.code, refused.reason, refused)
+            log.info(
+                "the cluster rejected an event of the job (%d %s): %s", refused.code, refused.reason, refused
+            )

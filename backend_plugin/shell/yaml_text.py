@@ -67,7 +67,7 @@ def _without_duplicates(loader: Any) -> Any:
                 continue
             if (key.tag, key.value) in known:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} is there twice; remove one of the two", key.start_mark
+                    None, None, f"the key {key.value!r} is duplicate; remove one of the two", key.start_mark
                 )
             known.add((key.tag, key.value))
         return loader.construct_mapping(self, node, deep=deep)

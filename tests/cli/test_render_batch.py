@@ -196,8 +196,8 @@ def test_a_defect_of_ours_costs_its_own_line_only() -> None:
             {
                 "field": "",
                 "value": '"KeyError: 1"',
-                "message": "is a defect of ours",
-                "remedy": "report it, with this line",
+                "message": "is an internal error of kfpytorch",
+                "remedy": "report it with this line",
             }
         ],
     }

@@ -104,7 +104,7 @@ def test_problems_of_both_halves_of_the_file_and_of_flags_come_together(tmp_path
         "server.hots: 1",
         "  is not a setting; did you mean host?",
         "--nodes: '0'",
-        "  is no such number; write a whole number from 1 to 1000",
+        "  is not a number in the valid range; write a whole number from 1 to 1000",
         "scheduler-nam: 's'",
         "  is not a setting; did you mean scheduler-name?",
     ]
@@ -148,10 +148,10 @@ def test_what_settings_name_is_looked_at(tmp_path: Path) -> None:
     problems = {each["field"]: each["message"] for each in told["problems"]}
     assert problems == {
         "server.tls.certificate": "/absent: No such file or directory",
-        "server.token-file": f"{tmp_path}/file: holds no token; "
-        "write one word, such as of: openssl rand -hex 32",
-        "server.state": f"{tmp_path}/file is no directory",
-        "server.port": "cannot be listened at: Address already in use",
+        "server.token-file": f"{tmp_path}/file: contains no token; "
+        "write one word, for example from: openssl rand -hex 32",
+        "server.state": f"{tmp_path}/file is not a directory",
+        "server.port": "cannot listen on this port: Address already in use",
     }
 
 
@@ -165,7 +165,7 @@ def test_what_settings_name_is_looked_at(tmp_path: Path) -> None:
 )
 def test_a_file_without_end_is_told_and_not_read(key: str, flags: list[str]) -> None:
     (problem,) = as_json(*flags)["problems"]
-    assert (problem["field"], problem["message"]) == (f"server.{key}", "/dev/zero: is no regular file")
+    assert (problem["field"], problem["message"]) == (f"server.{key}", "/dev/zero: is not a regular file")
 
 
 def test_settings_have_an_end_and_pod_templates_are_read(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_settings_have_an_end_and_pod_templates_are_read(tmp_path: Path) -> None
     assert "settings /dev/zero: is larger than the 16,777,216 bytes that are read" in told.stderr
     (tmp_path / "t.yaml").write_text("- a")
     (problem,) = as_json("--pod-templates", str(tmp_path / "t.yaml"))["problems"]
-    assert "holds list where an object should be" in problem["message"]
+    assert "contains list instead of an object" in problem["message"]
 
 
 def test_traces_that_cannot_be_sent_are_told() -> None:
@@ -191,7 +191,9 @@ def test_a_server_that_runs_is_no_problem_but_said(tmp_path: Path) -> None:
         discovery.write(state, here)
         told = as_json("--port", here.endpoint.rpartition(":")[2])
     assert told["problems"] == []
-    assert told["notes"] == [f"a server runs with this state: {here.endpoint}, process {os.getpid()}"]
+    assert told["notes"] == [
+        f"a server with this state directory is running: {here.endpoint}, process {os.getpid()}"
+    ]
 
 
 KUBECONFIG = {

@@ -109,7 +109,7 @@ def test_an_image_without_torch_is_said_to_be_one(space: RealCluster) -> None:
 def test_nodes_that_are_too_small_are_told_of_when_it_is_late(space: RealCluster) -> None:
     found, _ = burned(space.kubeconfig(), "large", "--burn-in-timeout", "15s")
     assert found["level"] == "error"
-    assert found["sentence"].startswith("the burn-in was not over within 15 s; at last it was ")
+    assert found["sentence"].startswith("the burn-in did not end within 15 s; its last state was ")
     assert "no node of 2 fits: 2 lack cpu" in found["sentence"]
 
 

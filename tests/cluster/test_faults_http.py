@@ -94,7 +94,7 @@ def test_a_create_that_cannot_be_is_asked_again_and_says_why(
     assert code_of(raised.value) == "UNAVAILABLE"
     assert said.startswith("the job could not be created: ")
     assert why in said
-    assert said.endswith("; ask again")
+    assert said.endswith("; retry")
     proxy.forget()
     caller.create(attempt)
     assert attempt.uid == only_job(bare, attempt)

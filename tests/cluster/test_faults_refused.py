@@ -147,7 +147,7 @@ def test_a_quota_that_is_full_may_have_room_again(plane: ControlPlane, caller: C
         said = trouble(caller)
         assert said.startswith("RESOURCE_EXHAUSTED: the job could not be created: ")
         assert f"exceeded quota: jobs, requested: {counted}=1, used: {counted}=" in said
-        assert said.endswith(f"limited: {counted}=0; ask again")
+        assert said.endswith(f"limited: {counted}=0; retry")
     until(lambda: not trouble(caller), 30, lambda: trouble(caller))
 
 

@@ -15,7 +15,7 @@ from stories import name_of
 from backend_plugin.shell import keeper as keepers
 from backend_plugin.shell.cluster import Name, NotDurable
 
-WORD = "deleted 0.3 s ago, and kept by its finalizers: example.com/audit, example.com/bill"
+WORD = "deleted 0.3 s ago, but still present; its finalizers: example.com/audit, example.com/bill"
 
 
 class Keeping(ScriptedCluster):

@@ -118,7 +118,7 @@ def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
         assert await is_phase(served, meta, "RETRYABLE_FAILED")
 
     tell(story, tmp_path)
-    assert "a defect of ours ended an order" in caplog.text
+    assert "internal error: an operation stopped" in caplog.text
 
 
 def test_pods_of_a_job_that_has_succeeded_go_until_none_is_left(tmp_path):

@@ -154,7 +154,7 @@ def test_where_nothing_has_been_written_it_is_said(served: Served) -> None:
     assert (told.exit_code, told.stdout, told.stderr) == (
         0,
         "",
-        "nothing has been written, or what has is gone with its pods\n",
+        "there is no output, or it was deleted with the pods\n",
     )
 
 
@@ -256,7 +256,7 @@ def test_nodes_are_shown_and_told_what_to_be(served: Served) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nodes", "lose"], 2, "which node? Write: kfpytorch nodes lose NAME"),
+        (["nodes", "lose"], 2, "no node is given; run: kfpytorch nodes lose NAME"),
         (["nodes", "loose", "node-1"], 2, "'loose' is not one of"),
         (["nodes", "lose", "node-9"], 1, 'nodes "node-9" not found'),
         (["logs", "f1", "--rank", "7"], 1, "job f1-n0-0-aaa has no rank 7; it has ranks 0 to 1"),

@@ -116,7 +116,7 @@ def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
             return [refused, alive, *await asyncio.gather(*running), await served.say(channel)]
 
     assert asyncio.run(asked()) == [
-        (EXHAUSTED, "2 calls are being answered, which is the limit of this server; ask again later"),
+        (EXHAUSTED, "2 calls are in progress, which is the limit of this server; retry later"),
         "SERVING",
         b"x",
         b"x",
@@ -153,7 +153,7 @@ def test_streams_have_a_limit_of_their_own_and_take_no_place_of_calls() -> None:
             refused = await code_of(counting(channel).read())
             assert refused == (
                 EXHAUSTED,
-                "2 streams are open, which is the limit of this server; ask again later",
+                "2 streams are open, which is the limit of this server; retry later",
             )
             assert await served.say(channel) == b"hello"
             assert (front.running, front.streaming) == (0, 2)

@@ -32,7 +32,7 @@ def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
 
     async def second(_: Served) -> None:
         await until(lambda: any("there" in line for line in _by_keeper(caplog)))
-        assert _by_keeper(caplog) == ["jobs that were there: 3 RUNNING"]
+        assert _by_keeper(caplog) == ["existing jobs: 3 RUNNING"]
         cluster.put(pod(name_of(metas[1]), "worker-0", "Failed"))
         cluster.status(name_of(metas[1]), status("Failed"))
         await until(lambda: len(_by_keeper(caplog)) > 1)

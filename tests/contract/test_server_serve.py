@@ -86,7 +86,7 @@ def test_who_reads_its_file_may_call_it_and_nobody_else(tmp_path: Path) -> None:
         said = [str(KFPYTORCH), "serve", "--state", str(tmp_path / "other"), "--port", port]
         third = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
         assert (third.returncode, third.stdout) == (1, "")
-        assert f"cannot listen at 127.0.0.1:{port}" in third.stderr
+        assert f"cannot listen on 127.0.0.1:{port}" in third.stderr
         assert not (tmp_path / "other/server.json").exists()
 
         process.send_signal(signal.SIGTERM)
@@ -221,8 +221,8 @@ def test_a_token_that_is_not_there_is_told(tmp_path: Path) -> None:
             "state/objects.sqlite: Is a directory; see that this user may write",
         ),
         ("pods", "state: [Errno 17] File exists: "),
-        ("lock/", "state: Is a directory; see that this user may write there"),
-        ("server.json/", "state/server.json: cannot be written (Is a directory), and no command would find"),
+        ("lock/", "state: Is a directory; check that this user may write there"),
+        ("server.json/", "state/server.json: cannot be written (Is a directory), so commands would not find"),
     ],
 )
 def test_a_state_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, there: str, said: str) -> None:
@@ -251,7 +251,10 @@ def test_a_directory_that_holds_something_else_is_refused_and_left_alone(tmp_pat
             [*command, *check], check=False, capture_output=True, text=True, env=ENVIRON, timeout=60
         )
         assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-        assert "holds files that are not of an embedded cluster, such as 'pods'; name a new" in done.stderr
+        assert (
+            "contains files that do not belong to an embedded cluster, such as 'pods'; name a new"
+            in done.stderr
+        )
     assert (data.read_text(), tmp_path.stat().st_mode & 0o777) == ("years of work", 0o755)
     assert [path.name for path in tmp_path.iterdir()] == ["pods"]
 

@@ -109,7 +109,7 @@ def test_new_certificates_are_used_without_a_restart_and_bad_ones_are_not(
                 said.key.write_text("torn")
                 await asyncio.sleep(1.1)
                 assert await asked(served, OURS.pem) == b"hello"
-                assert "what was read before is kept" in caplog.text
+                assert "the previous content stays in use" in caplog.text
                 OTHERS.issue("server", said.certificate, said.key)
 
                 async def is_new() -> bool:
@@ -140,11 +140,11 @@ def test_files_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None
             good.certificate,
             tmp_path / "other.key",
             None,
-            r"are no certificate with its key \(KEY_VALUES_MISM",
+            r"are not a certificate and its key \(KEY_VALUES_MISM",
         ),
-        (tmp_path / "words", good.key, None, "are no certificate with its key"),
+        (tmp_path / "words", good.key, None, "are not a certificate and its key"),
         (good.certificate, locked, None, "the key without a password"),
-        (good.certificate, good.key, tmp_path / "words", "holds no certificate of an authority"),
+        (good.certificate, good.key, tmp_path / "words", "contains no CA certificate"),
         (tmp_path, good.key, None, "Is a directory"),
     ):
         with pytest.raises(UnusableCredentials, match=word):

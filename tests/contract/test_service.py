@@ -325,7 +325,7 @@ def test_logs_and_numbers_are_there_for_whoever_asks(tmp_path: Path) -> None:
         numbers = admin.GetTaskMetricsRequest(resource_meta=meta, queries=["replicas"])
         answer = await served.call("GetTaskMetrics", numbers, admin.GetTaskMetricsResponse)
         assert [each.metric for each in answer.results] == ["replicas"]
-        with pytest.raises(grpc.aio.AioRpcError, match="there are: ready, replicas"):
+        with pytest.raises(grpc.aio.AioRpcError, match="available: ready, replicas"):
             await served.call(
                 "GetTaskMetrics",
                 admin.GetTaskMetricsRequest(resource_meta=meta, queries=["x"]),

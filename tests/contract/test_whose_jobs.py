@@ -217,7 +217,7 @@ def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path
         of_another = forged(meta, output_prefix=served.prefix(attempt=9))
         await until(lambda: is_phase(served, of_another, "SUCCEEDED"))
         assert await served.phase(meta) == "FAILED"
-        assert "is another attempt's" in (await served.get(meta)).message
+        assert "belongs to another attempt" in (await served.get(meta)).message
 
     tell(story, tmp_path)
 

@@ -11,13 +11,15 @@ ID: Final = "burn-in"
 _KEY: Final = '{"kfpytorch-burn-in":'
 _LAST: Final = 10
 _ONE_NODE: Final = (
-    "all of them were on one node, so the network between nodes was not measured; to measure it, ask for "
+    "all pods were on one node, so the network between nodes was not measured; to measure it, request "
     "more replicas than one node takes, or spread them by topologySpreadConstraints in a pod template"
 )
 _AS_A_NUMBER: Final = (
     "compare it with what nccl-tests' all_reduce_perf reports on these nodes, or with an earlier burn-in"
 )
-_SLOW: Final = "of CPUs over Gloo, which says that replicas reach each other and nothing about GPUs"
+_SLOW: Final = (
+    "a result of CPUs over Gloo, which shows that replicas reach each other, but nothing about GPUs"
+)
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +81,7 @@ def ill(why: str, lines: Sequence[str] = ()) -> Finding:
     last = "".join(f"\n    {line}" for line in [each for each in lines if each.strip()][-_LAST:])
     sentence = f"the burn-in failed: {why}" + (f"; the last lines of its log:{last}" if last else "")
     remedy = (
-        "put right what it says; the program needs `python` with torch in the task's image, and replicas "
+        "correct the reported cause; the program needs `python` with torch in the task's image, and replicas "
         "that reach each other at every port"
     )
     return Finding(id=ID, level=Level.ERROR, sentence=sentence, remedy=remedy)
@@ -90,8 +92,8 @@ def late(waited: str, last: str) -> Finding:
     return Finding(
         id=ID,
         level=Level.ERROR,
-        sentence=f"the burn-in was not over within {waited}; at last it was {last}",
-        remedy="put right what it waits for, or give it more time by --burn-in-timeout",
+        sentence=f"the burn-in did not end within {waited}; its last state was {last}",
+        remedy="correct the cause of the wait, or increase --burn-in-timeout",
     )
 
 

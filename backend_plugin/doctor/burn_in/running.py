@@ -69,7 +69,7 @@ async def burned_in(options: KubernetesOptions, facts: Facts, limits: Limits) ->
     planned = facts.task.job
     if facts.unreachable or planned is None:
         why = facts.unreachable or "the task cannot be planned"
-        return [results.not_run(why, "put right what the other findings say")]
+        return [results.not_run(why, "correct the problems in the other findings")]
     connection = Connection(credentials.choose(options))
     try:
         await connection.open()
@@ -130,7 +130,7 @@ class _BurnIn:
     async def _made(self, job: Manifest, left: list[Finding]) -> AsyncIterator[None]:
         metadata = section(job, "metadata")
         name = Name(namespace=self._namespace, name=text(metadata, "name"))
-        self._limits.say(f"makes PyTorchJob {name.namespace}/{name.name}, and deletes it in the end")
+        self._limits.say(f"creating PyTorchJob {name.namespace}/{name.name}, which is deleted at the end")
         try:
             stored = await self._cluster.create(job)
             for each in companions.of(read_job(stored)):
@@ -244,7 +244,7 @@ def _lines(body: bytes) -> Sequence[str]:
 def _ill(phase: TaskPhase, lines: Sequence[str]) -> Finding:
     """Return the finding for a failure, with the log lines of the replica that failed first."""
     if phase.phase is Phase.SUCCEEDED:
-        return results.ill("it has ended, and no replica has written what it measured", lines)
+        return results.ill("the job ended, and no replica wrote its measurement", lines)
     return results.ill(phase.message, lines)
 
 

@@ -18,7 +18,7 @@ _APART: Final = timedelta(seconds=30)
 def _unreachable(facts: Facts) -> Iterator[Found]:
     if facts.unreachable:
         yield Found(
-            sentence=f"the API server cannot be asked: {facts.unreachable}",
+            sentence=f"the API server cannot be reached: {facts.unreachable}",
             remedy=facts.unreachable_remedy
             or "kubectl version  # if it answers, give this command the same --context and --kubeconfig",
         )
@@ -28,7 +28,7 @@ def _old(facts: Facts) -> Iterator[Found]:
     found = _VERSION.match(facts.version)
     if found and (int(found[1]), int(found[2])) < _OLDEST:
         yield Found(
-            sentence=f"the API server is {facts.version}, and 1.27 is the oldest that validates strictly",
+            sentence=f"the API server is {facts.version}, which does not validate strictly; 1.27 does",
             remedy="upgrade the control plane to 1.27 or newer",
         )
 
@@ -37,7 +37,7 @@ def _apart(facts: Facts) -> Iterator[Found]:
     if abs(facts.ahead) > _APART:
         way = "ahead of" if facts.ahead > timedelta(0) else "behind"
         yield Found(
-            sentence=f"the cluster's clock is {abs(facts.ahead).total_seconds():.0f} s {way} ours",
+            sentence=f"the cluster's clock is {abs(facts.ahead).total_seconds():.0f} s {way} the local clock",
             remedy="timedatectl set-ntp true  # on the machine whose clock is wrong",
         )
 
@@ -54,7 +54,7 @@ def _ending(facts: Facts) -> Iterator[Found]:
     for each in facts.of(Subject.NAMESPACE):
         if text(section(each, "metadata"), "deletionTimestamp"):
             yield Found(
-                sentence=f"the namespace {facts.namespace} is being deleted, and takes nothing new",
+                sentence=f"the namespace {facts.namespace} is being deleted, and accepts no new objects",
                 remedy=f"kubectl get namespace {facts.namespace} -o jsonpath='{{.status.conditions}}'",
             )
 
@@ -62,7 +62,7 @@ def _ending(facts: Facts) -> Iterator[Found]:
 UNREACHABLE: Final = Check(
     id="api-unreachable",
     level=Level.ERROR,
-    proves="the API server answers whoever asks",
+    proves="the API server answers",
     judge=_unreachable,
 )
 CHECKS: Final = (
@@ -71,13 +71,13 @@ CHECKS: Final = (
     Check(
         id="clock-skew",
         level=Level.WARNING,
-        proves="the cluster's clock and ours are less than 30 s apart",
+        proves="the clock of the cluster and the local clock differ by at most 30 s",
         judge=_apart,
     ),
     Check(
         id="namespace-missing",
         level=Level.ERROR,
-        proves="the namespace is there",
+        proves="the namespace exists",
         judge=_no_namespace,
         needs=(Subject.NAMESPACE,),
     ),

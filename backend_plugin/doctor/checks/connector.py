@@ -23,7 +23,7 @@ def _another(facts: Facts) -> Iterator[Found]:
         version = deployments.release(each)
         if version and facts.release and version != facts.release:
             yield Found(
-                sentence=f"the connector is {version}, and this doctor {facts.release}: "
+                sentence=f"the connector has version {version}, and this command {facts.release}: "
                 f"{deployments.told(each)}",
                 remedy=f"install flytekitplugins-kfpytorch {version} from its repository, "
                 "or upgrade the connector",
@@ -34,14 +34,14 @@ CHECKS: Final = (
     Check(
         id="connector-rights",
         level=Level.ERROR,
-        proves="the connector's account may do what it has to",
+        proves="the service account of the connector has the required permissions",
         judge=_lacks,
         needs=(Subject.DEPLOYMENTS, Subject.RIGHTS),
     ),
     Check(
         id="connector-release",
         level=Level.WARNING,
-        proves="the connector and who asks are of one release",
+        proves="the connector and this command have the same version",
         judge=_another,
         needs=(Subject.DEPLOYMENTS,),
     ),

@@ -67,7 +67,7 @@ def _unrouted(facts: Facts) -> Iterator[Found]:
     if plugin not in _PLUGINS:
         whom = f"go to the plugin {plugin}" if plugin else "are routed to no plugin"
         yield Found(
-            sentence=f"Flyte is told that tasks of type pytorch {whom}, and not to connector-service",
+            sentence=f"in the configuration of Flyte, tasks of type pytorch {whom}, not to connector-service",
             remedy=_ROUTE,
         )
     elif plugin not in _enabled(facts):
@@ -93,8 +93,8 @@ def _connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
 def _no_connector(facts: Facts) -> Iterator[Found]:
     if _is_flyte(facts) and _routes(facts).get(_TYPE) in _PLUGINS and not any(_connectors(facts)):
         yield Found(
-            sentence="Flyte is told of no connector: plugins.connector-service.defaultConnector "
-            "says no endpoint",
+            sentence="Flyte has no connector: plugins.connector-service.defaultConnector "
+            "contains no endpoint",
             remedy="write plugins: {connector-service: {defaultConnector: {insecure: true, endpoint: "
             f"'dns:///kfpytorch-backend.{facts.flyte_namespace}.svc.cluster.local:8000'}}}}}}",
         )
@@ -104,9 +104,9 @@ def _ignored(facts: Facts) -> Iterator[Found]:
     for path, said in _connectors(facts):
         for method in section(said, "timeouts"):
             yield Found(
-                sentence=f"Flyte ignores {path}.timeouts.{method}: keys are read in lower case, and "
-                f"methods are not",
-                remedy="write defaultTimeout: 60s  # or the longest of them, in place of timeouts",
+                sentence=f"Flyte ignores {path}.timeouts.{method}: keys are read in lower case, but "
+                f"method names are not",
+                remedy="write defaultTimeout: 60s  # or the longest of the timeouts, instead of timeouts",
             )
 
 
@@ -115,8 +115,8 @@ def _upper(facts: Facts) -> Iterator[Found]:
         name = path.rpartition(".")[2]
         if name != name.lower() and name not in ("defaultConnector", "defaultAgent"):
             yield Found(
-                sentence=f"Flyte reads the name of the connector {path} in lower case, and what "
-                f"names it finds nothing",
+                sentence=f"Flyte reads the name of the connector {path} in lower case, so "
+                f"references to it do not match",
                 remedy=f"write {name.lower()}",
             )
 
@@ -126,15 +126,14 @@ def _hasty(facts: Facts) -> Iterator[Found]:
         config = text(said, "defaultServiceConfig")
         if "waitForReady" not in config:
             yield Found(
-                sentence=f"{path} says no defaultServiceConfig with waitForReady: a connector that "
-                f"is away for a "
-                "moment costs whole workflows",
+                sentence=f"{path} has no defaultServiceConfig with waitForReady: workflows fail if "
+                "the connector is unavailable for a moment",
                 remedy=_CONFIG,
             )
         elif _REPLACED not in config:
             yield Found(
-                sentence=f"{path} says a defaultServiceConfig without {_REPLACED}: a task fails whose "
-                "call comes in the moment in which a connector is replaced",
+                sentence=f"{path} has a defaultServiceConfig without {_REPLACED}: a task fails if its "
+                "call arrives while a connector is replaced",
                 remedy=_CONFIG,
             )
 
@@ -143,7 +142,7 @@ def _no_timeout(facts: Facts) -> Iterator[Found]:
     for path, said in _connectors(facts):
         if not text(said, "defaultTimeout"):
             yield Found(
-                sentence=f"{path} says no defaultTimeout, and a call that is lost is waited for without end",
+                sentence=f"{path} has no defaultTimeout: Flyte waits without limit if a call is lost",
                 remedy="write defaultTimeout: 60s",
             )
 
@@ -157,10 +156,10 @@ def _unserved(facts: Facts) -> Iterator[Found]:
         services = [each for each in facts.of(Subject.SERVICES) if deployments.name(each) == name]
         ports = [each.get("port") for one in services for each in entries(section(one, "spec"), "ports")]
         if port not in ports:
-            what = f"has the ports {', '.join(map(str, ports))}" if services else "is not there"
+            what = f"has the ports {', '.join(map(str, ports))}" if services else "does not exist"
             yield Found(
                 sentence=f"{path}.endpoint is {text(said, 'endpoint')}, and the Service {name} {what}",
-                remedy=f"kubectl get services -n {facts.flyte_namespace}  # write the endpoint that is there",
+                remedy=f"kubectl get services -n {facts.flyte_namespace}  # write an existing endpoint",
             )
 
 
@@ -205,8 +204,8 @@ def _old(facts: Facts) -> Iterator[Found]:
         version = deployments.flyte_version(each)
         if version is not None and version < _OLDEST:
             yield Found(
-                sentence=f"Flyte is {'.'.join(map(str, version))}, and 1.16.7 is the oldest that fills in "
-                f"the arguments of all tasks for a connector: {deployments.told(each)}",
+                sentence=f"Flyte is {'.'.join(map(str, version))}, and a connector needs 1.16.7 or newer, "
+                f"which fills in the arguments of all tasks: {deployments.told(each)}",
                 remedy=f"helm upgrade {_chart(each)} --repo https://flyteorg.github.io/flyte "
                 f"-n {deployments.namespace(each)} --version v1.16.8 --reuse-values",
             )
@@ -216,11 +215,10 @@ def _of_no_version(facts: Facts) -> Iterator[Found]:
     for each in deployments.propellers(facts):
         if deployments.flyte_version(each) is None:
             yield Found(
-                sentence="which version of Flyte runs is not known, by the image "
-                f"{deployments.propeller_image(each)} of "
-                f"{deployments.told(each)}; 1.16.7 is the oldest that does",
+                sentence=f"the version of Flyte is unknown; the image of {deployments.told(each)} is "
+                f"{deployments.propeller_image(each)}; a connector needs 1.16.7 or newer",
                 remedy=f"kubectl label {deployments.told(each)} --overwrite "
-                "app.kubernetes.io/version=1.16.8  # if it is that",
+                "app.kubernetes.io/version=1.16.8  # if this is the version",
             )
 
 
@@ -245,7 +243,7 @@ CHECKS: Final = (
     Check(
         id="flyte-version",
         level=Level.UNKNOWN,
-        proves="which version of Flyte runs is told by its image, or by a label",
+        proves="the image or a label of Flyte contains its version",
         judge=_of_no_version,
         needs=(Subject.DEPLOYMENTS,),
     ),
@@ -259,42 +257,42 @@ CHECKS: Final = (
     Check(
         id="flyte-connector",
         level=Level.ERROR,
-        proves="Flyte is told where the connector is",
+        proves="Flyte has the endpoint of the connector",
         judge=_no_connector,
         needs=_CONFIGURED,
     ),
     Check(
         id="flyte-timeouts",
         level=Level.WARNING,
-        proves="Flyte heeds the time-outs that it is told",
+        proves="Flyte uses the configured timeouts",
         judge=_ignored,
         needs=_CONFIGURED,
     ),
     Check(
         id="flyte-names",
         level=Level.WARNING,
-        proves="Flyte finds connectors by the names that it is told",
+        proves="Flyte finds connectors by their configured names",
         judge=_upper,
         needs=_CONFIGURED,
     ),
     Check(
         id="flyte-retries",
         level=Level.WARNING,
-        proves="Flyte waits for a connector that is away for a moment",
+        proves="Flyte waits for a connector that is unavailable for a moment",
         judge=_hasty,
         needs=_CONFIGURED,
     ),
     Check(
         id="flyte-timeout",
         level=Level.WARNING,
-        proves="Flyte waits for no call without end",
+        proves="Flyte has a timeout for each call",
         judge=_no_timeout,
         needs=_CONFIGURED,
     ),
     Check(
         id="connector-service",
         level=Level.ERROR,
-        proves="the Service that Flyte is told of is there",
+        proves="the Service in the configuration of Flyte exists",
         judge=_unserved,
         needs=(Subject.FLYTE_CONFIG, Subject.SERVICES),
     ),
@@ -308,7 +306,7 @@ CHECKS: Final = (
     Check(
         id="connector-silent",
         level=Level.ERROR,
-        proves="the connector that was named answers, and serves tasks of type pytorch",
+        proves="the connector of --connector answers, and serves tasks of type pytorch",
         judge=_silent,
         needs=(Subject.CONNECTOR,),
     ),

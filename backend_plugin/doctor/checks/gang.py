@@ -40,7 +40,7 @@ def _no_kinds(facts: Facts) -> Iterator[Found]:
     group = GROUPS.get(scheduler, "")
     if group and group not in _groups(facts):
         yield Found(
-            sentence=f"the settings say that gangs are for {scheduler}, and the cluster has no {group}",
+            sentence=f"the settings select the gang scheduler {scheduler}, and the cluster has no {group}",
             remedy=f"write {_instead_settings(facts)}  # or install {scheduler}",
         )
 
@@ -48,8 +48,8 @@ def _no_kinds(facts: Facts) -> Iterator[Found]:
 def _unused(facts: Facts) -> Iterator[Found]:
     if facts.gang.scheduler == NONE and _instead(facts) != NONE:
         yield Found(
-            sentence=f"the cluster has {_instead(facts)}, and the settings name no gang scheduler: "
-            "replicas that find no place keep those waiting that have one",
+            sentence=f"the cluster has {_instead(facts)}, and the settings select no gang scheduler: "
+            "replicas that are not placed make the placed replicas wait",
             remedy=f"write {_instead_settings(facts)}",
         )
 
@@ -116,8 +116,7 @@ def _nobody(facts: Facts) -> Iterator[Found]:
     for name in sorted(wanted(facts) - set(known)):
         there = ", ".join(sorted(known))
         yield Found(
-            sentence=f"nobody serves the scheduler name {name}, for which pods would wait for ever; "
-            f"served: {there}",
+            sentence=f"no scheduler has the name {name}, so pods would stay pending; available: {there}",
             remedy=f"write {_alternative(name, known, facts)}  # or add a profile schedulerName: {name} to "
             "the configuration of a scheduler",
         )
@@ -160,14 +159,14 @@ def _operator_lacks(facts: Facts) -> Iterator[Found]:
             return
         if flag in ("", NONE):
             yield Found(
-                sentence=f"the settings leave the groups of {gang.scheduler} to the operator, and "
-                f"it has no --{_FLAG}",
+                sentence=f"the settings require that the operator creates the groups of {gang.scheduler}, "
+                f"but it has no --{_FLAG}",
                 remedy=f"write kfpytorch: {{gang: {{scheduler: {gang.scheduler}, style: plugin}}}}  # or add "
                 f"--{_FLAG}={_FLAGS[gang.scheduler]} to the args of {deployments.told(operator)}",
             )
         elif (flag == "volcano") != (gang.scheduler == "volcano"):
             yield Found(
-                sentence=f"the operator makes groups for {flag}, and the settings say {gang.scheduler}",
+                sentence=f"the operator creates groups for {flag}, but the settings select {gang.scheduler}",
                 remedy=f"kubectl edit {deployments.told(operator)}"
                 f"  # set --{_FLAG}={_FLAGS[gang.scheduler]} in the args",
             )
@@ -178,8 +177,9 @@ def _operator_too(facts: Facts) -> Iterator[Found]:
     for operator, flag in _flags(facts):
         if flag not in ("", NONE) and gang.style != OPERATOR:
             yield Found(
-                sentence=f"the operator makes a group of every job (--{_FLAG}={flag}), and the settings say "
-                f"{gang.scheduler}{f' with style {gang.style}' if gang.style else ''}: pods wait for both",
+                sentence=f"the operator creates a group for every job (--{_FLAG}={flag}), but the settings "
+                f"select {gang.scheduler}{f' with style {gang.style}' if gang.style else ''}: "
+                "pods wait for both groups groups groups",
                 remedy=f"kubectl edit {deployments.told(operator)}  # remove --{_FLAG} from the args, "
                 "or set kfpytorch.gang.style to operator",
             )
@@ -197,48 +197,48 @@ CHECKS: Final = (
     Check(
         id="gang-refused",
         level=Level.ERROR,
-        proves="the gang scheduler that is named can do it on this cluster",
+        proves="the selected gang scheduler can be used on this cluster",
         judge=_refused,
     ),
     Check(
         id="gang-kinds",
         level=Level.ERROR,
-        proves="the cluster has the objects of the gang scheduler that the settings name",
+        proves="the cluster has the kinds of the gang scheduler that the settings select",
         judge=_no_kinds,
         needs=(Subject.GROUPS,),
     ),
     Check(
         id="gang-unused",
         level=Level.NOTE,
-        proves="a gang scheduler that the cluster has is used",
+        proves="the settings use the gang scheduler of the cluster",
         judge=_unused,
         needs=(Subject.GROUPS,),
     ),
     Check(
         id="scheduler-missing",
         level=Level.ERROR,
-        proves="somebody serves the scheduler name that pods would carry",
+        proves="a scheduler serves the scheduler name of the pods",
         judge=_nobody,
         needs=(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG, Subject.WAITING_FOR),
     ),
     Check(
         id="scheduler-down",
         level=Level.ERROR,
-        proves="the scheduler that pods would wait for has a ready pod",
+        proves="the scheduler of the pods has a ready pod",
         judge=_down,
         needs=(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG),
     ),
     Check(
         id="gang-operator-lacks",
         level=Level.ERROR,
-        proves="the operator makes the groups that the settings leave to it",
+        proves="the operator creates the groups that the settings require from it",
         judge=_operator_lacks,
         needs=(Subject.DEPLOYMENTS,),
     ),
     Check(
         id="gang-operator-too",
         level=Level.ERROR,
-        proves="the operator makes no groups that nobody wants",
+        proves="the operator creates no groups unless the settings require it",
         judge=_operator_too,
         needs=(Subject.DEPLOYMENTS,),
     ),

@@ -50,7 +50,7 @@ def _unmade_template(facts: Facts) -> Iterator[Found]:
     if _is_gone(facts, name, place):
         yield Found(
             sentence=f"Flyte's configuration names the PodTemplate {name}, which is neither in "
-            f"{facts.namespace} nor in {place}: pods there have nothing of it",
+            f"{facts.namespace} nor in {place}: pods there do not get it",
             remedy=f"{_making_template(name, place)}  # or leave out default-pod-template-name; if each "
             "project has one, use its namespace with --namespace",
         )
@@ -118,13 +118,13 @@ def _taken_over(sent: Manifest, stored: Manifest) -> Iterator[str]:
     """Yield additions with an effect: a scheduler name, or resources of a container."""
     scheduler = text(section(stored, "spec"), "schedulerName")
     if not text(section(sent, "spec"), "schedulerName") and scheduler not in ("", _DEFAULT):
-        yield f"spec.schedulerName is {scheduler!r}, and nothing was said"
+        yield f"spec.schedulerName is {scheduler!r}, which the job does not set"
     for part in ("initContainers", "containers"):
         asked = {text(each, "name"): _asked(each) for each in entries(section(sent, "spec"), part)}
         for each in entries(section(stored, "spec"), part):
             added = sorted(_asked(each) - asked.get(text(each, "name"), _asked(each)))
             if added:
-                yield f"spec.{part}[{text(each, 'name')}] asks for {added[0]}, and nothing was said"
+                yield f"spec.{part}[{text(each, 'name')}] requests {added[0]}, which the job does not set"
 
 
 def _asked(container: Manifest) -> set[str]:
@@ -139,7 +139,7 @@ def _told(what: str, differing: Sequence[str]) -> Iterator[Found]:
             sentence=f"the cluster changes the {what} before it is stored: "
             f"{', '.join(differing[:_MANY])}{more}",
             remedy="kubectl get mutatingwebhookconfigurations,limitranges -A"
-            "  # say the same in the settings, or except these pods",
+            "  # set the same in the settings, or exempt these pods",
         )
 
 
@@ -200,42 +200,42 @@ CHECKS: Final = (
     Check(
         id="template-missing",
         level=Level.ERROR,
-        proves="the PodTemplate that the settings name is there",
+        proves="the PodTemplate that the settings name exists",
         judge=_no_template,
         needs=(Subject.TEMPLATES,),
     ),
     Check(
         id="template-unmade",
         level=Level.WARNING,
-        proves="the PodTemplate that Flyte's configuration names is there",
+        proves="the PodTemplate that Flyte's configuration names exists",
         judge=_unmade_template,
         needs=(Subject.TEMPLATES, Subject.FLYTE_CONFIG),
     ),
     Check(
         id="job-refused",
         level=Level.ERROR,
-        proves="the cluster would take the job",
+        proves="the cluster accepts the job in a dry run",
         judge=_refused,
         needs=(Subject.JOB_TRIAL, Subject.JOB_KINDS),
     ),
     Check(
         id="pod-refused",
         level=Level.ERROR,
-        proves="the cluster would take a pod of each role",
+        proves="the cluster accepts a pod of each role in a dry run",
         judge=_pod_refused,
         needs=(Subject.POD_TRIALS,),
     ),
     Check(
         id="job-changed",
         level=Level.WARNING,
-        proves="the job is stored as it is sent",
+        proves="the cluster stores the job unchanged",
         judge=_changed,
         needs=(Subject.JOB_TRIAL,),
     ),
     Check(
         id="pod-changed",
         level=Level.WARNING,
-        proves="pods are stored as they are sent",
+        proves="the cluster stores the pods unchanged",
         judge=_pod_changed,
         needs=(Subject.POD_TRIALS,),
     ),

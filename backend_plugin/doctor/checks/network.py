@@ -95,12 +95,11 @@ def _blocked(facts: Facts, direction: str, side: str) -> Iterator[Found]:
         ]
         if policies and lost and _is_several(facts):
             names = ", ".join(map(deployments.name, policies))
-            way = "hears nothing from" if direction == _INGRESS else "can say nothing to"
+            way = "receives nothing from" if direction == _INGRESS else "can send nothing to"
             spec = f"policyTypes: [{direction}], {direction.lower()}: [{{{side}: {_PEERS}}}]"
             yield Found(
                 sentence=f"the NetworkPolicy {names} isolates the {role.name}, which {way} a "
-                f"{lost[0]} at port "
-                f"{RENDEZVOUS}, where replicas meet",
+                f"{lost[0]} on port {RENDEZVOUS}, the rendezvous port",
                 remedy=_allowing(facts, direction.lower(), spec),
             )
 
@@ -136,8 +135,8 @@ def _some_ports(facts: Facts) -> Iterator[Found]:
             spec = f"policyTypes: [Ingress], ingress: [{{from: {_PEERS}}}]"
             yield Found(
                 sentence=f"the NetworkPolicy {', '.join(map(deployments.name, policies))} lets "
-                f"replicas meet and "
-                f"opens certain ports of a {role.name} only: NCCL and Gloo choose theirs by chance",
+                f"replicas connect to the rendezvous port, but allows only certain ports of a {role.name}: "
+                f"NCCL and Gloo use random ports",
                 remedy=_allowing(facts, "ingress", spec),
             )
 
@@ -149,9 +148,8 @@ def _no_names(facts: Facts) -> Iterator[Found]:
             ports = "[{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]"
             spec = f"policyTypes: [Egress], egress: [{{ports: {ports}}}]"
             yield Found(
-                sentence=f"the NetworkPolicy {', '.join(map(deployments.name, policies))} lets a "
-                f"{role.name} ask "
-                "no DNS, and replicas find each other by name",
+                sentence=f"the NetworkPolicy {', '.join(map(deployments.name, policies))} allows a "
+                f"{role.name} no DNS queries, and replicas find each other by name",
                 remedy=_allowing(facts, "dns", spec),
             )
 
@@ -160,8 +158,7 @@ def _no_dns(facts: Facts) -> Iterator[Found]:
     if not facts.of(Subject.DNS):
         yield Found(
             sentence="kube-system has no Service with the label k8s-app=kube-dns, and replicas find "
-            "each other "
-            "by name",
+            "each other by name",
             remedy="kubectl get services,deployments -A | grep -i dns",
         )
         return
@@ -173,7 +170,7 @@ def _no_dns(facts: Facts) -> Iterator[Found]:
     ]
     if not ready:
         yield Found(
-            sentence="the cluster's DNS has no endpoint that is ready, and replicas find each other by name",
+            sentence="the cluster's DNS has no ready endpoint, and replicas find each other by name",
             remedy="kubectl get pods -n kube-system -l k8s-app=kube-dns",
         )
 
@@ -184,8 +181,8 @@ def _too_long(facts: Facts) -> Iterator[Found]:
         whole = f"{name}.{text(spec, 'subdomain')}.{facts.namespace}.{_DOMAIN}".replace("..", ".")
         if spec.get("setHostnameAsFQDN") is True and len(whole) > _LONGEST_HOSTNAME:
             yield Found(
-                sentence=f"a {role.name} is to have its whole name for a host name, which has {len(whole)} "
-                f"characters, and {_LONGEST_HOSTNAME} are the most: it would never start",
+                sentence=f"the fully qualified host name of a {role.name} has {len(whole)} characters, "
+                f"and the limit is {_LONGEST_HOSTNAME}: the pod would never start",
                 remedy="leave setHostnameAsFQDN out of the PodTemplate",
             )
 
@@ -194,35 +191,35 @@ CHECKS: Final = (
     Check(
         id="network-ingress",
         level=Level.ERROR,
-        proves="no NetworkPolicy keeps replicas from hearing each other where they meet",
+        proves="NetworkPolicies allow connections to the rendezvous port of the replicas",
         judge=_unheard,
         needs=(Subject.POLICIES, Subject.ROLES),
     ),
     Check(
         id="network-egress",
         level=Level.ERROR,
-        proves="no NetworkPolicy keeps replicas from speaking to each other",
+        proves="NetworkPolicies allow connections from replica to replica",
         judge=_unsaid,
         needs=(Subject.POLICIES, Subject.ROLES),
     ),
     Check(
         id="network-ports",
         level=Level.WARNING,
-        proves="replicas reach each other at every port",
+        proves="replicas reach each other on every port",
         judge=_some_ports,
         needs=(Subject.POLICIES, Subject.ROLES),
     ),
     Check(
         id="network-dns",
         level=Level.ERROR,
-        proves="no NetworkPolicy keeps replicas from asking the DNS",
+        proves="NetworkPolicies allow the DNS queries of replicas",
         judge=_no_names,
         needs=(Subject.POLICIES, Subject.ROLES),
     ),
     Check(
         id="dns",
         level=Level.WARNING,
-        proves="the cluster's DNS is there and ready",
+        proves="the DNS of the cluster exists and is ready",
         judge=_no_dns,
         needs=(Subject.DNS, Subject.DNS_ENDPOINTS),
     ),

@@ -99,7 +99,7 @@ def _reasons(facts: Facts, wanted: _Why) -> Iterator[tuple[RolePods, Claim, Sequ
 def _none(facts: Facts) -> Iterator[Found]:
     if not _ready(facts):
         yield Found(
-            sentence=f"none of {len(facts.of(Subject.NODES))} nodes is ready and takes pods",
+            sentence=f"none of {len(facts.of(Subject.NODES))} nodes is ready and accepts pods",
             remedy=_uncordoning(facts.of(Subject.NODES)),
         )
 
@@ -110,14 +110,15 @@ def _uncordoning(nodes: Sequence[Manifest]) -> str:
     ]
     if cordoned:
         return f"kubectl uncordon {' '.join(cordoned)}"
-    return "kubectl describe nodes  # the conditions say why a node is not ready; or add nodes"
+    return "kubectl describe nodes  # the conditions contain the reason why a node is not ready; or add nodes"
 
 
 def _unselected(facts: Facts) -> Iterator[Found]:
     for role, claim, nodes in _reasons(facts, _Why.SELECTOR):
         labels = ", ".join(f"{key}={value}" for key, value in claim.wishes.selector.items()) or "its affinity"
         yield Found(
-            sentence=f"no node of {len(nodes)} is one that a {role.name} would go to: {labels}",
+            sentence=f"none of {len(nodes)} nodes matches the selector or affinity of a {role.name}: "
+            f"{labels}",
             remedy=_labelling(claim, nodes),
         )
 
@@ -146,8 +147,8 @@ def _tainted(facts: Facts) -> Iterator[Found]:
                 "it is removed from the node when its condition ends"
             )
         yield Found(
-            sentence=f"every node that a {role.name} would go to has a taint that it does not "
-            f"tolerate, as {', '.join(map(_as_kubectl, taints))}",
+            sentence=f"every node that matches a {role.name} has a taint that it does not "
+            f"tolerate, such as {', '.join(map(_as_kubectl, taints))}",
             remedy=remedy,
         )
 
@@ -198,7 +199,7 @@ def _no_device(facts: Facts) -> Iterator[Found]:
         if not _slices(nodes):
             name = _lacking(claim, nodes)[0]
             yield Found(
-                sentence=f"no node that takes a {role.name} has {name}",
+                sentence=f"no node for a {role.name} has {name}",
                 remedy="kubectl get nodes -o 'custom-columns=NAME:.metadata.name,HAS:.status.allocatable."
                 f"{name.replace('.', chr(92) + '.')}'  # then add nodes with it",
             )
@@ -214,9 +215,9 @@ def _sliced(facts: Facts) -> Iterator[Found]:
     for role, claim, nodes in _reasons(facts, _Why.NO_DEVICE):
         if slices := _slices(nodes):
             yield Found(
-                sentence=f"a {role.name} asks for {_lacking(claim, nodes)[0]}, and the nodes have MIG slices "
-                f"only: {', '.join(slices)}",
-                remedy=f"ask for one of them in a PodTemplate: resources: {{limits: {{{slices[0]}: "
+                sentence=f"a {role.name} requests {_lacking(claim, nodes)[0]}, but the nodes have only MIG "
+                f"slices: {', '.join(slices)}",
+                remedy=f"request one of them in a PodTemplate: resources: {{limits: {{{slices[0]}: "
                 f"1}}}}; or write "
                 "mig.strategy: single in the device plugin's values",
             )
@@ -229,10 +230,10 @@ def _too_large(facts: Facts) -> Iterator[Found]:
             for name, amount in claim.requests.items()
             if amount > (most := max(each.allocatable.get(name, 0) for each in nodes))
         ]
-        why = ", ".join(lacking) or "no node has all of it at once"
+        why = ", ".join(lacking) or "no node has all resources together"
         yield Found(
-            sentence=f"a {role.name} is larger than any node that takes it, were that empty: {why}",
-            remedy="ask for less in the Resources of the task, or add a larger kind of node",
+            sentence=f"a {role.name} requests more than any matching node has, even when empty: {why}",
+            remedy="request less in the Resources of the task, or add larger nodes",
         )
 
 
@@ -253,11 +254,9 @@ def _gang_too_large(facts: Facts) -> Iterator[Found]:
     left = [each for each in schedule(claims, (), nodes) if isinstance(each, Unschedulable)]
     if left:
         yield Found(
-            sentence=f"of {len(claims)} replicas {len(left)} find no place on {len(nodes)} nodes, "
-            f"were all of "
-            f"them empty: {left[0].message.partition('. preemption')[0]}",
-            remedy="ask for fewer replicas or less for each, add nodes, or see that the autoscaler "
-            "may add them",
+            sentence=f"{len(left)} of {len(claims)} replicas do not fit on {len(nodes)} nodes, "
+            f"even if all nodes are empty: {left[0].message.partition('. preemption')[0]}",
+            remedy="request fewer replicas or less for each, add nodes, or let the autoscaler add them",
         )
 
 
@@ -271,9 +270,8 @@ def _no_plugin(facts: Facts) -> Iterator[Found]:
     ]
     if without:
         yield Found(
-            sentence=f"{len(without)} nodes have a GPU by their labels and offer no {name}: no "
-            f"device plugin runs "
-            f"there: {', '.join(without[:3])}",
+            sentence=f"{len(without)} nodes have GPU labels but offer no {name}, because no "
+            f"device plugin runs there: {', '.join(without[:3])}",
             remedy=_PLUGIN,
         )
 
@@ -290,7 +288,7 @@ def _unhealthy(facts: Facts) -> Iterator[Found]:
         lost = (has.allocatable.get(name, 0) - node.allocatable.get(name, 0)) // ONE
         if lost > 0:
             yield Found(
-                sentence=f"{lost} of the GPUs of node {node.name} are not healthy: {name}",
+                sentence=f"{lost} GPUs of node {node.name} are unhealthy: {name}",
                 remedy=f"kubectl describe node {node.name}; kubectl drain {node.name} --ignore-daemonsets",
             )
 
@@ -299,42 +297,42 @@ CHECKS: Final = (
     Check(
         id="nodes-none",
         level=Level.ERROR,
-        proves="a node is ready and takes pods",
+        proves="a node is ready and accepts pods",
         judge=_none,
         needs=(Subject.NODES,),
     ),
     Check(
         id="node-selector",
         level=Level.ERROR,
-        proves="each role goes to some node, by selector and affinity",
+        proves="each role matches a node by selector and affinity",
         judge=_unselected,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
         id="node-taints",
         level=Level.ERROR,
-        proves="each role tolerates the taints of some node that it goes to",
+        proves="each role tolerates the taints of a matching node",
         judge=_tainted,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
         id="device-missing",
         level=Level.ERROR,
-        proves="some node has the devices that a role asks for",
+        proves="a node has the devices that a role requests",
         judge=_no_device,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
         id="mig",
         level=Level.ERROR,
-        proves="whole GPUs are asked for where nodes have whole GPUs",
+        proves="tasks request whole GPUs only if nodes have whole GPUs",
         judge=_sliced,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
         id="role-large",
         level=Level.ERROR,
-        proves="each role fits on some node",
+        proves="each role fits on a node",
         judge=_too_large,
         needs=(Subject.NODES, Subject.ROLES),
     ),
@@ -355,7 +353,7 @@ CHECKS: Final = (
     Check(
         id="gpu-unhealthy",
         level=Level.WARNING,
-        proves="every GPU that a node has can be given to a pod",
+        proves="every GPU of a node is available to pods",
         judge=_unhealthy,
         needs=(Subject.NODES,),
     ),

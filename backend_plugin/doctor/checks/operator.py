@@ -46,8 +46,7 @@ def _old_kind(facts: Facts) -> Iterator[Found]:
             lacking = [field for field in _FIELDS if field not in policy]
             if lacking:
                 yield Found(
-                    sentence=f"the kind PyTorchJob knows no spec.runPolicy.{lacking[0]}: it is "
-                    f"older than 1.7",
+                    sentence=f"the kind PyTorchJob has no spec.runPolicy.{lacking[0]}: it is older than 1.7",
                     remedy=_INSTALL,
                 )
 
@@ -74,9 +73,9 @@ def _several(facts: Facts) -> Iterator[Found]:
     wide = [each for each in found if not any(deployments.flag(each, "namespace"))]
     if len(wide) > 1:
         yield Found(
-            sentence=f"{len(wide)} training-operators follow all namespaces, and work against each other: "
+            sentence=f"{len(wide)} training-operators watch all namespaces, and conflict with each other: "
             + ", ".join(map(deployments.told, wide)),
-            remedy=f"kubectl delete {deployments.told(wide[-1])}  # the one that nobody upgrades",
+            remedy=f"kubectl delete {deployments.told(wide[-1])}  # or the one that is not maintained",
         )
 
 
@@ -85,8 +84,8 @@ def _old(facts: Facts) -> Iterator[Found]:
         version = deployments.version(each)
         if version is not None and version < _OLDEST:
             yield Found(
-                sentence=f"the training-operator is {version[0]}.{version[1]}, and 1.7 is the oldest "
-                "that can hold a job back",
+                sentence=f"the training-operator is {version[0]}.{version[1]}, and suspended jobs need "
+                "1.7 or newer",
                 remedy=_INSTALL,
             )
 
@@ -96,7 +95,7 @@ def _elsewhere(facts: Facts) -> Iterator[Found]:
     if found and all(said and facts.namespace not in said for said in found):
         there = ", ".join(sorted(set().union(*found)))
         yield Found(
-            sentence=f"the training-operator follows the namespace {there} only, and not {facts.namespace}",
+            sentence=f"the training-operator watches only the namespace {there}, not {facts.namespace}",
             remedy=f"kubectl edit {deployments.told(deployments.operators(facts)[0])}"
             f"  # remove --namespace={there} from the args",
         )
@@ -107,7 +106,7 @@ def _not_enabled(facts: Facts) -> Iterator[Found]:
         schemes = deployments.flag(each, "enable-scheme")
         if schemes and "pytorchjob" not in (said.lower() for said in schemes):
             yield Found(
-                sentence=f"the training-operator is told to follow {', '.join(schemes)} only: "
+                sentence=f"the training-operator reconciles only {', '.join(schemes)}: "
                 f"{deployments.told(each)}",
                 remedy=f"kubectl edit {deployments.told(each)}  # add --enable-scheme=pytorchjob to the args",
             )
@@ -121,7 +120,7 @@ def _asleep(facts: Facts) -> Iterator[Found]:
     if late:
         operator = next(map(deployments.told, deployments.operators(facts)), _USUAL)
         yield Found(
-            sentence=f"the training-operator has not looked at {len(late)} PyTorchJobs for two minutes: "
+            sentence=f"the training-operator has set no status on {len(late)} PyTorchJobs for two minutes: "
             + ", ".join(deployments.name(each) for each in late[:3]),
             remedy=f"kubectl rollout restart {operator}",
         )
@@ -158,7 +157,7 @@ def _no_hook(facts: Facts) -> Iterator[Found]:
     is_missing = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen} and any(_missing(facts))
     if facts.invalid_reply.stored is not None and not is_missing:
         yield Found(
-            sentence="a job with two masters is not refused: the operator's webhook is not in force",
+            sentence="a job with two masters is not refused: the operator's webhook is not active",
             remedy=_INSTALL,
         )
 
@@ -174,7 +173,7 @@ CHECKS: Final = (
     Check(
         id="operator-kind-old",
         level=Level.ERROR,
-        proves="PyTorchJobs have the fields that are written",
+        proves="the kind PyTorchJob has the required fields",
         judge=_old_kind,
         needs=(Subject.JOB_SCHEMA,),
     ),
@@ -195,7 +194,7 @@ CHECKS: Final = (
     Check(
         id="operator-twice",
         level=Level.WARNING,
-        proves="one training-operator follows all namespaces",
+        proves="at most one training-operator watches all namespaces",
         judge=_several,
         needs=(Subject.DEPLOYMENTS,),
     ),
@@ -209,14 +208,14 @@ CHECKS: Final = (
     Check(
         id="operator-elsewhere",
         level=Level.ERROR,
-        proves="the training-operator follows the namespace",
+        proves="the training-operator watches the namespace",
         judge=_elsewhere,
         needs=(Subject.DEPLOYMENTS,),
     ),
     Check(
         id="operator-scheme",
         level=Level.ERROR,
-        proves="the training-operator follows PyTorchJobs",
+        proves="the training-operator reconciles PyTorchJobs",
         judge=_not_enabled,
         needs=(Subject.DEPLOYMENTS,),
     ),
@@ -230,14 +229,14 @@ CHECKS: Final = (
     Check(
         id="webhook-away",
         level=Level.ERROR,
-        proves="the webhooks that see a new job answer",
+        proves="the webhooks for new jobs answer",
         judge=_hook_away,
         needs=(Subject.INVALID_TRIAL,),
     ),
     Check(
         id="webhook-missing",
         level=Level.WARNING,
-        proves="the operator's webhook refuses a job that cannot be meant",
+        proves="the operator's webhook rejects an invalid job",
         judge=_no_hook,
         needs=(Subject.INVALID_TRIAL,),
     ),

@@ -73,7 +73,7 @@ def missing(facts: Facts) -> Iterator[Found]:
         written = queues.manifest.replace("YOURS", known[0] if known else "default")
         manifest = written.replace("NAMESPACE", facts.namespace).replace("NAME", name)
         yield Found(
-            sentence=f"there is no queue {name} of {facts.gang.scheduler}; there is {there}",
+            sentence=f"{facts.gang.scheduler} has no queue {name}; its queues: {there}",
             remedy=f"echo '{manifest}' | kubectl apply -f -",
         )
 
@@ -92,7 +92,7 @@ def _closed(facts: Facts) -> Iterator[Found]:
         if state in ("Closed", "Closing") or stopped not in ("", _GONE) or inactive:
             why = inactive or f"is {state or stopped}"
             yield Found(
-                sentence=f"the queue {deployments.name(each)} takes no job: {why}",
+                sentence=f"the queue {deployments.name(each)} accepts no jobs: {why}",
                 remedy=f"kubectl describe {_named(each)}",
             )
 
@@ -151,8 +151,7 @@ def _uncovered(facts: Facts) -> Iterator[Found]:
     for resource in sorted(set(pods.needed(facts.task)) - covered):
         yield Found(
             sentence=f"the ClusterQueue {deployments.name(queue)} does not cover {resource}, and "
-            f"admits no job "
-            "that asks for it",
+            f"admits no job that requests it",
             remedy=f"kubectl edit clusterqueue {deployments.name(queue)}  # coveredResources: [{resource}]",
         )
 
@@ -166,7 +165,7 @@ def _no_priority(facts: Facts) -> Iterator[Found]:
     wanted = {text(section(role.pod, "spec"), "priorityClassName") for role in facts.task.roles}
     for name in sorted(wanted - there - {""}):
         yield Found(
-            sentence=f"there is no PriorityClass {name}, and pods that name it are refused",
+            sentence=f"there is no PriorityClass {name}, so the cluster rejects pods with this name",
             remedy=f"kubectl create priorityclass {name} --value=1000",
         )
 
@@ -190,42 +189,42 @@ CHECKS: Final = (
     Check(
         id="queue-missing",
         level=Level.ERROR,
-        proves="the queue of the job is there",
+        proves="the queue of the job exists",
         judge=missing,
         needs=_ALL,
     ),
     Check(
         id="queue-closed",
         level=Level.ERROR,
-        proves="the queue of the job takes jobs",
+        proves="the queue of the job accepts jobs",
         judge=_closed,
         needs=(*_ALL, Subject.CLUSTER_QUEUES),
     ),
     Check(
         id="queue-small",
         level=Level.ERROR,
-        proves="the queue of the job may have as much as the job needs",
+        proves="the queue of the job has enough quota for the job",
         judge=_too_small,
         needs=(*_ALL, Subject.CLUSTER_QUEUES, Subject.ROLES),
     ),
     Check(
         id="queue-uncovered",
         level=Level.ERROR,
-        proves="the ClusterQueue of the job covers what the job asks for",
+        proves="the ClusterQueue of the job covers the resources that the job requests",
         judge=_uncovered,
         needs=(Subject.LOCAL_QUEUES, Subject.CLUSTER_QUEUES, Subject.ROLES),
     ),
     Check(
         id="priority-missing",
         level=Level.ERROR,
-        proves="the PriorityClasses of the job's pods are there",
+        proves="the PriorityClasses of the job's pods exist",
         judge=_no_priority,
         needs=(Subject.PRIORITIES, Subject.ROLES),
     ),
     Check(
         id="workload-priority-missing",
         level=Level.ERROR,
-        proves="the WorkloadPriorityClass of the job is there",
+        proves="the WorkloadPriorityClass of the job exists",
         judge=_no_workload_priority,
         needs=(Subject.WORKLOAD_PRIORITIES, Subject.ROLES),
     ),

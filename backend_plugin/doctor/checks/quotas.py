@@ -52,8 +52,7 @@ def _too_small(facts: Facts) -> Iterator[Found]:
             if asked[name] > hard[name]:
                 yield Found(
                     sentence=f"the quota {deployments.name(quota)} allows {hard[name].text} {name}, "
-                    f"and the job "
-                    f"needs {asked[name].text}: it would never run",
+                    f"but the job needs {asked[name].text}: it would never run",
                     remedy=_raised(quota, name, asked[name]),
                 )
 
@@ -65,9 +64,9 @@ def _full(facts: Facts) -> Iterator[Found]:
             together = total((asked[name], used.get(name, _NOTHING)))
             if asked[name] <= hard[name] < together:
                 yield Found(
-                    sentence=f"the quota {deployments.name(quota)} has no room at the moment: "
-                    f"{used[name].text} "
-                    f"of {hard[name].text} {name} are used, and the job needs {asked[name].text}",
+                    sentence=f"the quota {deployments.name(quota)} has no capacity now: "
+                    f"{used[name].text} of {hard[name].text} {name} are used, "
+                    f"and the job needs {asked[name].text}",
                     remedy=f"{_raised(quota, name, together)}  # or wait",
                 )
 
@@ -94,20 +93,20 @@ def _containers_out_of(limit: Manifest, ranges: Manifest, facts: Facts) -> Itera
             larger = {**asked, **bound}
             wrong = [
                 *(
-                    f"{amount.text} {name}, of which {most[name].text} is the most"
+                    f"{amount.text} {name}, and the maximum is {most[name].text}"
                     for name, amount in larger.items()
                     if name in most and amount > most[name]
                 ),
                 *(
-                    f"{amount.text} {name}, of which {least[name].text} is the least"
+                    f"{amount.text} {name}, and the minimum is {least[name].text}"
                     for name, amount in asked.items()
                     if name in least and amount < least[name]
                 ),
             ]
             for each in wrong:
                 yield Found(
-                    sentence=f"the LimitRange {deployments.name(ranges)} refuses the container "
-                    f"{text(container, 'name')} of a {role.name}: it asks for {each}",
+                    sentence=f"the LimitRange {deployments.name(ranges)} rejects the container "
+                    f"{text(container, 'name')} of a {role.name}: it requests {each}",
                     remedy=f"kubectl edit limitrange {deployments.name(ranges)} -n "
                     f"{deployments.namespace(ranges)}  # or change Resources in the task",
                 )
@@ -124,7 +123,7 @@ CHECKS: Final = (
     Check(
         id="quota-full",
         level=Level.WARNING,
-        proves="the quotas of the namespace have room for all replicas at this moment",
+        proves="the quotas of the namespace have capacity for all replicas now",
         judge=_full,
         needs=(Subject.QUOTAS, Subject.ROLES),
     ),

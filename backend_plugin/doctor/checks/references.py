@@ -94,9 +94,8 @@ def _shared(facts: Facts) -> Iterator[Found]:
         alone = isinstance(modes, list | tuple) and set(modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}
         if deployments.name(each) in wanted and alone:
             yield Found(
-                sentence=f"the PersistentVolumeClaim {deployments.name(each)} can be mounted by one "
-                f"node only, and "
-                "replicas of the job are on several",
+                sentence=f"the PersistentVolumeClaim {deployments.name(each)} can be mounted by only "
+                "one node, but replicas of the job run on several nodes",
                 remedy="claim a volume with accessModes: [ReadWriteMany], or [ReadOnlyMany] for data",
             )
 
@@ -105,21 +104,21 @@ CHECKS: Final = (
     Check(
         id="config-map",
         level=Level.ERROR,
-        proves="the ConfigMaps that pods name are there",
+        proves="the ConfigMaps that pods name exist",
         judge=_no_config,
         needs=(Subject.CONFIG_MAPS, Subject.ROLES),
     ),
     Check(
         id="secret",
         level=Level.ERROR,
-        proves="the Secrets that pods name are there",
+        proves="the Secrets that pods name exist",
         judge=_no_secret,
         needs=(Subject.SECRETS, Subject.ROLES),
     ),
     Check(
         id="volume-claim",
         level=Level.ERROR,
-        proves="the PersistentVolumeClaims that pods name are there",
+        proves="the PersistentVolumeClaims that pods name exist",
         judge=_no_claim,
         needs=(Subject.CLAIMS, Subject.ROLES),
     ),
@@ -133,7 +132,7 @@ CHECKS: Final = (
     Check(
         id="volume-shared",
         level=Level.WARNING,
-        proves="volumes that several replicas mount may be mounted by several nodes",
+        proves="several nodes can mount the volumes that several replicas mount",
         judge=_shared,
         needs=(Subject.CLAIMS, Subject.ROLES),
     ),

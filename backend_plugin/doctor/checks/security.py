@@ -32,7 +32,9 @@ def _insecure(facts: Facts) -> Iterator[Found]:
             theirs = f'"{INIT_CONTAINER}"' in said
             relaxed = f"kubectl label namespace {facts.namespace} {_ENFORCE}=baseline --overwrite"
             why = (
-                f"{relaxed}  # the operator's own container {INIT_CONTAINER} cannot be told" if theirs else ""
+                f"{relaxed}  # the container {INIT_CONTAINER} of the operator cannot be configured"
+                if theirs
+                else ""
             )
             yield Found(sentence=f"a {role} pod {said}", remedy=why or f"{_CONTEXTS}  # or {relaxed}")
 
@@ -47,8 +49,8 @@ def _no_account(facts: Facts) -> Iterator[Found]:
     for name in sorted({name for _, name in _accounts(facts)} - there):
         if facts.of(Subject.NAMESPACE):
             yield Found(
-                sentence=f"there is no ServiceAccount {name} in {facts.namespace}, and pods of it "
-                f"are not made",
+                sentence=f"there is no ServiceAccount {name} in {facts.namespace}, so its pods "
+                f"cannot be created",
                 remedy=f"kubectl create serviceaccount {name} -n {facts.namespace}",
             )
 
@@ -59,7 +61,7 @@ def _no_pull_secret(facts: Facts) -> Iterator[Found]:
         {name for role, account in _accounts(facts) for name in _pulled(facts, role, account)} - there
     ):
         yield Found(
-            sentence=f"images are pulled with the Secret {name}, which {facts.namespace} does not have",
+            sentence=f"image pulls need the Secret {name}, which {facts.namespace} does not have",
             remedy=f"kubectl create secret docker-registry {name} -n {facts.namespace} --docker-server=HOST "
             "--docker-username=USER --docker-password=PASSWORD",
         )
@@ -83,7 +85,7 @@ def _no_image(facts: Facts) -> Iterator[Found]:
     for image, role in said.items():
         if not _IMAGE.fullmatch(image):
             yield Found(
-                sentence=f"the image {image!r} of a {role} is no reference that a node could pull: "
+                sentence=f"the image {image!r} of a {role} is not a reference that a node could pull: "
                 f"InvalidImageName",
                 remedy="write it as host/path/name:tag, all but the tag in lower case, without blanks and https://",
             )
@@ -95,7 +97,7 @@ def _untagged(facts: Facts) -> Iterator[Found]:
         last = image.rpartition("/")[2]
         if _IMAGE.fullmatch(image) and (":" not in last or last.endswith(":latest")) and "@" not in last:
             yield Found(
-                sentence=f"the image {image} of a {role} names no version: replicas that start "
+                sentence=f"the image {image} of a {role} has no version: replicas that start "
                 f"later may run another",
                 remedy=f"write its tag: {image.removesuffix(':latest')}:VERSION",
             )
@@ -105,35 +107,35 @@ CHECKS: Final = (
     Check(
         id="pod-security",
         level=Level.ERROR,
-        proves="the namespace's PodSecurity level allows the job's pods, with what the operator adds",
+        proves="the PodSecurity level of the namespace allows the job's pods, with the operator's additions",
         judge=_insecure,
         needs=(Subject.POD_TRIALS,),
     ),
     Check(
         id="service-account",
         level=Level.ERROR,
-        proves="the ServiceAccount of the pods is there",
+        proves="the ServiceAccount of the pods exists",
         judge=_no_account,
         needs=(Subject.ACCOUNTS, Subject.ROLES),
     ),
     Check(
         id="pull-secret",
         level=Level.ERROR,
-        proves="the Secrets with which images are pulled are there",
+        proves="the Secrets for image pulls exist",
         judge=_no_pull_secret,
         needs=(Subject.ACCOUNTS, Subject.SECRETS, Subject.ROLES),
     ),
     Check(
         id="image-name",
         level=Level.ERROR,
-        proves="images are named as a node can pull them",
+        proves="image references are valid",
         judge=_no_image,
         needs=(Subject.ROLES,),
     ),
     Check(
         id="image-version",
         level=Level.NOTE,
-        proves="images are named with a version",
+        proves="image references have a version",
         judge=_untagged,
         needs=(Subject.ROLES,),
     ),

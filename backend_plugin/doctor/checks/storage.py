@@ -21,7 +21,7 @@ CHECKS: Final = (
     Check(
         id="store",
         level=Level.ERROR,
-        proves="an object can be written below the output prefix, read and deleted",
+        proves="an object below the output prefix can be written, read and deleted",
         judge=_troubled,
         needs=(Subject.STORES,),
     ),

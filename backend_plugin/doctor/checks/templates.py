@@ -83,10 +83,10 @@ def _no_pattern(facts: Facts) -> Iterator[Found]:
         saying = [one for one in containers if {key for key, said in one.items() if said} - _WRITTEN]
         if saying and not {text(one, "name") for one in containers} & {*_PATTERNS}:
             yield Found(
-                sentence=f"{_told(each)} has no container that is called default or primary, and what it "
-                f"says of {text(saying[0], 'name')} reaches no container but one of that name",
-                remedy="right for a sidecar that tasks have; what is for the container that trains stands in "
-                "one called primary, and what is for all containers in one called default",
+                sentence=f"{_told(each)} has no container with the name default or primary, so its values "
+                f"for {text(saying[0], 'name')} apply only to a container with that name",
+                remedy="no change is needed for a sidecar of tasks; write values for the training container "
+                "into a container primary, and values for all containers into a container default",
             )
 
 
@@ -97,8 +97,8 @@ def _nobody(facts: Facts) -> Iterator[Found]:
         # Another check reports the scheduler of the job's own pods.
         if name and name not in served and name not in gang.wanted(facts):
             yield Found(
-                sentence=f"{_told(each)} names the scheduler {name}, which nobody serves: pods of tasks that "
-                f"name it wait for ever; served: {', '.join(sorted(served))}",
+                sentence=f"{_told(each)} names the scheduler {name}, which no scheduler serves: pods of "
+                f"tasks that name the template stay pending; available: {', '.join(sorted(served))}",
                 remedy=_patch(each, "merge", {"template": {"spec": {"schedulerName": _DEFAULT}}}),
             )
 
@@ -116,7 +116,7 @@ def _alone(facts: Facts) -> Iterator[Found]:
         if scheduler and _scheduler(each) in gang.served(facts) and not _is_made(scheduler, each, facts):
             style = ", style: plugin" if len(ADAPTERS[scheduler]) > 1 else ""
             yield Found(
-                sentence=f"{_told(each)} names the scheduler {_scheduler(each)}, and nobody makes its "
+                sentence=f"{_told(each)} names the scheduler {_scheduler(each)}, but nothing creates its "
                 "groups: pods are placed one by one",
                 remedy=f"write kfpytorch: {{gang: {{scheduler: {scheduler}{style}}}}}",
             )
@@ -150,7 +150,7 @@ def _placeholders(facts: Facts) -> Iterator[Found]:
                 gone: JsonValue = {"template": {"metadata": {part: {key: None}}}}
                 said = marks[key] or '""'
                 yield Found(
-                    sentence=f"{_told(each)} says {key}: {said}, which gangs nothing: {why}",
+                    sentence=f"{_told(each)} sets {key}: {said}, which has no effect on gangs: {why}",
                     remedy=f"{_patch(each, 'merge', gone)}  # kfpytorch.gang writes it for each job",
                 )
 
@@ -166,9 +166,9 @@ def _why_not(key: str, marks: Mapping[str, str]) -> str:
         known = _names(marks.get(_GROUPS, ""))
         return "" if value in known else f"{_GROUPS} has no group of that name"
     if key in _FIXED:
-        return "the pods of all tasks would be of one group"
+        return "the pods of all tasks would be in one group"
     if key in _COUNTS and not any(marks.get(each) for each in _FIXED):
-        return "it counts the members of a group, and names none"
+        return "it sets the size of a group without a name"
     return "Kueue reads it from jobs, and not from their pods" if key == _OF_JOBS else ""
 
 
@@ -179,7 +179,7 @@ def _not_groups(said: str) -> str:
         return f"it is not JSON: {error}"
     groups = entries({"groups": found}, "groups")
     if not groups or not isinstance(found, list) or len(groups) != len(found):
-        return "it is no list of groups"
+        return "it is not a list of groups"
     for each in groups:
         if not text(each, "name") or (number(each, "minMember") or 0) < 1 or not section(each, "minResource"):
             return "each group needs a name, a minMember above zero and its minResource"
@@ -203,28 +203,28 @@ CHECKS: Final = (
     Check(
         id="template-containers",
         level=Level.NOTE,
-        proves="what PodTemplates say of containers is of `default` or `primary`, which all tasks take over",
+        proves="containers of PodTemplates are named `default` or `primary`, which apply to all tasks",
         judge=_no_pattern,
         needs=(Subject.TEMPLATES,),
     ),
     Check(
         id="template-scheduler",
         level=Level.WARNING,
-        proves="somebody serves the scheduler names of PodTemplates",
+        proves="a scheduler serves each scheduler name of PodTemplates",
         judge=_nobody,
         needs=_SERVED,
     ),
     Check(
         id="template-gang",
         level=Level.WARNING,
-        proves="somebody makes the groups of the gang schedulers that PodTemplates name",
+        proves="the groups of the gang schedulers in PodTemplates are created",
         judge=_alone,
         needs=_SERVED,
     ),
     Check(
         id="template-placeholder",
         level=Level.WARNING,
-        proves="labels and annotations that PodTemplates have for gangs can gang a job",
+        proves="gang labels and annotations of PodTemplates have an effect",
         judge=_placeholders,
         needs=(Subject.TEMPLATES,),
     ),

@@ -45,7 +45,7 @@ def beyond(job: Manifest) -> Iterator[Cause]:
         yield required(_SPECS, "must be required")
     asked = sum(number(section(specs, role), "replicas") or 0 for role in specs)
     if asked > MOST_REPLICAS:
-        yield forbidden(_SPECS, f"must ask for at most {MOST_REPLICAS} replicas in all, asks for {asked}")
+        yield forbidden(_SPECS, f"must have at most {MOST_REPLICAS} replicas in total, has {asked}")
 
 
 def _of_elastic(spec: Manifest) -> Iterator[Cause]:

@@ -31,7 +31,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "is no regular file", path)
+        raise OSError(errno.EINVAL, "is not a regular file", path)
     return fd
 
 
@@ -53,7 +53,7 @@ def read_regular(path: str, longest: int) -> bytes:
     finally:
         os.close(fd)
     if len(data) > longest:
-        raise OSError(errno.EFBIG, f"is larger than the {longest} bytes that are read", path)
+        raise OSError(errno.EFBIG, f"is larger than the limit of {longest} bytes", path)
     return data
 
 

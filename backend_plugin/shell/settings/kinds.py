@@ -36,7 +36,7 @@ def count(least: int, most: int = _MOST) -> Read:
     def read(value: Any) -> int:
         said = kinds.text(value)
         if not said.isascii() or not said.isdigit() or not least <= int(said[:20]) <= most:
-            raise Wrong("is no such number", f"write a whole number from {least} to {most}")
+            raise Wrong("is not a number in the valid range", f"write a whole number from {least} to {most}")
         return int(said)
 
     return read
@@ -46,7 +46,7 @@ def size(value: Any) -> int:
     """Parse the maximum size of a message as a number of bytes."""
     amount = kinds.quantity(value).whole
     if not _SMALLEST <= amount <= _LARGEST:
-        raise Wrong("is no length that a message has", "write 64Ki to 2047Mi")
+        raise Wrong("is not a valid message size", "write 64Ki to 2047Mi")
     return amount
 
 
@@ -54,12 +54,12 @@ def path(value: Any) -> Path:
     """Parse an absolute path of this machine; ``~`` is the home of the user that runs the server."""
     said = kinds.text(value)
     if not said or "\0" in said:
-        raise Wrong("is no path", "write one, or leave it out")
+        raise Wrong("is not a path", "write a path, or remove the setting")
     try:
         whole = Path(said).expanduser()
         return Path(os.path.abspath(whole))  # noqa: PTH100 - removes `..` and, unlike resolve(), keeps links.
     except RuntimeError as error:
-        raise Wrong("is the home of nobody", "write the whole path") from error
+        raise Wrong("is the home directory of an unknown user", "write the absolute path") from error
 
 
 def one_of(*words: str) -> Read:
@@ -68,7 +68,7 @@ def one_of(*words: str) -> Read:
     def read(value: Any) -> str:
         said = kinds.text(value).lower()
         if said not in words:
-            raise Wrong("is not one of them", f"write {' or '.join(words)}")
+            raise Wrong("is not a valid value", f"write {' or '.join(words)}")
         return said
 
     return read
@@ -89,7 +89,7 @@ def prefixes(value: Any) -> Sequence[str]:
         Prefixes(said)
     except PrefixRefused as refusal:
         raise Wrong(
-            f"is no list of places: {refusal}", "write s3://bucket/, gs://* or file:///directory"
+            f"is not a list of locations: {refusal}", "write s3://bucket/, gs://* or file:///directory"
         ) from refusal
     return said
 
@@ -99,7 +99,7 @@ def namespace_template(value: Any) -> str:
     said = kinds.text(value).strip()
     if not _NAMESPACE.fullmatch(_PLACEHOLDER.sub("x", said)):
         raise Wrong(
-            "is not the template of a namespace",
+            "is not a namespace template",
             "write Flyte's namespace_mapping.template, such as {{ project }}-{{ domain }}, or * for any",
         )
     return said

@@ -203,7 +203,11 @@ def _default_state(reading: _Reading, environ: Mapping[str, str]) -> None:
     try:
         found = state_directory({name: value for name, value in environ.items() if name != STATE})
     except RuntimeError:  # The user of this process has neither a name nor a home directory.
-        reading.wrong("server.state", "", Wrong("has no default without a home", f"set {STATE}"))
+        reading.wrong(
+            "server.state",
+            "",
+            Wrong("has no default, because the user has no home directory", f"set {STATE}"),
+        )
     else:
         reading.values["state"] = found
 
@@ -261,15 +265,15 @@ def _check(reading: _Reading, kind: ClusterKind) -> None:
         ("tls.client-names", "tls.client-ca"),
     ):
         if needs in values and needed not in values:
-            wrong(needs, f"says nothing without {needed}", f"write {needed}, too")
+            wrong(needs, f"has no effect without {needed}", f"also set {needed}")
     for other in ClusterKind:
         for key in values:
             if other is not kind and key.startswith(f"{other.value}."):
-                wrong(key, f"says nothing of a cluster that is {kind.value}", f"write cluster: {other.value}")
+                wrong(key, f"has no effect if the cluster is {kind.value}", f"write cluster: {other.value}")
     if kind is ClusterKind.EMBEDDED and "host" in values and not _is_loopback(values["host"]):
         wrong(
             "host",
-            "would let others in, and whoever calls an embedded cluster runs commands as this user",
+            "would give other hosts access, and clients of an embedded cluster can run commands as this user",
             "write 127.0.0.1, ::1 or localhost",
         )
 

@@ -198,7 +198,7 @@ BREAKS: Final = (
     Break(
         finds="pod-security",
         how="of-the-operator",
-        remedy="enforce=baseline --overwrite  # the operator's own container",
+        remedy="enforce=baseline --overwrite  # the container ",
         around=around_it.secured,
     ),
     Break(

@@ -111,7 +111,7 @@ def test_what_it_measured_is_told_and_its_job_deleted(server, tmp_path):
     assert jobs(server) == []
     made = next(each for each in server.bodies if each.get("kind") == "PyTorchJob")
     assert "backoffLimit" not in made["spec"]["runPolicy"]
-    assert said[0].startswith(f"makes PyTorchJob ns/{NAME}")
+    assert said[0].startswith(f"creating PyTorchJob ns/{NAME}")
     assert said[-1] == f"deleted PyTorchJob ns/{NAME}"
 
 
@@ -150,7 +150,7 @@ def test_the_last_lines_of_a_replica_that_is_gone_when_it_is_over_are_told(serve
 def test_one_that_is_not_over_in_time_is_deleted_and_what_it_waited_for_is_told(server, tmp_path):
     (found,), said = burned_in(server, tmp_path, seconds=1)
     assert found.level is Level.ERROR
-    assert found.sentence.startswith("the burn-in was not over within 1 s; at last it was ")
+    assert found.sentence.startswith("the burn-in did not end within 1 s; its last state was ")
     assert said[1] in found.sentence
     assert "--burn-in-timeout" in found.remedy
     assert jobs(server) == []

@@ -323,7 +323,7 @@ def test_a_kubeconfig_that_is_not_there_is_told_so(tmp_path):
 def test_a_kubeconfig_that_says_nothing_is_named(tmp_path, text):
     config = tmp_path / "config"
     config.write_text(text)
-    with pytest.raises(CredentialsUnusable, match="name one that kubectl can use"):
+    with pytest.raises(CredentialsUnusable, match="name a kubeconfig that kubectl can use"):
         asyncio.run(KubeConfig(str(config)).load())
 
 

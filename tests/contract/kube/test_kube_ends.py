@@ -94,7 +94,7 @@ def busy(server: KubeServer) -> None:
 
 def given_up(said: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the level and job of each record about an abandoned deletion."""
-    word = "delete it by hand: the order is given up, and nobody knows of it"
+    word = "the operation is not complete, and no other server repeats it; delete the job by hand"
     return sorted((each["level"], each["job"]) for each in said if each["message"] == word)
 
 

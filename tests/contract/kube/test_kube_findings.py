@@ -59,7 +59,7 @@ def test_an_empty_cluster_shows_its_version_its_kinds_and_what_becomes_of_a_pod(
         apis=dict.fromkeys(("kubeflow.org", "authorization.k8s.io", "apps"), ("v1",)),
         admission_scheduler="default-scheduler",
         keeps_scheduling_group=False,
-        unknown={"operator_scheduler": "no Deployment training-operator is seen"},
+        unknown={"operator_scheduler": "there is no Deployment training-operator"},
     )
     # The dry runs have created nothing.
     assert not server.objects.now
@@ -90,7 +90,9 @@ def test_an_operator_of_another_name_is_known_by_its_label(server, tmp_path):
     operator(server, name="another", labels=label)
     seen = look(server, tmp_path)
     assert seen.operator_scheduler is None
-    assert seen.unknown["operator_scheduler"].startswith("several run, and differ in --gang-scheduler-name")
+    assert seen.unknown["operator_scheduler"].startswith(
+        "several training-operators run with different values of --gang-scheduler-name"
+    )
 
 
 def test_queues_webhooks_and_who_binds_pods_are_seen(server, tmp_path):
@@ -180,7 +182,7 @@ def test_what_may_not_be_asked_is_unknown_with_the_rule_to_add(server, tmp_path,
 def test_what_the_cluster_refuses_to_try_is_unknown_for_its_reason(server, tmp_path):
     server.objects.quota = "exceeded quota: all"
     assert "exceeded quota: all" in look(server, tmp_path).unknown["admission_scheduler"]
-    with pytest.raises(Unavailable, match="is no name of a namespace"):
+    with pytest.raises(Unavailable, match="is not a valid namespace name"):
         look(server, tmp_path, "no name")
 
 
@@ -235,7 +237,7 @@ def test_a_job_of_a_cluster_that_cannot_be_looked_at_is_asked_for_again(server, 
     server.faults.append(Fault(path="/version", times=1_000, code=503))
 
     async def auto(here: Served) -> None:
-        with pytest.raises(Exception, match="ask again"):
+        with pytest.raises(Exception, match="retry"):
             await here.create(workers=4)
 
     tell(server, tmp_path, auto)
@@ -324,11 +326,11 @@ def test_the_cluster_is_looked_at_from_the_start_and_now_and_then(server, tmp_pa
             # No task uses the other namespace any more.
             await until(lambda: set(found._seen) == {NAMESPACE})
             server.stop()
-            await until(lambda: "cannot be told, and is asked for again" in caplog.text)
+            await until(lambda: "are unknown; retrying" in caplog.text)
             life.cancel()
             await asyncio.wait([life])
             server.begin()
 
     asyncio.run(story())
-    said = f"what gangs go by in namespace {NAMESPACE}"
+    said = f"gang capabilities in namespace {NAMESPACE}"
     assert sum(each.message.startswith(said) for each in caplog.records) == 2

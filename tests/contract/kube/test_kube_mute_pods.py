@@ -158,7 +158,7 @@ def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_decide
         server.muted.add("pods")
         server.faults.append(trouble)
         fails(server, name)
-        await until(lambda: "is asked again in" in caplog.text)
+        await until(lambda: "retrying in" in caplog.text)
         told = await here.get(meta)
         assert told.message == "the job has ended; its remaining state is being read"
         trouble.times = 0

@@ -110,8 +110,8 @@ def of_the_namespace():
             {"code": 403, "status": {"kind": "Status", "message": 'User "us" cannot get resource "x"'}},
             "add to",
         ),
-        ({"code": 404, "body": b"404 page not found\n"}, "executions are elsewhere"),
-        ({"code": 404, "status": of_the_namespace()}, "executions are elsewhere"),
+        ({"code": 404, "body": b"404 page not found\n"}, "executions of Flyte are in another cluster"),
+        ({"code": 404, "status": of_the_namespace()}, "executions of Flyte are in another cluster"),
         ({"code": 404, "body": b"<html>"}, "404 NotFound"),
         ({"code": 500}, "the API server"),
         ({"code": 200, "body": b"{}"}, "something else"),
@@ -360,7 +360,7 @@ def test_people_are_told_of_what_cannot_be_told(server, tmp_path):
     server.forbidden.add("get flyteworkflows")
     done = gc(server, tmp_path, "--delete")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "of 1 jobs without an owner it cannot be told" in done.stderr
+    assert "cannot determine if 1 jobs without an owner are orphans" in done.stderr
     assert "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}" in done.stderr
     server.stop()
     try:

@@ -249,7 +249,10 @@ def test_one_that_is_refused_for_another_reason_is_left(server, tmp_path, caplog
         assert posts(server) == 1
 
     tell(server, tmp_path, story)
-    assert "an event on the job is refused (403 Forbidden): unable to create new content" in caplog.text
+    assert (
+        "the cluster rejected an event of the job (403 Forbidden): unable to create new content"
+        in caplog.text
+    )
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 

@@ -38,7 +38,7 @@ def test_a_pod_for_which_there_are_not_enough_waits_and_says_so(tmp_path, limits
             await seen.until(lambda: seen.events("FailedCreatePodSandBox"))
             limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
             said = seen.events("FailedCreatePodSandBox")[0].message
-            assert "Too many open files: the server may have 70 (ulimit -n)" in said
+            assert "Too many open files: the limit is 70 (ulimit -n)" in said
             await seen.state("Succeeded")
 
     asyncio.run(run())

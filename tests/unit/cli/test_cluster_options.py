@@ -66,14 +66,14 @@ def test_what_is_wrong_with_a_context_that_is_there_is_told(tmp_path: Path) -> N
     file.write_text(yaml.safe_dump({**CONFIG, "clusters": []}))
     done = asked("gc", "--kubeconfig", str(file), "--context", "staging")
     assert (done.exit_code, "no context" in done.output) == (1, False), done.output
-    assert "name one that kubectl can use" in done.output
+    assert "name a kubeconfig that kubectl can use" in done.output
 
 
 @pytest.mark.parametrize("command", ["doctor", "gc", "render"])
 def test_a_namespace_that_none_is_called_is_refused_with_one_that_may_be_meant(command: str) -> None:
     done = asked(*COMMANDS[command], "--namespace", "Foo_Bar")
     said = " ".join(done.output.replace("│", "").split())
-    assert (done.exit_code, "'Foo_Bar' is the name of no namespace" in said) == (2, True), said
+    assert (done.exit_code, "'Foo_Bar' is not a valid namespace name" in said) == (2, True), said
     assert said.split("; write ")[1].split()[0] == "foo-bar"
 
 

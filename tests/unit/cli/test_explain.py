@@ -76,10 +76,10 @@ def test_an_error_file(tmp_path: Path) -> None:
 
 
 BAD = {
-    "no file": ((), "", "which job? Write: kubectl get"),
+    "no file": ((), "", "no file is given; run: kubectl get"),
     "missing": (("nowhere.yaml",), "", "nowhere.yaml: No such file"),
     "no yaml": (("-",), "{", "-: is neither YAML nor JSON"),
-    "no job": (("-",), "kind: Pod", "no file holds a PyTorchJob"),
+    "no job": (("-",), "kind: Pod", "no file contains a PyTorchJob"),
     "two jobs": (("-",), yaml.safe_dump_all([JOB, JOB]), "more than one PyTorchJob"),
     "no time": (("-", "--now", "today"), "", "--now today is not an RFC 3339 time"),
 }

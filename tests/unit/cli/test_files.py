@@ -63,8 +63,8 @@ def test_values_of_our_own_chart_are_told_from_settings(
         with pytest.raises(Unreadable) as refused:
             read(str(file))
         assert str(refused.value) == (
-            f"settings {file}: are values of the chart kfpytorch-backend ({keys}), and no settings; "
-            "those of its release are in a ConfigMap:\n  kubectl get configmap --all-namespaces "
+            f"settings {file}: contains values of the chart kfpytorch-backend ({keys}), not settings; "
+            "print the settings of a release from its ConfigMap:\n  kubectl get configmap --all-namespaces "
             f"--selector app.kubernetes.io/name={name} "
             "--output 'jsonpath={.items[*].data.settings\\.yaml}' > settings.yaml"
         )
@@ -162,8 +162,8 @@ def test_windows_writes_settings_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- a", "hold no mapping; write Flyte's plugins.k8s section"),
-        ("plugins: {k8s: x}", "hold no mapping; write Flyte's plugins.k8s section"),
+        ("- a", "is not a mapping; write Flyte's plugins.k8s section"),
+        ("plugins: {k8s: x}", "is not a mapping; write Flyte's plugins.k8s section"),
         ("{", "is not YAML: while parsing"),
         ("\0", "is not YAML: unacceptable character"),
         ('a: "\\ud800"', "is not YAML: while parsing a quoted scalar"),
@@ -192,7 +192,8 @@ def test_pod_templates_are_read_as_kubectl_writes_them(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("kind: Pod", "holds a Pod"), ("7", "holds what is no object"), ("{", "is not YAML")]
+    ("text", "said"),
+    [("kind: Pod", "contains a Pod"), ("7", "contains a value that is not an object"), ("{", "is not YAML")],
 )
 def test_what_is_no_pod_template_is_explained(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "p.yaml").write_text(text)

@@ -29,7 +29,7 @@ def test_inputs_are_filled_in() -> None:
 
 
 def test_an_input_that_is_missing_is_asked_for() -> None:
-    with pytest.raises(Unreadable, match=r"hold \{\{\.inputs\.epochs\}\}; write --input epochs=VALUE"):
+    with pytest.raises(Unreadable, match=r"contain \{\{\.inputs\.epochs\}\}; add --input epochs=VALUE"):
         filled("{{.inputs.epochs}}")
 
 

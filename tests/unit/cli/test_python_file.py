@@ -97,7 +97,7 @@ def test_what_lies_in_the_working_directory_can_be_imported() -> None:
             "lacking.py",
             "\nimport nothing_of_that_name",
             "lacking.py cannot be imported: ModuleNotFoundError: No module named 'nothing_of_that_name'; "
-            "install it here, or import it in the task\n  at lacking.py:2",
+            "install it here, or import it inside the task\n  at lacking.py:2",
         ),
         (
             "raising.py",
@@ -105,8 +105,8 @@ def test_what_lies_in_the_working_directory_can_be_imported() -> None:
             "raising.py cannot be imported: ValueError: bad value\n  at raising.py:2",
         ),
         ("leaving.py", "raise SystemExit(3)", "leaving.py cannot be imported: SystemExit: 3"),
-        ("json.py", "", "json.py: Python has a module json of its own; rename the file"),
-        ("none.py", "x = 1", "none.py: holds no task"),
+        ("json.py", "", "json.py: Python imports another module with the name json; rename the file"),
+        ("none.py", "x = 1", "none.py: contains no task"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_explained(name: str, text: str, said: str) -> None:
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_used_is_explained(name: str, text: str, said: str
         ("training", "named.py: training is a workflow; name one of its tasks"),
         ("trian", "named.py: has no task trian; did you mean train?"),
         ("quite_different", "named.py: has no task quite_different; it has named.map_train_"),
-        (None, "named.py: which task? It has named.map_train_"),
+        (None, "named.py: no task is given. Name one of: named.map_train_"),
     ],
 )
 def test_a_name_that_is_no_task_s_is_explained(task: str | None, said: str) -> None:

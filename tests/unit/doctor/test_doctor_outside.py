@@ -40,7 +40,7 @@ def test_a_store_that_is_not_there_is_told_with_the_rights_that_are_wanted(
     prefix = f"file://{tmp_path}/none"
     facts = asyncio.run(outside.tried(Facts(namespace="any"), [prefix], None, read_only=read_only))
     (store,) = facts.stores
-    assert store.trouble.startswith(f"nothing can be {done} there: ")
+    assert store.trouble.startswith(f"cannot be {done}: ")
     assert rights in store.remedy
 
 
@@ -50,4 +50,4 @@ def test_a_prefix_below_which_nothing_is_yet_is_well_where_its_bucket_is() -> No
     fsspec.filesystem("memory").pipe_file("/bucket/there", b"")
     well, other = troubles("memory://bucket/none/yet", "memory://other/none", read_only=True)
     assert well == ""
-    assert other.startswith("nothing can be read there: FileNotFoundError")
+    assert other.startswith("cannot be read: FileNotFoundError")

@@ -56,14 +56,14 @@ def test_what_is_only_added_is_no_change(spec: dict[str, Any]) -> None:
     ("spec", "said"),
     [
         ({"tolerations": []}, "spec.tolerations[0] is None instead of {'key': 'x'}"),
-        ({"schedulerName": "yunikorn"}, "spec.schedulerName is 'yunikorn', and nothing was said"),
+        ({"schedulerName": "yunikorn"}, "spec.schedulerName is 'yunikorn', which the job does not set"),
         (
             {"containers": [{"name": "pytorch", "resources": {"requests": {"memory": "2Gi"}}}]},
             "spec.containers[pytorch].resources.requests.memory is '2Gi' instead of '1024Mi'",
         ),
         (
             {"containers": [{"name": "pytorch", "resources": {"requests": {"memory": "1Gi", "cpu": "1"}}}]},
-            "spec.containers[pytorch] asks for cpu, and nothing was said",
+            "spec.containers[pytorch] requests cpu, which the job does not set",
         ),
     ],
 )

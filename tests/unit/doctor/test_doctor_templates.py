@@ -59,7 +59,7 @@ def test_what_is_said_of_a_container_that_tasks_do_not_take_over(
 def test_what_is_said_of_a_sidecar_is_a_note_and_reaches_its_namesake() -> None:
     spec = {"containers": [{"name": "cloud-sql-proxy", "image": "a:1", "args": ["--port=5432"]}]}
     (said,) = found("template-containers", a_template(spec=spec))
-    assert said.sentence.endswith("says of cloud-sql-proxy reaches no container but one of that name")
+    assert said.sentence.endswith("values for cloud-sql-proxy apply only to a container with that name")
     # The remedy must not rename the container, because its args would then apply to other containers.
     assert "kubectl" not in said.remedy
     assert CHECKS["template-containers"].level is Level.NOTE
@@ -115,7 +115,7 @@ OPERATOR = a_deployment("x/training-operator:1", "--gang-scheduler-name=schedule
 
 def test_a_scheduler_that_nobody_serves_is_told() -> None:
     (said,) = found("template-scheduler", a_template(**COSCHEDULING))
-    assert "names the scheduler scheduler-plugins-scheduler, which nobody serves" in said.sentence
+    assert "names the scheduler scheduler-plugins-scheduler, which no scheduler serves" in said.sentence
     assert not found("template-scheduler", a_template(**COSCHEDULING), SCHEDULER)
     assert not found("template-scheduler", a_template(spec={"schedulerName": "default-scheduler"}))
     assert not found("template-gang", a_template(**COSCHEDULING))
@@ -164,9 +164,9 @@ def test_a_schedulers_name_alone_is_no_gang(
     [
         ({"annotations": {f"{YUNIKORN}task-group-name": ""}}, "it is empty"),
         ({"annotations": {f"{YUNIKORN}task-groups": "[{"}}, "it is not JSON: "),
-        ({"annotations": {f"{YUNIKORN}task-groups": '{"name": "worker"}'}}, "it is no list of groups"),
-        ({"annotations": {f"{YUNIKORN}task-groups": "[1]"}}, "it is no list of groups"),
-        ({"annotations": {f"{YUNIKORN}task-groups": "[]"}}, "it is no list of groups"),
+        ({"annotations": {f"{YUNIKORN}task-groups": '{"name": "worker"}'}}, "it is not a list of groups"),
+        ({"annotations": {f"{YUNIKORN}task-groups": "[1]"}}, "it is not a list of groups"),
+        ({"annotations": {f"{YUNIKORN}task-groups": "[]"}}, "it is not a list of groups"),
         *(
             (
                 {"annotations": {f"{YUNIKORN}task-groups": json.dumps([{**GROUP, **wrong}])}},
@@ -175,12 +175,12 @@ def test_a_schedulers_name_alone_is_no_gang(
             for wrong in ({"name": ""}, {"minMember": 0}, {"minMember": None}, {"minResource": {}})
         ),
         ({"annotations": {f"{YUNIKORN}task-group-name": "worker"}}, "has no group of that name"),
-        ({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, "the pods of all tasks would be of one group"),
+        ({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, "the pods of all tasks would be in one group"),
         (
             {"annotations": {"scheduling.k8s.io/group-name": "g"}},
-            "the pods of all tasks would be of one group",
+            "the pods of all tasks would be in one group",
         ),
-        ({"annotations": {"scheduling.volcano.sh/group-min-member": "2"}}, "and names none"),
+        ({"annotations": {"scheduling.volcano.sh/group-min-member": "2"}}, "without a name"),
         ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, "Kueue reads it from jobs"),
     ],
 )

@@ -44,7 +44,7 @@ def test_a_check_without_what_it_needs_is_not_judged_and_that_is_said() -> None:
     (found,) = verdict.findings(facts, [a_check(Level.ERROR, Subject.NODES)])
     assert (found.id, found.level) == ("unseen", Level.UNKNOWN)
     assert found.sentence.startswith(
-        "could not look at nodes: the API server answers 500; not checked: nodes-none, "
+        "could not read nodes: the API server answers 500; not checked: nodes-none, "
     )
     assert found.remedy == "kubectl get nodes"
     assert verdict.left_out(facts, [a_check(Level.ERROR, Subject.NODES), a_check(Level.NOTE)]) == ["a-error"]
@@ -52,14 +52,14 @@ def test_a_check_without_what_it_needs_is_not_judged_and_that_is_said() -> None:
 
 def test_of_a_cluster_that_cannot_be_asked_nothing_else_is_said() -> None:
     (found,) = verdict.findings(Facts(namespace="n", unreachable="refused"))
-    assert (found.id, found.sentence) == ("api-unreachable", "the API server cannot be asked: refused")
+    assert (found.id, found.sentence) == ("api-unreachable", "the API server cannot be reached: refused")
     assert found.remedy.startswith("kubectl version  # ")
 
 
 def test_what_others_say_with_a_semicolon_is_told_whole() -> None:
     said = "503 ServiceUnavailable: the apiserver is down; see its log"
     (found,) = verdict.findings(Facts(namespace="n", unreachable=said))
-    assert found.sentence == f"the API server cannot be asked: {said}"
+    assert found.sentence == f"the API server cannot be reached: {said}"
     assert found.remedy.startswith("kubectl version  # ")
 
 
@@ -67,8 +67,8 @@ def test_of_credentials_only_our_own_last_words_are_the_remedy(tmp_path: Path) -
     file = tmp_path / "mine; and not yours"
     done = CliRunner().invoke(kfpytorch, ["doctor", "--kubeconfig", str(file), "-o", "json"])
     (found,) = json.loads(done.output)["findings"]
-    assert found["sentence"] == f"the API server cannot be asked: kubeconfig {file}: there is no such file"
-    assert found["remedy"] == "name one that kubectl can use"
+    assert found["sentence"] == f"the API server cannot be reached: kubeconfig {file}: there is no such file"
+    assert found["remedy"] == "name a kubeconfig that kubectl can use"
 
 
 def test_how_many_could_not_be_made_is_said(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_the_webhook_of_flyte_core_is_no_second_propeller() -> None:
 def test_the_image_of_which_no_version_is_known_is_flytes_own() -> None:
     seen = {Subject.DEPLOYMENTS: [runs("flyte-binary:latest", "", "cloud-sql-proxy:2.8.0")]}
     (said,) = FLYTE["flyte-version"].judge(Facts(namespace="n", seen=seen))
-    assert "by the image flyte-binary:latest of deployment/d" in said.sentence
+    assert "the image of deployment/d -n n is flyte-binary:latest" in said.sentence
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_the_image_of_which_no_version_is_known_is_flytes_own() -> None:
         ("flyte-binary-release:v1.16.7", [], "n/d 1.16.7"),
         ("flytepropeller:v2.0.0", [], "n/d 2.0.0"),
         ("flytepropeller:v1.16.6", ["flyte-old"], "n/d 1.16.6"),
-        ("flytepropeller:nightly", ["flyte-version"], "n/d of a version that is not known"),
-        ("flyteconnector:v1.0.0", [], "none that is seen"),
+        ("flytepropeller:nightly", ["flyte-version"], "n/d (unknown version)"),
+        ("flyteconnector:v1.0.0", [], "none found"),
     ],
 )
 def test_flytes_version_is_compared_with_what_a_connector_needs(

@@ -355,7 +355,7 @@ def test_a_job_without_a_spec_is_the_webhooks_matter() -> None:
         ({"pytorchReplicaSpecs": {}}, f"{ROLES}: Required value: must be required"),
         (
             a_spec(replicas=1_001),
-            f"{ROLES}: Forbidden: must ask for at most 1000 replicas in all, asks for 1001",
+            f"{ROLES}: Forbidden: must have at most 1000 replicas in total, has 1001",
         ),
     ],
 )

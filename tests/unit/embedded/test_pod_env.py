@@ -137,7 +137,7 @@ def test_who_a_pod_is_stays_though_where_it_is_does_not():
             {"env": {"A": {"resourceFieldRef": {"resource": "limits.cpu", "containerName": "x"}}}},
             "container x not found",
         ),
-        ({"resources": {"limits": {"memory": "much"}}}, '"much" is no quantity'),
+        ({"resources": {"limits": {"memory": "much"}}}, '"much" is not a quantity'),
     ],
 )
 def test_what_is_not_there_keeps_a_container_waiting_in_the_kubelets_words(said, message):

@@ -118,7 +118,7 @@ def test_a_launch_is_json_and_has_the_kubelets_defaults(said, grace):
 
 def test_a_name_that_is_a_path_runs_nothing():
     ((_, reason, message),) = only(container("true", name="../x"))["blocked"]
-    assert (reason, message) == ("CreateContainerConfigError", 'container name "../x" is no DNS label')
+    assert (reason, message) == ("CreateContainerConfigError", 'container name "../x" is not a DNS label')
 
 
 def test_a_deadline_is_the_pods_own():

@@ -102,14 +102,15 @@ def test_each_volume_is_a_directory_of_the_pod():
         ({"persistentVolumeClaim": {"claimName": "p"}}, 'persistentvolumeclaim "p" not found'),
         (
             {"hostPath": {"path": "/"}},
-            'MountVolume.SetUp failed for volume "v" : hostPath is not allowed: a task does not reach this '
-            "machine's files by its manifest",
+            'MountVolume.SetUp failed for volume "v" : hostPath is not allowed: a manifest must '
+            "not give a task access to files of this machine",
         ),
         (
             {"nfs": {"server": "s"}},
-            'MountVolume.SetUp failed for volume "v" : an embedded cluster has no volumes of the kind nfs',
+            'MountVolume.SetUp failed for volume "v" : an embedded cluster does not support volumes '
+            "of the kind nfs",
         ),
-        ({"name": "../x", "emptyDir": {}}, 'volume name "../x" is no DNS label'),
+        ({"name": "../x", "emptyDir": {}}, 'volume name "../x" is not a DNS label'),
     ],
 )
 def test_what_cannot_be_mounted_keeps_the_pod_waiting(volume, message):

@@ -380,7 +380,7 @@ def test_a_damaged_file_is_a_sentence_with_what_to_do(state, damage):
     with pytest.raises(StateUnusable) as refusal:
         Store.open(state)
     (sentence,) = str(refusal.value).splitlines()
-    assert sentence.endswith("; move it away to begin with an empty cluster")
+    assert sentence.endswith("; move it away to start with an empty cluster")
 
 
 def test_damage_that_is_met_later_is_no_defect_of_a_call(store):

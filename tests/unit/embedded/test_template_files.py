@@ -41,7 +41,7 @@ def test_no_place_no_templates():
     ("name", "content", "said"),
     [
         ("t.yaml", "a: [", "t.yaml: while parsing"),
-        ("t.yaml", "- a", "t.yaml: holds list where an object should be"),
+        ("t.yaml", "- a", "t.yaml: contains list instead of an object"),
         ("t.json", "{", "t.json: while parsing"),
         ("t.json", b"\xff", "t.json: unacceptable character"),
     ],
@@ -55,5 +55,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, said):
 
 
 def test_a_place_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(templates.UnreadableTemplates, match="nowhere: there is no such file or folder"):
+    with pytest.raises(templates.UnreadableTemplates, match="nowhere: there is no such file or directory"):
         templates.read(tmp_path / "nowhere")

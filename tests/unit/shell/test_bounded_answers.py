@@ -61,7 +61,7 @@ def test_the_logs_of_many_replicas_have_a_size_together() -> None:
     batches = last_lines(logs, 100, 10_000)
     assert sum(len(line) for batch in batches[:-1] for line in batch) <= 8 * MIB
     assert batches[-1] == [
-        f"worker-{len(batches) - 1}: its log and those after it are not shown: they are too long"
+        f"worker-{len(batches) - 1}: this log and those after it are not shown, because they are too long"
     ]
     # The logs of the remaining replicas are not read.
     assert len(logs.read) == len(batches)

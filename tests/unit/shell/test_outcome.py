@@ -128,7 +128,7 @@ def test_an_empty_file_is_one_without_a_word(prefix: str) -> None:
 def test_large_files_are_told_of_and_not_read(prefix: str) -> None:
     write(prefix, error_a__pb=document("x" * 1000), error_b__pb=document())
     messages = {file.path[-4]: file.message for file in look(prefix, file_bytes=500).error_files}
-    assert messages == {"a": "an error file that is larger than the 500 bytes that are read", "b": "no data"}
+    assert messages == {"a": "an error file that is larger than the limit of 500 bytes", "b": "no data"}
     assert [file.message for file in look(prefix, all_bytes=500).error_files].count("no data") == 1
 
 
@@ -165,7 +165,7 @@ def test_no_link_leads_out_of_a_listed_directory(tmp_path: Path) -> None:
     (listed / "error.pb").symlink_to(tmp_path / "secret" / "error.pb")
     (file,) = look(str(listed)).error_files
     assert file.message == (
-        "an error file that cannot be read: PermissionError: it is a link, which is not followed"
+        "an error file that cannot be read: PermissionError: it is a symbolic link, which is not followed"
     )
 
 
@@ -187,7 +187,7 @@ def test_where_all_is_listed_links_are_followed(tmp_path: Path) -> None:
 def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "error.pb")
     (file,) = look(str(tmp_path)).error_files
-    assert file.message == "an error file that cannot be read: PermissionError: it is no regular file"
+    assert file.message == "an error file that cannot be read: PermissionError: it is not a regular file"
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
@@ -204,7 +204,7 @@ def test_a_directory_is_no_error_file(prefix: str) -> None:
 
 
 def test_a_listed_directory_that_is_missing_may_not_be_mounted_yet(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match=r"is it mounted here\?"):
+    with pytest.raises(StoreUnavailable, match="check that it is mounted here"):
         look(f"{tmp_path}/absent/out", f"{tmp_path}/absent")
 
 
@@ -300,5 +300,5 @@ def test_a_file_that_is_denied_is_one_and_one_that_is_cut_off_is_looked_at_again
 
 def test_a_store_without_its_package_names_it() -> None:
     fsspec.register_implementation("lost", "lostfs.LostFileSystem", clobber=True, errtxt="Install lostfs")
-    with pytest.raises(StoreUnusable, match="write: pip install lost"):
+    with pytest.raises(StoreUnusable, match="run: pip install lost"):
         look("lost://a/b")

@@ -91,7 +91,7 @@ def test_nothing_else_is_read_however_it_is_written(prefix: str) -> None:
 
 def test_a_refusal_lists_no_place_of_the_platform() -> None:
     assert Prefixes(["s3://flyte/", "/data"]).why_not("s3://other/a") == (
-        "the output prefix 's3://other/a' is in no place that this server may read"
+        "the output prefix 's3://other/a' is not below a location that this server may read"
     )
 
 

@@ -176,12 +176,12 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
         "server.prot=1: is not a setting; did you mean port?",
         "server.tls.kee='x': is not a setting; did you mean key?",
         "server.embedded=3: is not a section; write keys with values",
-        "server.metrics.port=70000: is no such number; write a whole number from 0 to 65535",
+        "server.metrics.port=70000: is not a number in the valid range; write a whole number from 0 to 65535",
         "KFPYTORCH_CONCURENCY='1': is not a setting; did you mean KFPYTORCH_CONCURRENCY?",
         "KFPYTORCH_DRAIN='3': is not a duration; write it as Go does, such as 90s, 3m or 1h30m",
-        "--cluster='embeded': is not one of them; write embedded or kubernetes",
-        "--host='0.0.0.0': would let others in, and whoever calls an embedded cluster runs commands as this "
-        "user; write 127.0.0.1, ::1 or localhost",
+        "--cluster='embeded': is not a valid value; write embedded or kubernetes",
+        "--host='0.0.0.0': would give other hosts access, and clients of an embedded cluster can "
+        "run commands as this user; write 127.0.0.1, ::1 or localhost",
     ]
 
 
@@ -191,22 +191,32 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
         ([], None),
         ("x", "server='x': is not a section; write keys with values"),
         ({3: 4}, "server.3=4: is not a setting; remove it"),
-        ({"port": -1}, "server.port=-1: is no such number; write a whole number from 0 to 65535"),
-        ({"port": 1.5}, "server.port=1.5: is no such number; write a whole number from 0 to 65535"),
-        ({"port": True}, "server.port=True: is no such number; write a whole number from 0 to 65535"),
+        (
+            {"port": -1},
+            "server.port=-1: is not a number in the valid range; write a whole number from 0 to 65535",
+        ),
+        (
+            {"port": 1.5},
+            "server.port=1.5: is not a number in the valid range; write a whole number from 0 to 65535",
+        ),
+        (
+            {"port": True},
+            "server.port=True: is not a number in the valid range; write a whole number from 0 to 65535",
+        ),
         ({"port": [1]}, "server.port=[1]: is not text; write one value, in quotes"),
-        ({"state": ""}, "server.state='': is no path; write one, or leave it out"),
+        ({"state": ""}, "server.state='': is not a path; write a path, or remove the setting"),
         (
             {"state": "~nobody-at-all/x"},
-            "server.state='~nobody-at-all/x': is the home of nobody; write the whole path",
+            "server.state='~nobody-at-all/x': is the home directory of an unknown user; "
+            "write the absolute path",
         ),
         (
             {"receive-limit": "4Gi"},
-            "server.receive-limit='4Gi': is no length that a message has; write 64Ki to 2047Mi",
+            "server.receive-limit='4Gi': is not a valid message size; write 64Ki to 2047Mi",
         ),
         (
             {"receive-limit": 10},
-            "server.receive-limit=10: is no length that a message has; write 64Ki to 2047Mi",
+            "server.receive-limit=10: is not a valid message size; write 64Ki to 2047Mi",
         ),
         (
             {"embedded": {"durable": "yes"}},
@@ -218,9 +228,9 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
         ),
         (
             {"output-prefixes": ["https://a/"]},
-            "server.output-prefixes=['https://a/']: is no list of places: 'https://a/' is in no store that "
-            "is read; known are: s3, s3a, gs, gcs, abfs, abfss, az, memory, file; write s3://bucket/, gs://* "
-            "or file:///directory",
+            "server.output-prefixes=['https://a/']: is not a list of locations: 'https://a/' has an "
+            "unsupported scheme; supported schemes: s3, s3a, gs, gcs, abfs, abfss, az, memory, file; write "
+            "s3://bucket/, gs://* or file:///directory",
         ),
         (
             {"embedded": {"images": "a"}},
@@ -229,11 +239,11 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
         ),
         (
             {"tls": {"key": "/k"}},
-            "server.tls.key='/k': says nothing without tls.certificate; write tls.certificate, too",
+            "server.tls.key='/k': has no effect without tls.certificate; also set tls.certificate",
         ),
         (
             {"tls": {"certificate": "/c"}},
-            "server.tls.certificate='/c': says nothing without tls.key; write tls.key, too",
+            "server.tls.certificate='/c': has no effect without tls.key; also set tls.key",
         ),
         (
             {"tls": {"client-names": "a"}},
@@ -241,15 +251,15 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
         ),
         (
             {"tls": {"client-ca": "/c"}},
-            "server.tls.client-ca='/c': says nothing without tls.certificate; write tls.certificate, too",
+            "server.tls.client-ca='/c': has no effect without tls.certificate; also set tls.certificate",
         ),
         (
             {"cluster": "kubernetes", "embedded": {"nodes": 4}},
-            "server.embedded.nodes=4: says nothing of a cluster that is kubernetes; write cluster: embedded",
+            "server.embedded.nodes=4: has no effect if the cluster is kubernetes; write cluster: embedded",
         ),
         (
             {"kubernetes": {"context": "prod"}},
-            "server.kubernetes.context='prod': says nothing of a cluster that is embedded; "
+            "server.kubernetes.context='prod': has no effect if the cluster is embedded; "
             "write cluster: kubernetes",
         ),
         (

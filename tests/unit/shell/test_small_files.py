@@ -20,9 +20,9 @@ def test_what_has_no_end_or_is_no_file_is_told_and_not_read(tmp_path: Path) -> N
     (tmp_path / "file").write_bytes(b"12345")
     os.mkfifo(tmp_path / "pipe")
     for path, said in (
-        (tmp_path / "file", "is larger than the 4 bytes that are read"),
-        (Path("/dev/zero"), "is no regular file"),
-        (tmp_path / "pipe", "is no regular file"),
+        (tmp_path / "file", "is larger than the limit of 4 bytes"),
+        (Path("/dev/zero"), "is not a regular file"),
+        (tmp_path / "pipe", "is not a regular file"),
         (tmp_path, "Is a directory"),
         (tmp_path / "none", "No such file or directory"),
     ):
@@ -43,5 +43,5 @@ def test_what_is_refused_is_closed(tmp_path: Path) -> None:
 
 def test_what_comes_through_a_pipe_has_an_end_too() -> None:
     assert small_files.all_of(BytesIO(b"1234"), 4) == b"1234"
-    with pytest.raises(OSError, match="is larger than the 4 bytes that are read"):
+    with pytest.raises(OSError, match="is larger than the limit of 4 bytes"):
         small_files.all_of(BytesIO(b"12345"), 4)

@@ -52,4 +52,4 @@ def test_a_package_that_is_missing_is_told_with_what_brings_it() -> None:
         "except tracing.CannotTrace as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert 'is not installed; write: pip install "flytekitplugins-kfpytorch[backend,otel]"' in done.stdout
+    assert 'is not installed; run: pip install "flytekitplugins-kfpytorch[backend,otel]"' in done.stdout

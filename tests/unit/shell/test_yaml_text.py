@@ -68,9 +68,7 @@ def test_times_stay_as_they_are_written_for_whoever_wants_that() -> None:
     ],
 )
 def test_a_key_that_is_there_twice_is_refused_with_its_place(text):
-    with pytest.raises(
-        yaml.YAMLError, match=r"the key '\w+' is there twice; remove one of the two"
-    ) as caught:
+    with pytest.raises(yaml.YAMLError, match=r"the key '\w+' is duplicate; remove one of the two") as caught:
         yaml_text.documents(text.encode())
     assert caught.value.problem_mark is not None
 
