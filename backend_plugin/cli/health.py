@@ -8,7 +8,7 @@ import rich_click as click
 from backend_plugin import client
 from backend_plugin.cli import asking
 
-_HELP = """Check that a server is ready. The exit code is 0 if it is ready, else 1, also if it does not answer.
+_HELP = """Check that a server is ready: the exit code is 0 if it is, and 1 if it is not or does not answer.
 
 \b
   $ kfpytorch health

@@ -171,7 +171,7 @@ def test_a_file_without_end_is_told_and_not_read(key: str, flags: list[str]) -> 
 def test_settings_have_an_end_and_pod_templates_are_read(tmp_path: Path) -> None:
     told = check("-s", "/dev/zero")
     assert (told.exit_code, told.stdout) == (2, "")
-    assert "settings /dev/zero: is larger than the 16,777,216 bytes that are read" in told.stderr
+    assert "settings /dev/zero: is larger than the limit of 16,777,216 bytes" in told.stderr
     (tmp_path / "t.yaml").write_text("- a")
     (problem,) = as_json("--pod-templates", str(tmp_path / "t.yaml"))["problems"]
     assert "contains list instead of an object" in problem["message"]
