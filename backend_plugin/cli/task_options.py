@@ -16,7 +16,7 @@ def add(command: Command) -> Command:
     """Add ``[FILE] [TASK]``, ``--input`` and ``--image``."""
     for option in (
         click.option(
-            "--image", metavar="NAME", help="The image of tasks that name none. Default: flytekit's own."
+            "--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image."
         ),
         click.option("--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task."),
         click.argument("task", required=False),

@@ -81,7 +81,7 @@ def _wrong_name(end: Endpoint, found: Diagnosis) -> tuple[str, str]:
     expected = end.server_name or end.host
     usable = next((each for each in found.names if "*" not in each), "NAME")
     return (
-        f"has a certificate that is not for {expected}, but for {', '.join(found.names) or 'nobody'}",
+        f"has a certificate for {', '.join(found.names) or 'no host'}, not for {expected}",
         f"{_DOCTOR} {tls_diagnosis.TLS}{usable}:{end.port}  # or issue one for {expected}, too",
     )
 

@@ -115,7 +115,7 @@ def test_problems_of_both_halves_of_the_file_and_of_flags_come_together(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "No such file"), ("- a", "hold no mapping"), ("a: [", "is not YAML")]
+    ("content", "said"), [(None, "No such file"), ("- a", "is not a mapping"), ("a: [", "is not YAML")]
 )
 def test_a_file_that_is_none_is_told(tmp_path: Path, content: str | None, said: str) -> None:
     if content is not None:

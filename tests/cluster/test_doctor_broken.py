@@ -150,7 +150,9 @@ def test_the_command_ends_by_the_worst_that_it_finds(cluster_in_order: ControlPl
     asked = ["doctor", "--kubeconfig", str(cluster_in_order.kubeconfig()), "--namespace"]
     well = CliRunner().invoke(kfpytorch, [*asked, NAMESPACE])
     assert well.exit_code == 0, well.output
-    assert well.stdout.splitlines()[-1].endswith(f" of {len(CHECKS)} checks made: no problems found"), well.output
+    assert well.stdout.splitlines()[-1].endswith(f" of {len(CHECKS)} checks made: no problems found"), (
+        well.output
+    )
     ill = CliRunner().invoke(kfpytorch, [*asked, "nowhere", "-o", "json"])
     said = json.loads(ill.stdout)
     assert (ill.exit_code, said["exit_code"]) == (1, 1)
