@@ -126,9 +126,9 @@ def test_who_reads_the_log_is_told_which_jobs_are_still_to_be_deleted(
         assert 2.9 < time.monotonic() - begun < 10
     assert names(server) == NAMES
     assert given_up(said) == [("WARNING", name) for name in NAMES]
-    (counted,) = (each["message"] for each in said if each["message"].startswith("the server ends, and"))
+    (counted,) = (each["message"] for each in said if each["message"].startswith("the server stops before"))
     # The verdicts of these old jobs may not be stored yet, because that also reads the jobs.
-    assert " orders are given up: 8 delete" in counted
+    assert " operations are complete: 8 delete" in counted
 
 
 def test_a_second_signal_ends_it_though_there_are_deletions_to_be_made(
