@@ -41,8 +41,10 @@ setup(
     ],
     extras_require={
         "backend": [
+            # The server needs no flytekit, so the image installs this extra without `install_requires`.
             "aiohttp>=3.14",
             "async-timeout>=5; python_version < '3.11'",
+            "flyteidl>=1.16.7,<2",
             "fsspec>=2023.3",
             "grpcio>=1.60",
             "grpcio-health-checking>=1.60",
@@ -51,6 +53,7 @@ setup(
             "kubernetes>=37",
             "msgspec>=0.19",
             "prometheus-client>=0.19",
+            "protobuf>=4.21.1",
             "psutil>=5.9",
             "python-json-logger>=3",
             "pyyaml>=6",

@@ -2,16 +2,18 @@
 
 import ast
 import os
-import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
-from importlib.metadata import distribution
+from email.parser import HeaderParser
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("backend_plugin", "flytekitplugins", "kfpytorch_common", "kfpytorch_idl")
@@ -123,8 +125,8 @@ BURN_IN = ROOT / "backend_plugin" / "doctor" / "burn_in" / "program.py"
 """The burn-in program is read as text and runs in pods, which have torch."""
 
 
-def test_an_extra_brings_what_the_backend_imports() -> None:
-    """Check that the extra `backend` and flytekit's packages cover every import, without torch."""
+def test_an_extra_brings_what_the_backend_imports(wheel: Path) -> None:
+    """Check that the extra `backend` covers every import except flytekit, without torch."""
     nodes = [
         node
         for path in (ROOT / "backend_plugin").rglob("*.py")
@@ -136,13 +138,15 @@ def test_an_extra_brings_what_the_backend_imports() -> None:
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     foreign = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - set(PACKAGES)
     traced = {"opentelemetry"}  # An optional feature; the extra `otel` contains this package.
-    brought = {MODULES[name] for name in extra("backend")}
-    assert foreign - traced == {"flyteidl", "flytekit", "google", *brought}
+    brought = {MODULES[each.name] for each in read_extra(wheel, "backend")}
+    # Only Python files of tasks, and flytekit's own server, need flytekit.
+    assert foreign - traced == {"flytekit", *brought}
 
 
 MODULES = {
     "aiohttp": "aiohttp",
     "async-timeout": "async_timeout",
+    "flyteidl": "flyteidl",
     "fsspec": "fsspec",
     "grpcio": "grpc",
     "grpcio-health-checking": "grpc_health",
@@ -150,6 +154,7 @@ MODULES = {
     "kubernetes": "kubernetes",
     "msgspec": "msgspec",
     "prometheus-client": "prometheus_client",
+    "protobuf": "google",
     "psutil": "psutil",
     "python-json-logger": "pythonjsonlogger",
     "pyyaml": "yaml",
@@ -159,9 +164,64 @@ MODULES = {
 }
 
 
-def extra(name: str) -> list[str]:
-    wanted = distribution("flytekitplugins-kfpytorch").requires or []
-    return [re.split(r"[<>=]", each)[0] for each in wanted if re.search(f"extra == .{name}.", each)]
+def read_extra(wheel: Path, name: str) -> list[Requirement]:
+    """Return the requirements of an extra, which the image of the server has without all others."""
+    with zipfile.ZipFile(wheel) as archive:
+        (file,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        metadata = HeaderParser().parsestr(archive.read(file).decode())
+    requirements = map(Requirement, metadata.get_all("Requires-Dist", []))
+    return [each for each in requirements if f'extra == "{name}"' in str(each.marker)]
+
+
+def resolve(requirements: list[Requirement]) -> dict[str, Distribution]:
+    """Return the installed distributions that requirements need, and those that these need."""
+    found: dict[str, Distribution] = {}
+    left = [each for each in requirements if each.marker and each.marker.evaluate({"extra": "backend"})]
+    while left:
+        name = canonicalize_name(left.pop().name)
+        if name not in found:
+            found[name] = distribution(name)
+            needs = map(Requirement, found[name].requires or ())
+            left += [each for each in needs if each.marker is None or each.marker.evaluate({"extra": ""})]
+    return found
+
+
+def link(installed: Distribution, site: Path) -> None:
+    """Link the files of a distribution into an environment."""
+    for file in installed.files or ():
+        target = site / file
+        if ".." not in file.parts and file.suffix != ".pyc" and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(file.locate())
+
+
+def test_a_server_needs_the_extra_alone_and_no_flytekit(tmp_path: Path, wheel: Path) -> None:
+    home = tmp_path / "image"
+    uv("venv", "--quiet", "--python", sys.executable, home)
+    site = next((home / "lib").glob("python*/site-packages"))
+    needed = resolve(read_extra(wheel, "backend"))
+    assert {"flytekit", "torch", "pandas"}.isdisjoint(needed)
+    for each in needed.values():
+        link(each, site)
+    install(home, wheel)
+    command, state = home / "bin" / "kfpytorch", tmp_path / "state"
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("KFPYTORCH_")}
+    serve = [command, "serve", "--port", "0", "--state", state]
+    with subprocess.Popen(serve, env=environ, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        assert any('"ready"' in line for line in server.stderr)
+        health = [command, "health", "--server", state]
+        done = subprocess.run(health, check=True, env=environ, stdout=subprocess.PIPE, text=True)
+        server.terminate()
+    assert done.stdout == "SERVING\n"
+    (tmp_path / "task.py").touch()
+    render = [command, "render", tmp_path / "task.py"]
+    refused = subprocess.run(render, check=False, stderr=subprocess.PIPE, text=True)
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "kfpytorch needs flytekit to read a Python file, and it is not installed; "
+        'write: pip install flytekitplugins-kfpytorch, or name a file that "pyflyte package" wrote\n',
+    )
 
 
 def test_an_editable_install_works_beside_another_plugin(environment: Path, checkout: Path) -> None:

@@ -21,6 +21,11 @@ def main() -> None:
     try:
         import_module("backend_plugin.cli.commands").kfpytorch()
     except ModuleNotFoundError as missing:
+        if missing.name == "flytekit":
+            sys.exit(
+                "kfpytorch needs flytekit to read a Python file, and it is not installed; "
+                'write: pip install flytekitplugins-kfpytorch, or name a file that "pyflyte package" wrote'
+            )
         if missing.name not in _EXTRA:
             raise
         sys.exit(

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import rich_click as click
-from click.core import ParameterSource
 
 from backend_plugin.core import printable
 from backend_plugin.core.errors import Problem
@@ -59,7 +58,8 @@ def refuse_beside_batch() -> None:
         each.human_readable_name
         for each in context.command.params
         if each.name not in ("batch", "output")
-        and context.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE
+        and (source := context.get_parameter_source(str(each.name))) is not None
+        and source.name == "COMMANDLINE"
     ]
     if given:
         raise click.UsageError(f"--batch reads all input from stdin; write it without {given[0]}")
