@@ -156,7 +156,8 @@ class Worker(_Role):
             task requires. Only the kfpytorch backend reads this field and those below.
         tolerations: Tolerations of a worker as in a manifest, in addition to those of the task.
         pod_template: A ``PodTemplate``, or a dict with ``metadata`` and ``spec``. It provides defaults for
-            the pod of the task: values of the task take precedence.
+            the pod of the task: values of the task take precedence. It adds no containers: the backend
+            rejects a container, such as a sidecar, that the ``pod_template`` of the task does not have.
         priority_class_name: The PriorityClass of a worker, instead of that of the task.
     """
 

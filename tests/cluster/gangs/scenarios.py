@@ -1,7 +1,8 @@
 """Scenarios of gang scheduling: each is a function that runs on some of the platforms."""
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from rig.caller import Attempt, Shape
 from rig.process import until
 
 from gangs.grounds import GPU, HIGH, LOW, NAMESPACE, PLATFORMS
-from gangs.scene import GROUPS, QUEUES, Scene, template
+from gangs.scene import EVENTS, GROUPS, QUEUES, Scene, template
 from gangs.shown import OURS
 
 MEMBERS: Final = 5
@@ -114,6 +115,14 @@ def unequal(scene: Scene) -> None:
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
     asked = [pod["spec"]["containers"][0]["resources"]["limits"][GPU] for pod in scene.pods(attempt)]
     assert asked == ["1", "3", "3", "3", "3"]
+
+
+def sidecars(scene: Scene) -> None:
+    """The placeholders of a gang match its pods, whose native sidecars request more than the trainers."""
+    attempt = scene.create(Shape(workers=MEMBERS - 1, gpus=2, sidecar_cpu="3"))
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+    told = [str(each.get("message", "")) for each in scene.plane.admin.items(EVENTS)]
+    assert not [each for each in told if "not matching placeholder" in each]
 
 
 ELASTIC: Final = Shape(
@@ -294,20 +303,36 @@ def lost_member(scene: Scene) -> None:
     attempt = running(scene, PERSISTENT)
     # Timestamps have whole seconds: a replacement in the second of the start would look like a first pod.
     until(lambda: scene.age(attempt) > timedelta(seconds=2), 10, lambda: "it does not grow older")
-    nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in scene.plane.admin.items("/api/v1/nodes")]
-    try:
-        for node in nodes:
-            scene.plane.admin.patch(node, {"spec": {"unschedulable": True}})
+    with _cordoned(scene):
         _lose_one(scene, attempt)
         scene.hears(attempt, "lost-member")
         said = scene.until_turned(attempt, "WaitingForResources")
         # The event keeps the first message, which may have changed since.
         assert re.match(r"worker-1 waiting for a node: .+ \(4 of 5 replicas ready", said), said
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+    scene.until_turned(attempt, "WaitingForResources", "Resumed")
+
+
+def admitted(scene: Scene) -> None:
+    """A job that its queue has admitted waits for resources while no node is open."""
+    with _cordoned(scene):
+        attempt = scene.create(GANG)
+        scene.until_told(attempt, "WAITING_FOR_RESOURCES", "no node of 4 fits: 4 were unschedulable")
+        assert not scene.placed(attempt)
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+
+
+@contextlib.contextmanager
+def _cordoned(scene: Scene) -> Iterator[None]:
+    """Close all nodes to new pods."""
+    nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in scene.plane.admin.items("/api/v1/nodes")]
+    try:
+        for node in nodes:
+            scene.plane.admin.patch(node, {"spec": {"unschedulable": True}})
+        yield
     finally:
         for node in nodes:
             scene.plane.admin.patch(node, {"spec": {"unschedulable": None}})
-    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
-    scene.until_turned(attempt, "WaitingForResources", "Resumed")
 
 
 def selected(scene: Scene) -> None:
@@ -371,6 +396,7 @@ SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
     deadlock: ("coscheduling-plugin", *_QUEUES),
     turns: ("coscheduling-operator", _BOTH),
     unequal: _GANGS,
+    sidecars: ("yunikorn",),
     elastic: _PODS,
     elastic_counts_all: ("kueue",),
     queue_limit: _QUEUES,
@@ -384,6 +410,7 @@ SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
     restart: ("coscheduling-plugin", "coscheduling-operator", "kueue"),
     lost_place: ("yunikorn",),
     lost_member: ("coscheduling-plugin", "coscheduling-operator", "kueue"),
+    admitted: ("kueue",),
     selected: tuple(name for name, platform in PLATFORMS.items() if platform.like),
     abort: (*_GANGS, _BOTH),
     second_attempt: _GANGS,

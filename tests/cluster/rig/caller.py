@@ -57,6 +57,8 @@ class Shape:
     run_policy: Mapping[str, Any] = field(default_factory=dict)
     gpus: int = 0
     """GPUs per replica."""
+    sidecar_cpu: str = ""
+    """The CPU request of a native sidecar; empty if there is none. The trainer requests one CPU."""
     custom: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the `custom` field."""
 
@@ -137,11 +139,20 @@ def _template(shape: Shape) -> TaskTemplate:
     }
     if shape.run_policy:
         custom["runPolicy"] = dict(shape.run_policy)
-    container: dict[str, Any] = {"image": "image:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
+    said = {"type": "pytorch", "taskTypeVersion": 1, "custom": custom}
+    runs: dict[str, Any] = {"image": "image:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
+    if shape.sidecar_cpu:
+        limits = {"nvidia.com/gpu": str(shape.gpus), "cpu": "1", "memory": "1Gi"}
+        sidecar = {"name": "sidecar", "image": "image:1", "restartPolicy": "Always"}
+        spec = {
+            "containers": [{**runs, "name": "main", "resources": {"limits": limits}}],
+            "initContainers": [{**sidecar, "resources": {"requests": {"cpu": shape.sidecar_cpu}}}],
+        }
+        said |= {"k8sPod": {"podSpec": spec}, "config": {"primary_container_name": "main"}}
+        return ParseDict(said, TaskTemplate())
     if shape.gpus:
-        container["resources"] = {"limits": [{"name": "GPU", "value": str(shape.gpus)}]}
-    said = {"type": "pytorch", "taskTypeVersion": 1, "container": container, "custom": custom}
-    return ParseDict(said, TaskTemplate())
+        runs["resources"] = {"limits": [{"name": "GPU", "value": str(shape.gpus)}]}
+    return ParseDict({**said, "container": runs}, TaskTemplate())
 
 
 def code_of(error: grpc.RpcError) -> str:

@@ -20,6 +20,7 @@ TEXTS = {
     # The member was placed, and the others were not placed in time.
     "0/1 nodes are available: 1 rejected due to timeout after waiting 10s at plugin Coscheduling.": "not all members of its gang can be placed",
     "0/6 nodes are available: 4 Insufficient nvidia.com/gpu, 6 Insufficient memory. preemption: 0/6 nodes are available: 6 No preemption victims found for incoming pod., PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter.": "no node of 6 fits: 4 lack nvidia.com/gpu; 6 lack memory",
+    '0/6 nodes are available: persistentvolumeclaim "data" not found. preemption: 0/6 nodes are available: 6 Preemption is not helpful for scheduling., PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter.': 'no node of 6 fits: persistentvolumeclaim "data" not found',
     "PodGroup not found": "its PodGroup did not exist when its scheduler checked",
     # Messages about a pod without a pod group, or without a quantity.
     "0/4 nodes are available: 4 Insufficient nvidia.com/gpu. preemption: no victims, can not find pod group": "no node of 4 fits: 4 lack nvidia.com/gpu",

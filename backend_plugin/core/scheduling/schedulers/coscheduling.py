@@ -110,7 +110,8 @@ _OTHERS: Final = (
 """The messages for members of a gang if another member is unschedulable."""
 # Nodes rejected such a pod itself. The same message continues with the state of its gang.
 _REFUSED_BY_NODES: Final = re.compile(
-    r"nodes are available: ?\d{1,9} (?:Insufficient|node\(s\)|Too many pods)"
+    r"nodes are available: ?(?:\d{1,9} (?:Insufficient|node\(s\)|Too many pods)"
+    r"|pod has unbound|persistentvolumeclaim|waiting for ephemeral volume)"
 )
 # A pod without a pod group has the message "can not find pod group", which is harmless.
 _GROUPLESS: Final = "PodGroup not found"
