@@ -191,9 +191,12 @@ def test_a_demo_that_is_interrupted_ends_its_task_first(tmp_path: Path, signum: 
         # The caller of pytest may ignore SIGHUP, as nohup does.
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
     )
-    until((tmp_path / "turn.1").exists)
-    demo.send_signal(signum)
-    out, errors = demo.communicate(timeout=PATIENCE)
+    try:
+        until((tmp_path / "turn.1").exists)
+        demo.send_signal(signum)
+        out, errors = demo.communicate(timeout=PATIENCE)
+    finally:
+        demo.terminate()  # If the test has failed.
     assert (demo.returncode, errors) == (128 + signum, ""), out
     assert [process for process in psutil.process_iter() if is_told(process, str(tmp_path))] == []
     assert list(temporary.glob("kfpytorch-demo-*")) == []
