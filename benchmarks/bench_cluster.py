@@ -41,7 +41,7 @@ def measure(repeat: int) -> list[Row]:
     return [
         *(row for how in _HOW for row in _created(how, created[how])),
         Row.alone(
-            "from a change in the API server until GetTask tells it, 99th percentile",
+            "from a change in the API server until GetTask returns it, 99th percentile",
             f"{last:.0f} ms (half within {visible[len(visible) // 2]:.0f} ms)",
             VISIBLE,
             last,

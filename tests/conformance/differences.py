@@ -127,7 +127,7 @@ REFUSED = {
         "gpus-for-processes": "is more than the",
         "no-processes": "starts no process",
         "no-fewer-gpus": "is more than this platform allows",
-        "lent-devices": "for devices, both must be equal",
+        "device-counts": "for devices, both must be equal",
         "other-type": "is not a task type of this backend",
         "many-masters": "a job has exactly one master",
         "extension": "custom.kfpytorch",
@@ -148,7 +148,7 @@ REFUSED = {
         "container-twice": "is the name of two containers",
         "impossible-quantities": "is not a quantity",
         "no-image": "image is empty",
-        "said-twice": "is set twice, in camel and in snake case",
+        "duplicate-key": "is set twice, in camel and in snake case",
         "copilot": "requires Flyte's co-pilot",
     }.items()
 }

@@ -318,7 +318,7 @@ SPOILT: list[tuple[str, Callable[[Json], None]]] = [
     ("restart-policy-7", of_workers({"replicas": 2.0, "restartPolicy": 7.0})),
     ("restart-policy-text", of_workers({"replicas": 2.0, "restartPolicy": "SOMETIMES"})),
     ("snake-case", put("template", "custom", value={"worker_replicas": {"replicas": 2.0}})),
-    ("said-twice", put("template", "custom", "worker_replicas", value={"replicas": 2.0})),
+    ("duplicate-key", put("template", "custom", "worker_replicas", value={"replicas": 2.0})),
     ("null-roles", put("template", "custom", "masterReplicas", value=None)),
     ("two-mounts", of_pod(containers=[dict(TRAINER, volumeMounts=[MOUNTS[0], MOUNTS[0]])])),
     ("two-ports", of_pod(containers=[dict(TRAINER, ports=[{"containerPort": 1}] * 2)])),
