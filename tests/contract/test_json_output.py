@@ -1,0 +1,115 @@
+"""The JSON output of the commands has the keys and types of the page about it, and no others."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from people_served import FewNodes, Served, a_job, a_pod, at, serving_people, status
+
+from backend_plugin import client
+from backend_plugin.cli.commands import kfpytorch
+from backend_plugin.shell import discovery
+
+pytestmark = pytest.mark.timeout(60)
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json-output.md"
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+SIMPLE = {
+    "text": lambda value: isinstance(value, str),
+    "number": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "true or false": lambda value: isinstance(value, bool),
+    "time": lambda value: isinstance(value, str) and bool(TIME.fullmatch(value)),
+    "any": lambda _: True,
+}
+
+
+def tables() -> dict[str, dict[str, str]]:
+    """Return the types of the keys of each table on the page."""
+    parts = re.split(r"^### (\w+)$", PAGE.read_text(), flags=re.MULTILINE)
+    rows = re.compile(r"^\| `(\w+)` \| ([^|]+) \|", re.MULTILINE)
+    return {name: dict(rows.findall(text)) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+TABLES = tables()
+
+
+def differences(value: Any, kind: str, path: str = "") -> Iterator[str]:
+    """Yield where a value differs from its documented type."""
+    if kind.endswith(" or null"):
+        yield from () if value is None else differences(value, kind.removesuffix(" or null"), path)
+    elif kind.startswith("list of "):
+        for number, each in enumerate(value):
+            yield from differences(each, kind.removeprefix("list of "), f"{path}[{number}]")
+    elif kind.startswith("map of "):
+        for key, each in value.items():
+            yield from differences(each, kind.removeprefix("map of ").removesuffix("s"), f"{path}.{key}")
+    elif kind in SIMPLE:
+        yield from () if SIMPLE[kind](value) else (f"{path}: {value!r} is not {kind}",)
+    else:
+        yield from (f"{path}: {key}" for key in value.keys() ^ TABLES[kind].keys())
+        for key in value.keys() & TABLES[kind].keys():
+            yield from differences(value[key], TABLES[kind][key], f"{path}.{key}")
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
+    monkeypatch.setenv(discovery.STATE, str(tmp_path))
+    with serving_people(nodes=FewNodes("node-0")) as served:
+        ended = {"terminated": {"exitCode": 1, "reason": "Error", "startedAt": at(5), "finishedAt": at(50)}}
+        served.put(
+            a_job("f1-n0-0-aaa", "Running"),
+            a_pod("f1-n0-0-aaa", "worker-0"),
+            a_job("f2-n0-0-bbb", "Running", "Failed", made=60),
+            a_pod("f2-n0-0-bbb", "worker-0", ended, phase="Failed"),
+        )
+        served.cluster.write("f1-n0-0-aaa-worker-0", 1, "hello")
+        monkeypatch.setenv(client.SERVER, served.endpoint)
+        yield served
+
+
+def run(*arguments: str, code: int = 0, text: str = "") -> Any:
+    told = CliRunner().invoke(kfpytorch, [*arguments, "-o", "json"], input=text)
+    assert told.exit_code == code, told.output
+    return json.loads(told.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (("jobs",), "list of Job"),
+        (("jobs", "f2"), "Job"),
+        (("logs", "f1"), "LogLine"),
+        (("cancel", "f1"), "CancelJobResponse"),
+        (("cancel", "f2"), "CancelJobResponse"),
+        (("nodes",), "list of Node"),
+    ],
+    ids=" ".join,
+)
+def test_the_output_of_a_server_is_as_documented(
+    served: Served, arguments: tuple[str, ...], kind: str
+) -> None:
+    value = run(*arguments)
+    assert value
+    assert [*differences(value, kind)] == []
+
+
+def test_a_watched_job_is_as_documented(served: Served) -> None:
+    served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
+    value = run("jobs", "f1", "--watch")
+    assert value.pop("change") == "job"
+    assert [*differences(value, "Job")] == []
+
+
+def test_an_explanation_is_as_documented() -> None:
+    text = json.dumps({**a_job("f1-n0-0-aaa", "Running"), "apiVersion": "kubeflow.org/v1"})
+    assert [*differences(run("explain", "-", text=text), "Explanation")] == []
+
+
+def test_a_report_is_as_documented(tmp_path: Path) -> None:
+    said = ("serve", "--check", "--port", "0", "--state", str(tmp_path))
+    assert [*differences(run(*said), "Report")] == []
+    assert [*differences(run(*said, "--nodes", "0", code=2), "Report")] == []
