@@ -247,7 +247,7 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
         ),
         (
             {"tls": {"client-names": "a"}},
-            "server.tls.client-names='a': says nothing without tls.client-ca; write tls.client-ca, too",
+            "server.tls.client-names='a': has no effect without tls.client-ca; also set tls.client-ca",
         ),
         (
             {"tls": {"client-ca": "/c"}},
