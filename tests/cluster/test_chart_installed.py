@@ -8,10 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import workflows
 import yaml
-from rig.api import Manifest, pods
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.execution_pb2 import TaskExecution
+from google.protobuf.json_format import ParseDict
+from rig.api import Manifest, jobs, pods
 from rig.control_plane import free_ports
 from rig.helm import CHART, NAMESPACE, NEXT, RELEASE, Helm
 from rig.images import REPOSITORY
@@ -21,6 +25,10 @@ from rig.propeller import NAMESPACE as TASKS
 from rig.propeller import Execution, Options, Propeller, error_of
 from rig.real_cluster import RealCluster
 from rig.stores import S3
+
+from backend_plugin.core import job_ref
+from backend_plugin.core.job import Dialect, JobRef
+from backend_plugin.shell import people
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -152,6 +160,73 @@ def test_propeller_works_through_the_service(propeller: Propeller) -> None:
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.outputs(execution) == {"o0": "rank 0 of 2: 3"}
+
+
+def status_of(call: Any) -> grpc.StatusCode:
+    """Return the status code of a call, or of the first message of a stream."""
+    with contextlib.suppress(grpc.RpcError):
+        return grpc.StatusCode.OK if next(iter(call), None) is not None else call.code()
+    return call.code()
+
+
+def test_a_caller_without_credentials_gets_nothing(installed: Installed, tmp_path: Path) -> None:
+    """The nodes do not enforce NetworkPolicies, so the caller reaches the port and meets the other layers.
+
+    `test_by_default_flyte_prometheus_and_the_release_itself_are_let_in` compares the rendered policy.
+    """
+    invented = job_ref.encode(
+        JobRef(
+            dialect=Dialect.PYTORCHJOB,
+            namespace=TASKS,
+            name="f1-n0-0",
+            output_prefix=f"{installed.store.uri}/a",
+        )
+    )
+    with installed.endpoint(tmp_path) as endpoint, grpc.insecure_channel(endpoint) as channel:
+        grpc.channel_ready_future(channel).result(60)
+        flyte = "/flyteidl.service.AsyncAgentService/"
+        reads = {
+            "GetTask": admin.GetTaskRequest(resource_meta=invented),
+            "DeleteTask": admin.DeleteTaskRequest(resource_meta=invented),
+            "GetTaskLogs": admin.GetTaskLogsRequest(resource_meta=invented),
+        }
+        codes = {
+            method: status_of(channel.unary_stream(flyte + method)(request.SerializeToString(), timeout=60))
+            for method, request in reads.items()
+        }
+        assert codes == dict.fromkeys(reads, grpc.StatusCode.PERMISSION_DENIED)
+        commands = ("ListJobs", "GetJob", "WatchJobs", "ReadLogs", "CancelJob", "ListNodes", "SetNode")
+        codes = {
+            method: status_of(channel.unary_stream(f"/{people.SERVICE}/{method}")(b"", timeout=60))
+            for method in commands
+        }
+        assert codes == dict.fromkeys(commands, grpc.StatusCode.UNAUTHENTICATED)
+        create = channel.unary_unary(flyte + "CreateTask")
+        get = channel.unary_unary(flyte + "GetTask")
+        for namespace in ("kube-system", "default", NAMESPACE):
+            meta = admin.CreateTaskResponse.FromString(create(creation(namespace), timeout=60)).resource_meta
+            told = get(admin.GetTaskRequest(resource_meta=meta).SerializeToString(), timeout=60)
+            assert admin.GetTaskResponse.FromString(told).resource.phase == TaskExecution.FAILED
+            assert installed.cluster.admin.items(jobs(namespace)) == []
+
+
+def creation(namespace: str) -> bytes:
+    """Return the request to create a task of the project of this namespace, if there is one."""
+    identity = {"project": "flytesnacks", "domain": "development", "name": "f1"}
+    said = {
+        "template": {
+            "type": "pytorch",
+            "taskTypeVersion": 1,
+            "container": {"image": "train:1", "args": ["pyflyte-execute"]},
+            "custom": {"workerReplicas": {"replicas": 1}},
+        },
+        "outputPrefix": "s3://bucket/f1/n0/data/0",
+        "taskExecutionMetadata": {
+            "taskExecutionId": {"nodeExecutionId": {"nodeId": "n0", "executionId": identity}},
+            "namespace": namespace,
+        },
+    }
+    return ParseDict(said, admin.CreateTaskRequest()).SerializeToString()
 
 
 def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
