@@ -30,7 +30,7 @@ BEFORE = {
     "living/suspended_once_admitted": "suspended again, after it had been admitted",
 }
 RUNNING = {
-    "living/running": "the operator says so",
+    "living/running": "the operator reports it",
     "living/restarting": "the operator restarts a replica",
     "living/replaced": "a replica was made anew, and has no node yet",
     "living/suspended_while_running": "the job is suspended while it runs",
@@ -39,7 +39,7 @@ RUNNING = {
 GIVEN_UP = {
     "patience/no_operator": "no operator has handled the job for `no-status-timeout`",
     "patience/queue_too_long": "a queue held it for longer than `queue-timeout` or `queue_timeout_seconds`",
-    "patience/suspended_too_long": "the same, and nobody says who holds it",
+    "patience/suspended_too_long": "the same, and it is not known who holds it",
     "patience/quota_too_long": "the same, with a full quota",
     "patience/not_allowed": "its pods are refused, for `no-status-timeout`",
     "patience/no_node_too_long": "no node for longer than the author's `pending_timeout_seconds`",
@@ -62,13 +62,13 @@ ENDS = {
     "ends/only_a_lost_peer": "all that is left is the exception of a replica that lost a peer",
     "ends/gpu_memory": "torch found no more GPU memory",
     "ends/host_memory": "the kernel killed a container for its memory",
-    "ends/killed": "killed, and nobody says for what",
+    "ends/killed": "killed for an unknown reason",
     "ends/crash": "a crash in native code",
     "ends/exit_code": "an exit code, and no error file",
     "ends/no_such_command": "the shell found no such command",
     "ends/told_to_end": "stopped by SIGTERM",
     "ends/preempted": "preempted by a job of a higher priority",
-    "ends/pod_deleted": "a pod is deleted by somebody",
+    "ends/pod_deleted": "a pod is deleted by a user",
     "ends/node_shut_down": "its node was shut down",
     "ends/evicted_alone": "evicted by its node",
     "ends/deadline_by_the_operator": "the operator's own deadline",

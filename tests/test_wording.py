@@ -87,9 +87,10 @@ def test_docstrings_comments_and_messages_use_standard_terms(folder: str) -> Non
 
 
 def test_pages_use_standard_terms() -> None:
-    # STYLE.md lists the words that it replaces.
+    # STYLE.md lists the words that it replaces. The comparison quotes the messages of a recorded run.
+    quoting = {"STYLE.md", "comparison-with-the-go-plugin.md"}
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
-    assert [each for path in pages if path.name != "STYLE.md" for each in find_retired(path)] == []
+    assert [each for path in pages if path.name not in quoting for each in find_retired(path)] == []
 
 
 def test_comments_of_charts_use_standard_terms() -> None:

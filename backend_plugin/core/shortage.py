@@ -45,7 +45,7 @@ def _lead(lack: Lack) -> str:
 
 
 def _numbers(lack: Lack, asks: Asks, placed: Mapping[str, int], at: str) -> Iterator[str]:
-    """Yield the amounts that are asked, held and free; `at` is the time of the free amount."""
+    """Yield the requested, held and free amounts; `at` is the time of the free amount."""
     asked = lack.asked or asks.amount(lack.resource, counts_all=lack.counts_all)
     if asked is None:
         return

@@ -47,7 +47,7 @@ class Start:
     fds: Sequence[int]
     """Descriptors after standard input, output and error, in the order of the request."""
     server: socket.socket | None
-    """A separate connection to the server, if the request asked for one."""
+    """A separate connection to the server, if the request contains one."""
     inherited: Any
     """The inherited value of the server; None in a new interpreter."""
 

@@ -157,7 +157,7 @@ def _import_function(reference: Reference) -> Callable[..., Any] | None:
 
 
 def _is_absent(module: str, error: BaseException) -> bool:
-    """True if the error says that the module itself, or a package that contains it, is not on the path."""
+    """True if the error means that the module itself, or a package that contains it, is not on the path."""
     return type(error) is ModuleNotFoundError and f"{module}.".startswith(f"{error.name}.")
 
 
