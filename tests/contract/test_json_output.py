@@ -29,7 +29,7 @@ SIMPLE = {
 
 def tables() -> dict[str, dict[str, str]]:
     """Return the types of the keys of each table on the page."""
-    parts = re.split(r"^### (\w+)$", PAGE.read_text(), flags=re.MULTILINE)
+    parts = re.split(r"^## (\w+)$", PAGE.read_text(), flags=re.MULTILINE)
     rows = re.compile(r"^\| `(\w+)` \| ([^|]+) \|", re.MULTILINE)
     return {name: dict(rows.findall(text)) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 

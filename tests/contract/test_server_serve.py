@@ -179,7 +179,7 @@ def test_the_doctor_knows_a_connector_by_its_certificate_as_nobody_knows_its_aut
 
         monkeypatch.setenv("KFPYTORCH_TOKEN", here["token"])
         stranger = asked("")
-        assert "of an authority that is not trusted here" in stranger.trouble
+        assert "from a CA that is not trusted here" in stranger.trouble
         assert f"kfpytorch doctor --connector {here['endpoint']}" in stranger.remedy
         assert asked(str(certificate)).trouble == ""
         monkeypatch.delenv("KFPYTORCH_TOKEN")
@@ -218,7 +218,7 @@ def test_a_token_that_is_not_there_is_told(tmp_path: Path) -> None:
     [
         (
             "objects.sqlite/",
-            "state/objects.sqlite: Is a directory; see that this user may write",
+            "state/objects.sqlite: Is a directory; check that this user may write",
         ),
         ("pods", "state: [Errno 17] File exists: "),
         ("lock/", "state: Is a directory; check that this user may write there"),
