@@ -100,7 +100,7 @@ def test_options_give_all_credentials(serve: Port, arguments: tuple[str, ...], s
         *("--cert", "ours-client.crt", "--key", "ours-client.key", "--server-name", "server.test"),
     )
     # This server has no health service.
-    expected = (1, "does not know this question") if arguments == ("health",) else (0, "")
+    expected = (1, "does not support this call") if arguments == ("health",) else (0, "")
     assert (told.exit_code, expected[1] in told.stderr) == (expected[0], True), told.output
 
 

@@ -183,7 +183,7 @@ def test_the_doctor_knows_a_connector_by_its_certificate_as_nobody_knows_its_aut
         assert f"kfpytorch doctor --connector {here['endpoint']}" in stranger.remedy
         assert asked(str(certificate)).trouble == ""
         monkeypatch.delenv("KFPYTORCH_TOKEN")
-        assert "refuses the token" in asked(str(certificate)).trouble
+        assert "rejects the token" in asked(str(certificate)).trouble
 
 
 def test_a_client_that_knows_nothing_of_ours_learns_all_over_tls(tmp_path: Path) -> None:
