@@ -70,7 +70,7 @@ def _kueue(lacks: int, asked: int, free: int, queue: str = "team", beside: str =
 
 def _yunikorn(lacks: int, held: int) -> str:
     return (
-        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu… 10 requested, {held} held…"
+        f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu…10 requested, {held} held…"
         f" (0 of 5 replicas ready)\n{_EITHER}\n"
         "message of its scheduler: request is waiting for cluster resources become available"
     )
@@ -99,7 +99,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     "unequal": {
         **_coscheduled(1, 13, 12),
         "yunikorn": (
-            "WAITING_FOR_RESOURCES waiting for … nvidia.com/gpu… 13 requested, … held…"
+            "WAITING_FOR_RESOURCES waiting for … nvidia.com/gpu…13 requested, … held…"
             f" (0 of 5 replicas ready)\n{_EITHER}\n"
             "message of its scheduler: request is waiting for cluster resources become available"
         ),
@@ -111,7 +111,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "limit": {
         "yunikorn": (
-            "WAITING_FOR_RESOURCES waiting for 4 nvidia.com/gpu… 6 requested, 2 held…"
+            "WAITING_FOR_RESOURCES waiting for 4 nvidia.com/gpu…6 requested, 2 held…"
             f" (0 of 3 replicas ready)\n{_TURN}"
         ),
         "kueue": _kueue(4, 6, 2, "smaller"),
@@ -173,7 +173,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
             f"{_NODES}"
         ),
         "yunikorn": (
-            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu… 10 requested, 6 held…"
+            "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu…10 requested, 6 held…"
             f" (given up after 4 s)\n{_EITHER}"
         ),
         "kueue": (
