@@ -54,6 +54,15 @@ _WRONG: Final = {
 _NEGATIVE: Final = ("is negative", "write 0 or more")
 
 
+def prepare() -> None:
+    """Build all types; call it before several threads use this module.
+
+    msgspec completes a type at its first use. If two threads do that at the same time, the process crashes.
+    """
+    for kind in parts():
+        _converted({}, kind, "")
+
+
 def read(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
     """Return the value as Kubernetes would serialize it, and its problems.
 
