@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from backend_plugin.core import shapes
+
 # A short switch interval makes the threads change within the first use of a type.
 PROGRAM = """
 import sys
@@ -32,3 +34,5 @@ def test_types_are_complete_before_threads_use_them() -> None:
     # Without the preparation about half of the processes end with a segmentation fault.
     for _ in range(6):
         assert subprocess.run([sys.executable, "-c", PROGRAM], check=False).returncode == 0
+    shapes.prepare()  # Again, without effect.
+    assert shapes.problems({"containers": []}, "PodSpec", "spec") == []
